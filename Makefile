@@ -1,0 +1,59 @@
+# One word per habit; `make` lists them.  For PyTorch's smaller build without CUDA:
+#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make quickstart
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+QUICK := quickstart
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart venv test check format bench clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+quickstart: .venv/installed ## generate dates, train on them, translate some: a few minutes
+	$(BIN)/t2t-datagen --problem=dates_to_iso --data_dir=$(QUICK)/data --tmp_dir=$(QUICK)/tmp
+	$(BIN)/t2t-trainer --problem=dates_to_iso --model=transformer --hparams_set=transformer_dates \
+		--data_dir=$(QUICK)/data --output_dir=$(QUICK)/run --train_steps=1000
+	@printf '%s\n' "the third of May, 2009" "May 3rd, 2009" "Sunday, 3 May 2009" \
+		"the thirty-first of December, 1999" "February 29th, 2024" > $(QUICK)/dates.txt
+	$(BIN)/t2t-decoder --output_dir=$(QUICK)/run \
+		--decode_from_file=$(QUICK)/dates.txt --decode_to_file=$(QUICK)/iso.txt
+	@echo; echo "What it has learnt:"; paste $(QUICK)/dates.txt $(QUICK)/iso.txt | expand -t 40
+
+venv: .venv/developer ## create .venv with everything that a developer needs
+
+.venv/installed: pyproject.toml setup.py
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+.venv/developer: .venv/installed
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	@touch $@
+
+.venv/bench: .venv/installed
+	$(BIN)/pip install --quiet --editable ".[bench]"
+	@touch $@
+
+test: .venv/developer ## run the tests; all that CI runs
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+check: .venv/developer ## format, lint, types, spelling, tests: what a change must pass
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(MAKE) test
+
+format: .venv/developer ## format the sources and mend what ruff can mend
+	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+bench: .venv/bench ## run the benchmarks, beside Hugging Face transformers
+	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## remove all that can be made again, .venv included
+	rm -rf .venv $(QUICK) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
