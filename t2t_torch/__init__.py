@@ -1,0 +1,56 @@
+"""Sequence modelling from raw text to a served model, by name.
+
+    model = t2t_torch.load("run")               # what t2t-trainer --output_dir=run has trained
+    model(["A dog runs.", "Two men talk."])     # -> two strings
+
+Names are imported when they are first used: `import t2t_torch` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from t2t_torch import registry
+    from t2t_torch.decode.predictor import Predictor, load
+    from t2t_torch.errors import (
+        CheckpointError,
+        DataError,
+        DecodeError,
+        HParamsError,
+        RegistryError,
+        T2TError,
+        UsageError,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "DecodeError",
+    "HParamsError",
+    "Predictor",
+    "RegistryError",
+    "T2TError",
+    "UsageError",
+    "__version__",
+    "load",
+    "registry",
+]
+
+_PREDICTOR = "t2t_torch.decode.predictor"
+_ELSEWHERE = {"load": _PREDICTOR, "Predictor": _PREDICTOR}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 't2t_torch' has no attribute {name!r}")
+    if name == "registry":
+        return importlib.import_module("t2t_torch.registry")
+    return getattr(importlib.import_module(_ELSEWHERE.get(name, "t2t_torch.errors")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,46 @@
+"""The errors a user can meet and mend.
+
+    T2TError
+    ├── UsageError        a flag or an argument is wrong or missing
+    ├── RegistryError     a name is unknown, taken twice, or its file does not import
+    ├── HParamsError      a hyperparameter is unknown, out of bounds, or does not fit
+    ├── DataError         raw files, shards or vocabularies are missing, altered or malformed
+    ├── CheckpointError   a run directory or checkpoint is broken, or of another run
+    └── DecodeError       something cannot be decoded as asked
+
+A message says what is wrong, what was expected, and the command or edit that mends it.  The command
+line prints a `T2TError` without a traceback and exits with `EXIT_CODE`; any other exception is a
+defect of this library and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+EXIT_CODE = 2
+
+
+class T2TError(Exception):
+    """Something a user can mend."""
+
+
+class UsageError(T2TError):
+    """A flag or an argument is wrong or missing."""
+
+
+class RegistryError(T2TError):
+    """A name is unknown, declared twice, or the file that declares it does not import."""
+
+
+class HParamsError(T2TError):
+    """A hyperparameter is unknown, out of bounds, or does not fit the model."""
+
+
+class DataError(T2TError):
+    """Raw files, shards or vocabularies are missing, altered or malformed."""
+
+
+class CheckpointError(T2TError):
+    """A run directory or a checkpoint is broken, or belongs to another run."""
+
+
+class DecodeError(T2TError):
+    """Something cannot be decoded as asked."""

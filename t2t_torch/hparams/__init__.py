@@ -1,0 +1,1 @@
+"""Shelf: named hparams sets.  The registry imports them; nobody else does."""

@@ -1,0 +1,281 @@
+"""Typed fields with meanings, bounds, and a memory of who set them.
+
+`Params` is the machinery under `HParams` (training) and `DecodeHParams` (decoding): a frozen
+pydantic model.  A field is one line, beside the others that are read in the same room:
+
+    dropout: float = hp(0.1, "Probability of zeroing an activation; training only.", low=0, high=1)
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+import typing
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pydantic
+
+from t2t_torch.errors import HParamsError
+
+_P = TypeVar("_P", bound="Params")
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_PROVENANCE = "provenance"  # The key that stands beside the fields in JSON.
+
+
+def hp(
+    default: Any,
+    meaning: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    pattern: str | None = None,
+) -> Any:
+    """Declares a field.
+
+    Args:
+      default: its value when nobody sets it.
+      meaning: what it is, with its unit; printed by `--help_hparams`.
+      low: the least allowed value.
+      high: the greatest allowed value.
+      above: a value that it must exceed.
+      pattern: the regular expression that a string must match.
+    """
+    return pydantic.Field(default, description=meaning, ge=low, le=high, gt=above, pattern=pattern)
+
+
+class Params(pydantic.BaseModel):
+    """A frozen set of typed fields that knows who set each of them.
+
+    Raises:
+      HParamsError: a field is unknown, of the wrong type, or out of bounds; all are reported.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
+
+    unsupported: ClassVar[frozenset[str]] = frozenset()
+    """Names that users of tensor2tensor may write and that nothing here reads."""
+
+    _provenance: dict[str, str] = pydantic.PrivateAttr(default_factory=dict)
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, values: Any, handler: Any) -> Any:
+        if isinstance(values, Mapping):  # JSON and `parse` know lists; a frozen model holds tuples.
+            values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        try:
+            return handler(values)
+        except pydantic.ValidationError as error:
+            raise HParamsError("\n".join(cls._complaint(e) for e in error.errors())) from None
+
+    def __eq__(self, other: object) -> bool:
+        """Compares the values alone: who set them does not matter."""
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        """Hashes the values alone."""
+        return hash((type(self), *self.__dict__.values()))
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """Who set each field: "default", a set's name, a flag, or "code" (not signed yet)."""
+        who = {
+            name: self._provenance.get(name, "code" if name in self.model_fields_set else "default")
+            for name in type(self).model_fields
+        }
+        return MappingProxyType(who)
+
+    def replace(self: _P, **delta: Any) -> _P:
+        """Returns a copy with some fields changed.
+
+        Raises:
+          HParamsError: as the class.
+        """
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        made = type(self).model_validate({**values, **delta})
+        made._provenance = {k: v for k, v in self._provenance.items() if k not in delta}
+        return made
+
+    def signed(self: _P, who: str) -> _P:
+        """Returns a copy in which every field that nobody has signed yet is signed by `who`."""
+        made = self.replace()
+        unsigned = self.model_fields_set - self._provenance.keys()
+        made._provenance.update(dict.fromkeys(unsigned, who))
+        return made
+
+    def parse(self: _P, text: str, source: str = "--hparams") -> _P:
+        """Returns a copy changed by "hidden_size=512,initializer=xavier,multiples=[0.5,0.1]".
+
+        Values are read by the fields' types: booleans are true, false, 1 or 0; "none" empties an
+        optional field; a list stands in brackets.  `source` is who the fields say has set them.
+
+        Raises:
+          HParamsError: as the class; or a name stands there twice, or a value cannot be read.
+        """
+        delta: dict[str, Any] = {}
+        for item in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
+            name, equals, value = (part.strip() for part in item.partition("="))
+            if not equals:
+                raise HParamsError(f"{source}: {item.strip()!r} should be name=value.")
+            if name in delta:
+                raise HParamsError(f"{source} sets {name!r} twice.")
+            if name not in type(self).model_fields:
+                raise HParamsError(f"{source}: {self._unknown(name)}")
+            delta[name] = self._read(name, value, source)
+        return self.signed("code").replace(**delta).signed(source) if delta else self
+
+    def describe(self) -> str:
+        """Prints every field by group: name, type, value, who set it, meaning and bounds."""
+        rows: dict[type, list[tuple[str, str, str, str, str]]] = {}
+        provenance = self.provenance
+        for name, field in type(self).model_fields.items():
+            home = next(
+                c for c in reversed(type(self).__mro__) if name in getattr(c, "model_fields", ())
+            )
+            value = getattr(self, name)
+            meaning = f"{field.description}{_bounds(field)}"
+            kind = (
+                "str"
+                if typing.get_origin(field.annotation) is Literal
+                else _type_name(field.annotation)
+            )
+            row = (name, kind, _written(value), provenance[name], meaning)
+            rows.setdefault(home, []).append(row)
+        widths = [max(len(row[i]) for group in rows.values() for row in group) for i in range(4)]
+        lines: list[str] = []
+        for home, group in rows.items():
+            lines += ["", (home.__doc__ or home.__name__).splitlines()[0]]
+            for row in group:
+                cells = [cell.ljust(width) for cell, width in zip(row[:4], widths, strict=True)]
+                lines.append("  " + "  ".join([*cells, row[4]]).rstrip())
+        return "\n".join(lines[1:]) + "\n"
+
+    def to_json(self) -> str:
+        """Writes every field, and who set those that are not at their defaults."""
+        who = {k: v for k, v in self.provenance.items() if v != "default"}
+        return json.dumps({**self.model_dump(mode="json"), _PROVENANCE: who}, indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls: type[_P], text: str) -> _P:
+        """Reads what `to_json` has written; fields that it lacks get their defaults.
+
+        Raises:
+          HParamsError: as the class; or the text is no JSON object.
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise HParamsError(f"hyperparameters are not valid JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise HParamsError(
+                f"hyperparameters should be a JSON object, not {type(values).__name__}."
+            )
+        who = values.pop(_PROVENANCE, {})
+        # A default of today may be another than when this was written: then the written one holds.
+        defaults = cls().model_dump(mode="json")
+        kept = {
+            k: v for k, v in values.items() if k in who or k not in defaults or v != defaults[k]
+        }
+        made = cls.model_validate(kept)
+        made._provenance = {name: who.get(name, "hparams.json") for name in kept}
+        return made
+
+    @classmethod
+    def _unknown(cls, name: str) -> str:
+        if name in cls.unsupported:
+            return f"{name!r}: tensor2tensor has it, but nothing here reads it. Leave it out."
+        near = difflib.get_close_matches(name, cls.model_fields, n=3)
+        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        fields = hint or f"{cls.__name__} has: {', '.join(sorted(cls.model_fields))}."
+        return f"no hyperparameter is named {name!r}. {fields}"
+
+    @classmethod
+    def _complaint(cls, error: Any) -> str:
+        """Says what one of pydantic's errors means to the one who set the field."""
+        name = str(error["loc"][0]) if error["loc"] else ""
+        if name not in cls.model_fields:
+            return cls._unknown(name) if name else str(error["msg"])
+        field = cls.model_fields[name]
+        expected = error["msg"].removeprefix("Input ").rstrip(".")
+        value = error["input"]
+        # A string where there should be none is told apart by its quotes.
+        odd = isinstance(value, str) and field.annotation in (int, float, bool)
+        written = repr(value) if odd else _written(value)
+        return f"{name}={written}: {expected}. ({name}: {field.description})"
+
+    @classmethod
+    def _read(cls, name: str, text: str, source: str) -> Any:
+        """Reads a value as the field's type says."""
+        annotation = cls.model_fields[name].annotation
+        try:
+            return _read_value(annotation, text)
+        except ValueError:
+            raise HParamsError(
+                f"{source}: {name}={text!r} should be {_type_name(annotation)}. "
+                f"({name}: {cls.model_fields[name].description})"
+            ) from None
+
+
+def _read_value(annotation: Any, text: str) -> Any:
+    """Reads `text` as a type; ValueError if it is none."""
+    origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):  # The only unions are `X | None`.
+        if text.lower() == "none":
+            return None
+        return _read_value(next(c for c in choices if c is not type(None)), text)
+    if origin is Literal:
+        return text  # pydantic says which choices there are.
+    if origin is tuple:
+        if not re.fullmatch(r"\[.*\]", text):
+            raise ValueError(text)
+        parts = [part.strip() for part in text[1:-1].split(",")]
+        return tuple(_read_value(choices[0], part) for part in parts if part)
+    if annotation is bool:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(text)
+        return _BOOLEANS[text.lower()]
+    return annotation(text)
+
+
+def _type_name(annotation: Any) -> str:
+    """Writes a type as a user reads it: `int`, `float or none`, `list of int`, `a|b`."""
+    origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("none" if c is type(None) else _type_name(c) for c in choices)
+    if origin is Literal:
+        return "|".join(map(str, choices))
+    if origin is tuple:
+        return f"list of {_type_name(choices[0])}"
+    return str(annotation.__name__)
+
+
+def _written(value: Any) -> str:
+    """Writes a value as `parse` reads it."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_written, value))}]"
+    return str(value)
+
+
+def _bounds(field: pydantic.fields.FieldInfo) -> str:
+    """Writes what a field may be: " (0 to 1)", " (at least 1)", " (a|b)", or nothing."""
+    limits = {
+        key: getattr(bound, key)
+        for bound in field.metadata
+        for key in ("ge", "gt", "le")
+        if getattr(bound, key, None) is not None
+    }
+    if "ge" in limits and "le" in limits:
+        return f" ({limits['ge']} to {limits['le']})"
+    if typing.get_origin(field.annotation) is Literal:
+        return f" ({_type_name(field.annotation)})"
+    words = {"ge": "at least", "gt": "more than", "le": "at most"}
+    return "".join(f" ({words[key]} {limit})" for key, limit in limits.items())

@@ -1,0 +1,290 @@
+"""Hyperparameters: types, bounds, named sets, and who set what."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import HParams, Params, hp
+
+GOLDEN = Path(__file__).parent / "golden" / "transformer"
+
+# tensor2tensor 1.15.7, models/transformer.py.
+SETS: dict[str, dict[str, Any]] = {
+    "transformer_base": {
+        "hidden_size": 512, "filter_size": 2048, "num_heads": 8, "num_hidden_layers": 6,
+        "batch_size": 4096, "max_length": 256, "layer_preprocess_sequence": "n",
+        "layer_postprocess_sequence": "da", "optimizer_adam_beta2": 0.997,
+        "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+        "learning_rate_constant": 2.0, "learning_rate_warmup_steps": 8000, "clip_grad_norm": 0.0,
+    },
+    "transformer_big": {
+        "hidden_size": 1024, "filter_size": 4096, "num_heads": 16, "num_hidden_layers": 6,
+        "batch_size": 2048, "layer_prepostprocess_dropout": 0.3,
+    },
+    "transformer_base_single_gpu": {
+        "batch_size": 1024, "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
+        "learning_rate_constant": 0.1, "learning_rate_warmup_steps": 16000, "hidden_size": 512,
+    },
+    "transformer_big_single_gpu": {
+        "hidden_size": 1024, "layer_prepostprocess_dropout": 0.1,
+        "learning_rate_warmup_steps": 16000,
+    },
+    "transformer_small": {
+        "hidden_size": 256, "filter_size": 1024, "num_heads": 4, "num_hidden_layers": 2,
+    },
+    "transformer_tiny": {
+        "hidden_size": 128, "filter_size": 512, "num_heads": 4, "num_hidden_layers": 2,
+    },
+    "transformer_test": {
+        "hidden_size": 16, "filter_size": 8, "num_heads": 2, "num_hidden_layers": 2,
+    },
+}  # fmt: skip
+
+
+class BakerParams(Params):
+    """Baking: one of each type of field."""
+
+    loaves: int = hp(3, "Loaves per hour.", low=1, high=9)
+    heat: float = hp(1.5, "Kilowatts.", above=0)
+    salted: bool = hp(False, "Whether there is salt in it.")
+    glaze: str = hp("egg", "What is brushed on.", pattern="^[a-z]*$")
+    limit: float | None = hp(None, "Hours until the shop shuts.")
+    sizes: tuple[int, ...] = hp((), "Grams.")
+
+
+def test_the_defaults_are_tensor2tensors_basic_params1() -> None:
+    made = registry.hparams("basic_params1")
+    assert made == HParams()
+    assert (made.batch_size, made.hidden_size, made.num_hidden_layers) == (4096, 64, 4)
+    assert (made.initializer, made.initializer_gain, made.label_smoothing) == (
+        "orthogonal",
+        1.5,
+        0.1,
+    )
+    assert (made.optimizer_adam_epsilon, made.optimizer_adam_beta1) == (1e-6, 0.85)
+    assert (made.learning_rate_schedule, made.learning_rate, made.clip_grad_norm) == (
+        "legacy",
+        0.1,
+        2,
+    )
+    assert (made.layer_preprocess_sequence, made.layer_postprocess_sequence) == ("none", "dan")
+    assert set(made.provenance.values()) == {"default"}
+
+
+@pytest.mark.parametrize("variant", ["v3", "v1_postnorm_unshared", "lm"])
+def test_every_value_of_the_transformer_sets_is_tensor2tensors(variant: str) -> None:
+    path = GOLDEN / variant / "hparams.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    golden = json.loads(path.read_text("utf-8"))
+    made = registry.hparams(golden["hparams_set"]).replace(**golden["hparams_overrides"])
+    ours = made.model_dump()
+    shared = ours.keys() & golden["hparams"].keys()
+    assert len(shared) > 45
+    assert {k: ours[k] for k in shared} == {k: golden["hparams"][k] for k in shared}
+
+
+def test_every_hparam_of_tensor2tensors_transformer_is_ours_or_known_as_unsupported() -> None:
+    golden = json.loads((GOLDEN / "v3" / "hparams.json").read_text("utf-8"))["hparams"]
+    fields = type(registry.hparams("transformer_base")).model_fields
+    assert golden.keys() <= fields.keys() | HParams.unsupported
+    assert not fields.keys() & HParams.unsupported
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_named_sets_have_tensor2tensors_values(name: str) -> None:
+    made = registry.hparams(name).model_dump()
+    assert {key: made[key] for key in SETS[name]} == SETS[name]
+
+
+def test_each_field_knows_the_set_that_gave_it_its_value() -> None:
+    who = registry.hparams("transformer_big_single_gpu").provenance
+    assert who["learning_rate_warmup_steps"] == "transformer_big_single_gpu"
+    assert who["hidden_size"] == "transformer_big"
+    assert who["learning_rate_constant"] == "transformer_base_v3"
+    assert who["attention_dropout"] == "transformer_base_v2"
+    assert who["num_hidden_layers"] == "transformer_base_v1"
+    assert who["norm_epsilon"] == "default"
+
+
+def test_a_flag_signs_what_it_sets_and_nothing_else() -> None:
+    made = registry.hparams("transformer_big").parse("hidden_size=32")
+    assert made.hidden_size == 32
+    assert made.provenance["hidden_size"] == "--hparams"
+    assert made.provenance["num_heads"] == "transformer_big"
+    assert BakerParams(loaves=4).parse("heat=2").provenance["loaves"] == "code"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("loaves=5", "loaves", 5),
+        (" loaves = 5 ", "loaves", 5),
+        ("heat=2", "heat", 2.0),
+        ("heat=1e-3", "heat", 0.001),
+        ("salted=true", "salted", True),
+        ("salted=True", "salted", True),
+        ("salted=1", "salted", True),
+        ("salted=false", "salted", False),
+        ("salted=0", "salted", False),
+        ("glaze=milk", "glaze", "milk"),
+        ("glaze=", "glaze", ""),
+        ("limit=3", "limit", 3.0),
+        ("limit=none", "limit", None),
+        ("limit=None", "limit", None),
+        ("sizes=[500,750]", "sizes", (500, 750)),
+        ("sizes=[500]", "sizes", (500,)),
+        ("sizes=[]", "sizes", ()),
+    ],
+)
+def test_values_are_read_by_the_fields_type(text: str, field: str, value: Any) -> None:
+    read = getattr(BakerParams().parse(text), field)
+    assert (read, type(read)) == (value, type(value))
+
+
+def test_many_values_are_read_at_once() -> None:
+    made = BakerParams().parse("sizes=[1, 2],loaves=2,glaze=oil,")
+    assert (made.sizes, made.loaves, made.glaze) == ((1, 2), 2, "oil")
+
+
+def test_an_equals_sign_may_stand_in_a_value() -> None:
+    made = registry.hparams("basic_params1").parse("learning_rate_schedule=constant*linear_warmup")
+    assert made.learning_rate_schedule == "constant*linear_warmup"
+
+
+def test_parsing_nothing_changes_nothing() -> None:
+    made = BakerParams(loaves=4)
+    assert made.parse("") is made
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("loafs=2", "--hparams: no hyperparameter is named 'loafs'. Did you mean 'loaves'?"),
+        ("qqq=2", "BakerParams has: glaze, heat, limit, loaves, salted, sizes"),
+        ("loaves=many", r"loaves='many' should be int. \(loaves: Loaves per hour.\)"),
+        ("loaves=2.5", "loaves='2.5' should be int"),
+        ("loaves=", "loaves='' should be int"),
+        ("heat=hot", "heat='hot' should be float"),
+        ("heat=nan", "heat=nan: should be a finite number"),
+        ("salted=maybe", "salted='maybe' should be bool"),
+        ("limit=soon", "limit='soon' should be float or none"),
+        ("sizes=500", "sizes='500' should be list of int"),
+        ("sizes=[a]", "should be list of int"),
+        ("loaves", "'loaves' should be name=value"),
+        ("loaves=1,loaves=2", "sets 'loaves' twice"),
+        ("loaves=0", "loaves=0: should be greater than or equal to 1"),
+        ("loaves=10", "loaves=10: should be less than or equal to 9"),
+        ("heat=0", "heat=0.0: should be greater than 0"),
+        ("glaze=EGG", "glaze=EGG: .*pattern"),
+    ],
+)
+def test_a_wrong_setting_says_what_was_expected(text: str, complaint: str) -> None:
+    with pytest.raises(HParamsError, match=complaint):
+        BakerParams().parse(text)
+
+
+def test_all_wrong_settings_are_told_at_once() -> None:
+    with pytest.raises(HParamsError, match=r"(?s)loaves=0.*heat=-1.*'loafs'"):
+        BakerParams(loaves=0, heat=-1, loafs=2)  # type: ignore[call-arg]
+
+
+def test_python_values_are_not_converted() -> None:
+    with pytest.raises(HParamsError, match="loaves='3'"):
+        BakerParams().replace(loaves="3")
+    with pytest.raises(HParamsError, match="loaves=true"):
+        BakerParams().replace(loaves=True)
+
+
+def test_a_field_of_tensor2tensor_that_nothing_reads_is_refused_as_such() -> None:
+    with pytest.raises(HParamsError, match="'moe_k': tensor2tensor has it, but nothing here reads"):
+        registry.hparams("transformer_base").parse("moe_k=4")
+
+
+def test_a_set_cannot_be_changed_in_place() -> None:
+    made = BakerParams()
+    with pytest.raises(Exception, match="frozen"):
+        made.loaves = 4  # type: ignore[misc]
+
+
+def test_equal_values_are_equal_whoever_set_them() -> None:
+    one, other = BakerParams(loaves=5), BakerParams().parse("loaves=5")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != BakerParams()
+
+
+def test_json_keeps_the_values_and_who_set_them() -> None:
+    made = registry.hparams("transformer_tiny").parse(
+        "learning_rate_boundaries=[10,20],learning_rate_minimum=0.1", source="--hparams"
+    )
+    read = type(made).from_json(made.to_json())
+    assert read == made
+    assert read.provenance == made.provenance
+
+
+def test_a_stored_value_outlives_a_change_of_the_default() -> None:
+    class Newer(BakerParams):
+        """Baking, years later."""
+
+        loaves: int = hp(7, "Loaves per hour.")
+
+    read = Newer.from_json(BakerParams().to_json())
+    assert (read.loaves, read.provenance["loaves"]) == (3, "hparams.json")
+    assert read.provenance["heat"] == "default"
+
+
+def test_json_that_lacks_a_field_gets_its_default() -> None:
+    assert BakerParams.from_json('{"loaves": 4}') == BakerParams(loaves=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "should be a JSON object"),
+        ('{"loafs": 1}', "Did you mean 'loaves'"),
+        ('{"loaves": "1"}', "should be a valid integer"),
+    ],
+)
+def test_malformed_json_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(HParamsError, match=complaint):
+        BakerParams.from_json(text)
+
+
+def test_a_set_survives_pickling_with_its_provenance() -> None:
+    made = registry.hparams("transformer_tiny")
+    read = pickle.loads(pickle.dumps(made))
+    assert read == made
+    assert read.provenance == made.provenance
+
+
+def test_the_description_shows_each_field_its_type_value_setter_and_meaning() -> None:
+    made = BakerParams().parse("loaves=5,sizes=[1,2]")
+    assert made.describe().splitlines() == [
+        "Baking: one of each type of field.",
+        "  loaves  int            5      --hparams  Loaves per hour. (1 to 9)",
+        "  heat    float          1.5    default    Kilowatts. (more than 0)",
+        "  salted  bool           false  default    Whether there is salt in it.",
+        "  glaze   str            egg    default    What is brushed on.",
+        "  limit   float or none  none   default    Hours until the shop shuts.",
+        "  sizes   list of int    [1,2]  --hparams  Grams.",
+    ]
+
+
+@pytest.mark.parametrize("name", registry.list_names("hparams"))
+def test_a_description_parses_back_to_the_set(name: str) -> None:
+    made = registry.hparams(name)
+    rows = [line.split() for line in made.describe().splitlines() if line.startswith("  ")]
+    assert [row[0] for row in rows] == [*dict.fromkeys(row[0] for row in rows)]
+    assert {row[0] for row in rows} == type(made).model_fields.keys()
+    values = made.model_dump()
+    text = ",".join(f"{k}={v}" for k, v in values.items() if isinstance(v, int | float | str))
+    assert type(made)().parse(text) == made
