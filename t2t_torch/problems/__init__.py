@@ -1,0 +1,1 @@
+"""Shelf: problems, one file each, found by name."""

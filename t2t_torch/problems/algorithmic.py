@@ -1,0 +1,167 @@
+"""Toy tasks on sequences of symbols, made on the fly.  Source: tensor2tensor's algorithmic.py."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.features import Features, Text
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.registry import register_problem
+from t2t_torch.text.integer import IntegerEncoder
+
+
+class AlgorithmicProblem(Problem):
+    """Integers in, integers out, separated by spaces.
+
+    A subclass writes `case`.  Evaluation is on longer sequences than training.
+
+    Attributes:
+      num_symbols: the integers are in [0, num_symbols).
+      train_length: the longest sequence to train on.
+      dev_length: the longest sequence to evaluate on.
+      train_size: the number of training samples.
+      dev_size: the number of evaluation samples.
+    """
+
+    batch_size_means_tokens = True
+    input_space_id = 13  # tensor2tensor's SpaceID.DIGIT_0
+    target_space_id = 14  # SpaceID.DIGIT_1
+    num_symbols: ClassVar[int] = 2
+    train_length: ClassVar[int] = 40
+    dev_length: ClassVar[int] = 400
+    train_size: ClassVar[int] = 100_000
+    dev_size: ClassVar[int] = 10_000
+    setting_names = (
+        "num_symbols",
+        "train_length",
+        "dev_length",
+        "train_size",
+        "dev_size",
+    )
+
+    @abstractmethod
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """Returns the inputs and targets of one sample."""
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields samples; `tmp_dir` is not looked at."""
+        train = split is Split.TRAIN
+        max_length = self.train_length if train else self.dev_length
+        draw = random.Random(f"{self.name} {split.value}")
+        for _ in range(self.train_size if train else self.dev_size):
+            inputs, targets = self.case(draw, max_length)
+            yield {"inputs": " ".join(map(str, inputs)), "targets": " ".join(map(str, targets))}
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the features; there is no vocabulary file."""
+        text = Text(IntegerEncoder(self.num_symbols))
+        return Features({"inputs": text}, {"targets": text})
+
+
+def _symbols(draw: random.Random, num_symbols: int, max_length: int) -> list[int]:
+    """1 to max_length symbols."""
+    return draw.choices(range(num_symbols), k=1 + draw.randrange(max_length))
+
+
+@register_problem
+class AlgorithmicIdentityBinary40(AlgorithmicProblem):
+    """Copy a sequence of two symbols."""
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """The targets are the inputs."""
+        inputs = _symbols(draw, self.num_symbols, max_length)
+        return inputs, inputs
+
+
+@register_problem
+class TinyAlgo(AlgorithmicIdentityBinary40):
+    """The same with a hundred samples, for tests."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    train_size = 100
+    dev_size = 100
+
+
+@register_problem
+class AlgorithmicReverseBinary40(AlgorithmicProblem):
+    """Reverse a sequence of two symbols."""
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """The targets are the inputs, last first."""
+        inputs = _symbols(draw, self.num_symbols, max_length)
+        return inputs, inputs[::-1]
+
+
+@register_problem
+class AlgorithmicReverseBinary40Test(AlgorithmicReverseBinary40):
+    """The same, short and few, for tests."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    train_length = 10
+    dev_length = 10
+    train_size = 1000
+    dev_size = 100
+
+
+@register_problem
+class AlgorithmicShiftDecimal40(AlgorithmicProblem):
+    """Add ten to each of a sequence of digits."""
+
+    num_symbols = 20  # ten of the inputs, ten of the targets
+    dev_length = 80
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """The targets are the inputs, each plus ten."""
+        shift = self.num_symbols // 2
+        inputs = _symbols(draw, self.num_symbols - shift, max_length)
+        return inputs, [symbol + shift for symbol in inputs]
+
+
+@register_problem
+class AlgorithmicAdditionBinary40(AlgorithmicProblem):
+    """Add two binary numbers, written with the lowest digit first and a 2 between them.
+
+    tensor2tensor counts two symbols, so its separator is outside its vocabulary; here it counts.
+    """
+
+    num_symbols = 3  # two digits and the separator
+    base: ClassVar[int] = 2
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """The targets are the sum of the two numbers."""
+        first_length = 1 + draw.randrange(max_length // 2)
+        first = self._number(draw, first_length)
+        second = self._number(draw, 1 + draw.randrange(max_length - first_length - 1))
+        total = sum(d * self.base**i for number in (first, second) for i, d in enumerate(number))
+        return [*first, self.base, *second], self._digits(total)
+
+    def _number(self, draw: random.Random, length: int) -> list[int]:
+        """So many digits; the highest is 0 only if it is the only one."""
+        if length == 1:
+            return [draw.randrange(self.base)]
+        return [*draw.choices(range(self.base), k=length - 1), 1 + draw.randrange(self.base - 1)]
+
+    def _digits(self, number: int) -> list[int]:
+        digits = [number % self.base]
+        while number := number // self.base:
+            digits.append(number % self.base)
+        return digits
+
+
+@register_problem
+class AlgorithmicSortProblem(AlgorithmicProblem):
+    """Sort a sequence of integers."""
+
+    num_symbols = 20  # tensor2tensor: the longer of train_length and dev_length
+    train_length = 10
+    dev_length = 20
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """The targets are the inputs, smallest first."""
+        inputs = _symbols(draw, self.num_symbols, max_length)
+        return inputs, sorted(inputs)

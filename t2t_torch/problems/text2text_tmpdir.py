@@ -1,0 +1,42 @@
+"""Pairs of the user's own text files: data without code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from t2t_torch.errors import DataError
+from t2t_torch.mode import Split
+from t2t_torch.registry import register_problem
+from t2t_torch.text.lines import read_parallel
+from t2t_torch.text_problem import Text2TextProblem
+
+_PARTS = {Split.TRAIN: "train", Split.EVAL: "eval"}
+
+
+@register_problem("text2text_tmpdir")
+class Text2TextTmpdir(Text2TextProblem):
+    """Four files in `--tmp_dir`: {inputs,targets}.{train,eval}.txt.
+
+    Line n of the inputs belongs to line n of the targets.  A file may be packed with gzip.
+    """
+
+    def prepare(self, tmp_dir: Path) -> None:
+        """Raises DataError, naming all that is missing, unless the four files are there."""
+        files = [path for split in self.shards for path in _files(tmp_dir, split)]
+        missing = [path.name for path in files if not path.is_file()]
+        if missing:
+            raise DataError(
+                f"text2text_tmpdir reads {', '.join(path.name for path in files)} in --tmp_dir, "
+                f"one text a line; missing in {tmp_dir}: {', '.join(missing)}. Put them there."
+            )
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the pairs of lines."""
+        for inputs, targets in read_parallel(*_files(tmp_dir, split)):
+            yield {"inputs": inputs, "targets": targets}
+
+
+def _files(tmp_dir: Path, split: Split) -> tuple[Path, Path]:
+    part = _PARTS[split]
+    return tmp_dir / f"inputs.{part}.txt", tmp_dir / f"targets.{part}.txt"

@@ -1,0 +1,72 @@
+"""Text files, line by line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from t2t_torch.errors import DataError
+
+_GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n".
+
+    Only "\n" ends a line: carriage returns, form feeds, U+0085, U+2028 and the like are kept as
+    part of it, so that parallel files stay parallel.
+
+    Raises:
+      DataError: there is no such file, it is not UTF-8 (names line and byte), or a packed file is
+        damaged.
+    """
+    start = 0
+    number = 0
+    try:
+        with _open(path) as file:
+            for line in file:
+                number += 1
+                yield line.removesuffix(b"\n").decode()
+                start += len(line)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: byte {error.start + 1} of the line (byte "
+            f"{start + error.start + 1} of the text) is 0x{error.object[error.start]:02x}, "
+            "which is not UTF-8 there "
+            f"({error.reason}). Convert the file:  iconv -f ITS_ENCODING -t UTF-8"
+        ) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is damaged after line {number}: {error}. Remove it and fetch it again."
+        ) from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+
+
+def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of lines of two files.
+
+    Raises:
+      DataError: the files have different numbers of lines (after all whole pairs), or `read_lines`
+        refuses one of them.
+    """
+    counts = [0, 0]
+    for pair in zip_longest(read_lines(first), read_lines(second)):
+        counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
+        if pair[0] is not None and pair[1] is not None:
+            yield pair[0], pair[1]
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{first} has {counts[0]:,} lines and {second} has {counts[1]:,}; line n of the one "
+            "belongs to line n of the other. Make them parallel."
+        )
+
+
+def _open(path: Path) -> io.BufferedIOBase:
+    with path.open("rb") as file:
+        magic = file.read(len(_GZIP_MAGIC))
+    return gzip.open(path, "rb") if magic == _GZIP_MAGIC else path.open("rb")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from t2t_torch.features import Features, Text
+from t2t_torch.hparam import DataHParams
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.integer import IntegerEncoder
+
+
+class Spelling(Problem):
+    """Numbers to words."""
+
+    name = "spelling"
+    input_space_id = 13
+    target_space_id = 3
+    setting_names = ("words",)
+    words = ("zero", "one")
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields them."""
+        for number, word in enumerate(self.words):
+            yield {"inputs": str(number), "targets": word}
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns them."""
+        return Features({"inputs": Text(IntegerEncoder(2))}, {"targets": Text(ByteEncoder())})
+
+
+def test_a_view_shares_the_data_and_changes_what_is_input_and_target() -> None:
+    plain, turned = Spelling(), Spelling(reverse=True)
+    assert (turned.full_name, turned.dataset_name) == ("spelling_rev", "spelling")
+    sizes = {name: feature.vocab_size for name, feature in turned.features(Path()).all.items()}
+    assert sizes == {"inputs": 258, "targets": 4}
+    assert turned.features(Path()).columns == {"inputs": "targets", "targets": "inputs"}
+    assert turned.stored_features(Path()).columns == {"inputs": "inputs", "targets": "targets"}
+    assert (turned.input_space_id, turned.target_space_id) == (3, 13)
+    assert (plain.input_space_id, plain.target_space_id) == (13, 3)
+
+
+def test_a_copy_has_its_inputs_as_targets_after_reversal() -> None:
+    problem = Spelling(reverse=True, copy=True)
+    assert problem.full_name == "spelling_copy_rev"
+    assert problem.features(Path()).columns == {"inputs": "targets", "targets": "targets"}
+    assert (problem.input_space_id, problem.target_space_id) == (3, 3)
+
+
+def test_settings_are_what_changes_the_bytes_and_fit_json() -> None:
+    settings = Spelling().settings()
+    assert settings == {"shards": {"train": 10, "dev": 1}, "words": ("zero", "one")}
+    assert json.loads(json.dumps(settings))["words"] == ["zero", "one"]
+    assert Spelling(reverse=True).settings() == settings
+
+
+@pytest.mark.parametrize(("max_length", "expected"), [(0, 4096), (256, 256)])
+def test_the_longest_example_is_max_length_or_a_batch(max_length: int, expected: int) -> None:
+    hparams = cast(DataHParams, SimpleNamespace(max_length=max_length, batch_size=4096))
+    assert Spelling().max_length(hparams) == expected

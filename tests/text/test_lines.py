@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.errors import DataError
+from t2t_torch.text.lines import read_lines, read_parallel
+
+
+def _file(folder: Path, content: bytes, name: str = "text.txt") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def test_only_newlines_end_lines(tmp_path: Path) -> None:
+    odd = "a\rb\x0b\x0c\x1c\x85\u2028\u2029\xa0 \t"
+    path = _file(tmp_path, f"{odd}\nc\r\n\n d ".encode())
+    assert list(read_lines(path)) == [odd, "c\r", "", " d "]
+
+
+def test_a_last_newline_makes_no_empty_line(tmp_path: Path) -> None:
+    assert list(read_lines(_file(tmp_path, b"a\nb\n"))) == ["a", "b"]
+    assert list(read_lines(_file(tmp_path, b"a\n\n"))) == ["a", ""]
+    assert list(read_lines(_file(tmp_path, b""))) == []
+
+
+def test_packed_files_are_read_whatever_their_name(tmp_path: Path) -> None:
+    path = _file(tmp_path, gzip.compress("ä\nb\n".encode()), "train.txt")
+    assert list(read_lines(path)) == ["ä", "b"]
+
+
+def test_invalid_utf8_is_reported_with_file_line_and_byte(tmp_path: Path) -> None:
+    path = _file(tmp_path, "grün\n".encode() + "grün\n".encode("latin-1"))
+    lines = read_lines(path)
+    assert next(lines) == "grün"
+    with pytest.raises(DataError, match=r"text\.txt, line 2: byte 3 of the line \(byte 9 .* 0xfc"):
+        next(lines)
+
+
+def test_a_truncated_packed_file_is_reported(tmp_path: Path) -> None:
+    packed = gzip.compress(b"".join(b"line %d\n" % i for i in range(1000)))
+    with pytest.raises(DataError, match=r"text\.txt is damaged after line \d+"):
+        list(read_lines(_file(tmp_path, packed[:-20])))
+    with pytest.raises(DataError, match=r"text\.txt is damaged"):
+        list(read_lines(_file(tmp_path, packed[:-8] + bytes(8))))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.txt: No such file"):
+        list(read_lines(tmp_path / "absent.txt"))
+
+
+def test_parallel_files_give_pairs(tmp_path: Path) -> None:
+    first, second = _file(tmp_path, b"a\n\n", "en"), _file(tmp_path, b"b\nc", "de")
+    assert list(read_parallel(first, second)) == [("a", "b"), ("", "c")]
+
+
+def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
+    first, second = _file(tmp_path, b"a\nb\n", "en"), _file(tmp_path, b"a\nb\nc\nd\n", "de")
+    for pair, counts in (((first, second), "2 lines .* 4;"), ((second, first), "4 lines .* 2;")):
+        with pytest.raises(DataError, match=counts):
+            list(read_parallel(*pair))

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.errors import DataError
+from t2t_torch.text.token import TokenEncoder
+
+
+def test_reserved_words_in_a_text_never_become_reserved_ids() -> None:
+    encoder = TokenEncoder(["cat", "<unk>"], replace_oov="<unk>")
+    assert encoder.encode("cat <EOS> <pad>") == [2, 3, 3]
+
+
+def test_a_file_without_the_reserved_lines_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.tokens"
+    path.write_text("the\ncat\n")
+    with pytest.raises(DataError, match=r"vocab\.tokens starts with \['the', 'cat'\]"):
+        TokenEncoder.load(path)
+
+
+def test_a_word_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.tokens"
+    path.write_text("<pad>\n<EOS>\nthe\ncat\nthe\n")
+    with pytest.raises(DataError, match=r"vocab\.tokens: .*'the' twice"):
+        TokenEncoder.load(path)
+
+
+def test_an_unknown_word_is_named() -> None:
+    with pytest.raises(DataError, match="no 'dog', which is in 'cat dog'"):
+        TokenEncoder(["cat"]).encode("cat dog")
+    with pytest.raises(DataError, match="'<unk>', is not in the vocabulary"):
+        TokenEncoder(["cat"], replace_oov="<unk>")
