@@ -1,0 +1,1 @@
+"""The commands: t2t-datagen, t2t-trainer, t2t-decoder."""

@@ -1,0 +1,184 @@
+"""What the commands share: flags of the same name and meaning, `--help`, and how errors are told.
+
+A command keeps its own `FlagValues`, so that several of them live in one process:
+
+    FLAGS = flags.FlagValues()
+    shared.define(FLAGS, "problem", "data_dir", "t2t_usr_dir", "registry_help")
+    flags.DEFINE_integer("train_steps", 250000, "Steps in all.", flag_values=FLAGS)
+
+    def main(argv: Sequence[str] | None = None) -> int:
+        return shared.run_main(_run, FLAGS, __doc__, argv)
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import flags, logging
+
+from t2t_torch import registry
+from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+
+_HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
+_STRINGS = {
+    "problem": "What is learnt; ..._rev swaps inputs and targets.  Names: --registry_help.",
+    "model": "What learns it.  Names: --registry_help.",
+    "hparams_set": "How: a named set of hyperparameters.  Names: --registry_help.",
+}
+_PATHS = {
+    "data_dir": "Directory of the generated data.",
+    "tmp_dir": "Directory of raw files; what is there is used, what is not is downloaded.",
+    "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
+}
+_OTHERS = ("hparams", "t2t_usr_dir", "random_seed", "registry_help")
+
+
+class PathParser(flags.ArgumentParser[str]):
+    """Reads a path: shells leave the `~` of `--data_dir=~/data` as it is."""
+
+    def parse(self, argument: str) -> str:
+        """Returns the path with `~` expanded."""
+        return os.path.expanduser(argument)  # noqa: PTH111 -- Path would eat "./" and a last "/".
+
+    def flag_type(self) -> str:
+        """Names the type for `--help`."""
+        return "path"
+
+
+def define_path(values: flags.FlagValues, name: str, default: str | None, meaning: str) -> None:
+    """Defines a flag whose value is a path."""
+    flags.DEFINE(PathParser(), name, default, meaning, flag_values=values)
+
+
+def define(values: flags.FlagValues, *names: str) -> None:
+    """Defines some of the shared flags; all but `hparams` are None, empty or False by default.
+
+    Of t2t_usr_dir and registry_help, `run_main` takes care.
+    """
+    for name in names:
+        if name in _STRINGS:
+            flags.DEFINE_string(name, None, _STRINGS[name], flag_values=values)
+        elif name in _PATHS:
+            define_path(values, name, None, _PATHS[name])
+        elif name == "hparams":
+            meaning = 'Changes to the set: "hidden_size=512,label_smoothing=0".'
+            flags.DEFINE_string(name, "", meaning, flag_values=values)
+        elif name == "t2t_usr_dir":
+            meaning = "Directory of your own problems, models and sets"
+            flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
+        elif name == "random_seed":
+            flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
+        elif name == "registry_help":
+            meaning = "Lists every problem, model, set, optimizer and metric, and exits."
+            flags.DEFINE_boolean(name, False, meaning, flag_values=values)
+        else:
+            known = ", ".join([*_STRINGS, *_PATHS, *_OTHERS])
+            raise ValueError(f"{name!r} is not a shared flag; those are {known}.")
+
+
+def require(values: flags.FlagValues, *names: str) -> None:
+    """Checks that flags were given.
+
+    Raises:
+      UsageError: some were not; all are named, with their meanings.
+    """
+    missing = [name for name in names if not values[name].value]
+    if missing:
+        told = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
+        raise UsageError(f"missing flags:\n{told}")
+
+
+def run_main(
+    main: Callable[[], int | None],
+    values: flags.FlagValues,
+    doc: str | None,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Parses the flags, runs a command, and tells its errors.
+
+    `--help` and `--registry_help` are answered here, before anything heavy is imported; every
+    `--t2t_usr_dir` becomes a shelf.  A `T2TError` is printed without a traceback.
+
+    Args:
+      main: the command's work; reads `values`, imports what is heavy, returns an exit code or None.
+      values: the command's flags.
+      doc: the command's documentation, printed by `--help`.
+      argv: arguments without the program's name; those of the process by default.
+
+    Returns:
+      The exit code: 0, what `main` returned, `errors.EXIT_CODE` after a T2TError, or `INTERRUPTED`.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "verbosity" not in values:
+        meaning = "How much is logged: -1 warnings, 0 information, 1 everything."
+        flags.DEFINE_integer("verbosity", 0, meaning, flag_values=values)
+    try:
+        if any(argument in _HELP for argument in arguments):
+            print(_help(values, doc))
+            return 0
+        _parse(values, arguments)
+        _start_logging(values["verbosity"].value or 0)
+        if "t2t_usr_dir" in values:
+            for directory in values["t2t_usr_dir"].value or ():
+                registry.import_usr_dir(directory)
+        if "registry_help" in values and values["registry_help"].value:
+            print(registry.help_string(), end="")
+            code = 0
+        else:
+            code = main() or 0
+        sys.stdout.flush()
+        return code
+    except T2TError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_CODE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # The reader, say `head`, has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
+    """Sets the flags from the arguments; those not given get their defaults."""
+    for name in values:
+        values[name].unparse()
+    try:
+        rest = values(["", *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, list(values), n=3)
+        hint = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
+        raise UsageError(f"there is no flag --{error.flagname}.{hint} All flags: --help") from None
+    except (flags.Error, ValueError) as error:
+        raise UsageError(str(error)) from None
+    if rest:
+        raise UsageError(f"unexpected argument {rest[0]!r}; flags are written --name=value.")
+
+
+def _start_logging(verbosity: int) -> None:
+    """Sends the log to stderr, from this level on."""
+    if not flags.FLAGS.is_parsed():  # absl's own flags: they keep their defaults.
+        flags.FLAGS.mark_as_parsed()
+    logging.use_absl_handler()
+    logging.set_verbosity(verbosity)
+
+
+def _help(values: flags.FlagValues, doc: str | None) -> str:
+    """Writes what a command does and all its flags."""
+    lines = [textwrap.dedent(doc or "").strip(), "", "Flags:"]
+    for name in values:
+        flag: Any = values[name]
+        default = "" if flag.default in (None, "", [], False) else f" (default: {flag.default})"
+        value = "" if flag.boolean else "=..."
+        lines.append(f"  --{name}{value}")
+        text = f"{flag.help}{default}"
+        lines += textwrap.wrap(text, 92, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)

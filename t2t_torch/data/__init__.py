@@ -1,0 +1,1 @@
+"""Data on disk: downloads, archives, Arrow shards, manifests and their generation."""

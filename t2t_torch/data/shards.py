@@ -1,0 +1,215 @@
+"""Arrow IPC files that hold a split's rows: written once, then mapped into memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from t2t_torch.data import ragged
+from t2t_torch.data.manifest import Manifest, ShardEntry, datagen_command, sha256_of
+from t2t_torch.data.ragged import Offsets, Ragged, Rows, Values, value_dtype
+from t2t_torch.data.staging import sync
+from t2t_torch.errors import DataError
+from t2t_torch.mode import Split
+
+# A record batch is kept in memory while it is written, and Arrow's list offsets are int32; most
+# shards are far below this number of values and hold one batch.
+VALUES_PER_BATCH = 1 << 24
+
+
+def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
+    """tensor2tensor's shard names: `NAME-train-00000-of-00010`, and `.arrow`."""
+    return f"{dataset_name}-{split.value}-{index:05d}-of-{count:05d}.arrow"
+
+
+class Shards:
+    """The rows of one split, random access, without reading what is not asked for.
+
+    Make one with `Shards.open`.  It can be sent to another process, which maps the files anew.
+    """
+
+    def __init__(self, data_dir: Path, manifest: Manifest, split: Split) -> None:
+        """Maps the files; use `Shards.open`, which verifies them first."""
+        self.data_dir = data_dir
+        self.manifest = manifest
+        self.split = split
+        entry = manifest.split(split, data_dir)
+        self.num_rows = entry.rows
+        self._batches = [
+            batch for shard in entry.shards for batch in _read_batches(data_dir, manifest, shard)
+        ]
+
+    @classmethod
+    def open(
+        cls, data_dir: str | Path, dataset_name: str, split: Split, *, verify: bool = True
+    ) -> Shards:
+        """Opens a split of a data set.
+
+        Args:
+          data_dir: the folder that `t2t-datagen` wrote to.
+          dataset_name: the problem's `dataset_name`.
+          split: which part of it.
+          verify: compare sizes and checksums of this split's shards and of the vocabulary files
+            with the manifest.  It reads every byte once; further openings by the same job (other
+            ranks, worker processes) may leave it out.
+
+        Raises:
+          DataError: there is no such data, or a file is missing, truncated or altered.
+        """
+        folder = Path(data_dir)
+        manifest = Manifest.load(folder, dataset_name)
+        manifest.split(split, folder)
+        if verify:
+            manifest.verify(folder, [split])
+        return cls(folder, manifest, split)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shards, (self.data_dir, self.manifest, self.split)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the stored features."""
+        return tuple(self.manifest.features)
+
+    @property
+    def fingerprint(self) -> str:
+        """16 hex digits that change when the content or the vocabulary does."""
+        return self.manifest.fingerprint(self.split)
+
+    @functools.cached_property
+    def lengths(self) -> Mapping[str, npt.NDArray[np.int32]]:
+        """Per feature, [num_rows] int32: how many values each row has, EOS included.
+
+        Computed from the list offsets alone; the values are not read.
+        """
+        return {
+            name: np.concatenate(
+                [np.zeros(0, np.int32)]
+                + [np.diff(offsets).astype(np.int32) for _, offsets in self.column(name)]
+            )
+            for name in self.features
+        }
+
+    def column(self, feature: str) -> list[tuple[Values, Offsets]]:
+        """A feature's rows as flat arrays, one pair per record batch, in row order.
+
+        A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
+
+        Returns:
+          Pairs of values [total], a read-only view of the mapped file, and offsets [rows + 1]
+          int64: row i of the batch is `values[offsets[i]:offsets[i + 1]]`.
+        """
+        if feature not in self.manifest.features:
+            raise DataError(
+                f"{self.manifest.problem!r} in {self.data_dir} has no feature {feature!r}; "
+                f"it has: {', '.join(self.features)}."
+            )
+        pairs = []
+        for batch in self._batches:
+            column = batch.column(batch.schema.get_field_index(feature))
+            offsets = column.offsets.to_numpy(zero_copy_only=True).astype(np.int64)
+            pairs.append((column.values.to_numpy(zero_copy_only=True), offsets))
+        return pairs
+
+
+class ShardWriter:
+    """Writes one shard, under a name that no reader looks for; `close` makes it safe to rename.
+
+    Rows may be appended in pieces of any size: the bytes depend on the rows alone.
+    """
+
+    def __init__(
+        self, path: Path, schema: pa.Schema, *, values_per_batch: int = VALUES_PER_BATCH
+    ) -> None:
+        """Starts a shard of the given columns, each a list of a fixed-width type."""
+        self.path = path
+        self._schema = schema
+        self._room = self._values_per_batch = values_per_batch
+        self._pending: list[Rows] = []
+        self._rows = 0
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._file, schema)
+
+    def append(self, rows: Rows) -> None:
+        """Adds rows at the end."""
+        values = np.sum([piece.offsets for piece in rows.values()], axis=0)  # [rows + 1]
+        start, total = 0, ragged.num_rows(rows)
+        self._rows += total
+        while start < total:
+            # Room is below zero after a row that alone exceeds the limit.
+            limit = values[start] + max(self._room, 0)
+            stop = int(np.searchsorted(values, limit, side="right")) - 1
+            if stop == start and not self._pending:
+                stop = start + 1  # a single row beyond the limit has a batch of its own
+            if stop > start:
+                self._pending.append(ragged.between(rows, start, stop))
+                self._room -= int(values[stop] - values[start])
+            if stop < total:
+                self._write_batch()
+            start = stop
+
+    def close(self) -> ShardEntry:
+        """Finishes the file and returns its manifest entry."""
+        if self._pending:
+            self._write_batch()
+        self._writer.close()
+        self._file.close()
+        sync(self.path)
+        return ShardEntry(
+            file=self.path.name,
+            rows=self._rows,
+            bytes=self.path.stat().st_size,
+            sha256=sha256_of(self.path),
+        )
+
+    def _write_batch(self) -> None:
+        rows = ragged.concatenate(self._pending)
+        arrays = [_list_array(rows[field.name], field.type) for field in self._schema]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._pending = []
+        self._room = self._values_per_batch
+
+
+def schema_of(arrow_types: Mapping[str, str]) -> pa.Schema:
+    """The Arrow schema of columns without nulls, of types such as `list<int32>`."""
+    return pa.schema(
+        [
+            pa.field(name, pa.list_(pa.from_numpy_dtype(value_dtype(arrow_type))), nullable=False)
+            for name, arrow_type in arrow_types.items()
+        ]
+    )
+
+
+def _list_array(rows: Ragged, type_: pa.DataType) -> pa.Array:
+    offsets = pa.array(rows.offsets.astype(np.int32))
+    values = pa.array(rows.values, type=type_.value_type)
+    return pa.ListArray.from_arrays(offsets, values, type=type_)
+
+
+def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list[pa.RecordBatch]:
+    path = data_dir / shard.file
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{path} is missing or not an Arrow file: {error}. "
+            f"Make it anew:  {datagen_command(manifest.problem, data_dir)}"
+        ) from None
+    found = sum(batch.num_rows for batch in batches)
+    if found != shard.rows or set(reader.schema.names) != set(manifest.features):
+        raise DataError(
+            f"{path} holds {found} rows of {', '.join(reader.schema.names)}; the manifest says "
+            f"{shard.rows} rows of {', '.join(manifest.features)}. "
+            f"Make it anew:  {datagen_command(manifest.problem, data_dir)}"
+        )
+    return batches

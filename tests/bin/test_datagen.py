@@ -1,0 +1,290 @@
+"""The command as users run it, and what a killed one leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from t2t_torch.bin import datagen
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import DataError
+from t2t_torch.mode import Split
+
+# A user's problem that kills its process, or notes that it runs, as the environment says.
+PROBLEM = '''
+import os
+import signal
+
+from t2t_torch.features import Features, Text
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.registry import register_problem
+from t2t_torch.text.byte import ByteEncoder
+
+
+@register_problem
+class Fragile(Problem):
+    """Counts."""
+
+    shards = {Split.TRAIN: 2, Split.EVAL: 1}
+
+    def stored_features(self, directory):
+        return Features({"inputs": Text(ByteEncoder())}, {"targets": Text(ByteEncoder())})
+
+    def generate_samples(self, tmp_dir, split):
+        with (tmp_dir / "runs").open("a") as file:
+            file.write(split.value + " ")
+        for number in range(20_000 if split is Split.TRAIN else 10):
+            if number == int(os.environ.get("SIGNAL_AT", "-1")):
+                os.kill(os.getpid(), getattr(signal, os.environ["SIGNAL"]))
+            yield {"inputs": str(number), "targets": str(number)[::-1]}
+'''
+
+# Runs the command, but the process is killed when it is about to make something last for the n-th
+# time: at each fsync and each renaming.
+KILLED_AT = """
+import os, pathlib, signal, sys
+
+count = 0
+
+def deadly(function):
+    def call(*arguments, **options):
+        global count
+        count += 1
+        if count == int(sys.argv[1]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+
+os.fsync = deadly(os.fsync)
+pathlib.Path.rename = deadly(pathlib.Path.rename)
+pathlib.Path.replace = deadly(pathlib.Path.replace)
+from t2t_torch.bin import datagen
+sys.exit(datagen.main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture
+def usr_dir(tmp_path):
+    folder = tmp_path / "my_problems"
+    folder.mkdir()
+    (folder / "fragile.py").write_text(PROBLEM)
+    return folder
+
+
+def start(*command, **environment):
+    return subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def finish(process):
+    """Waits until the process, and all that it started, is gone: they share its pipes."""
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def arguments(tmp_path, usr_dir, name="data"):
+    return [
+        "--problem=fragile",
+        f"--t2t_usr_dir={usr_dir}",
+        f"--data_dir={tmp_path / name}",
+        f"--tmp_dir={tmp_path / 'raw'}",
+    ]
+
+
+def files(folder):
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")
+    }
+
+
+MODULE = ("-m", "t2t_torch.bin.datagen")
+
+
+@pytest.fixture
+def clean(tmp_path, usr_dir):
+    """What an undisturbed run makes, by one process."""
+    code, _, err = finish(start(*MODULE, *arguments(tmp_path, usr_dir, "clean")))
+    assert code == 0, err
+    return files(tmp_path / "clean")
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_run_killed_while_generating_and_run_again_makes_the_same_bytes(
+    tmp_path, usr_dir, clean, processes
+):
+    command = [*MODULE, *arguments(tmp_path, usr_dir), f"--num_concurrent_processes={processes}"]
+    code, _, _ = finish(start(*command, SIGNAL="SIGKILL", SIGNAL_AT="17000"))
+    assert code == -signal.SIGKILL
+    assert files(tmp_path / "data") == {}
+    code, _, err = finish(start(*command))
+    assert code == 0, err
+    assert files(tmp_path / "data") == clean
+    assert not (tmp_path / "data" / ".fragile.incomplete").exists()
+
+
+def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
+    tmp_path, usr_dir, clean
+):
+    completed = 0
+    for step in range(1, 30):
+        command = ["-c", KILLED_AT, str(step), *arguments(tmp_path, usr_dir, f"data{step}")]
+        command += ["--max_cases=5"]
+        folder = tmp_path / f"data{step}"
+        code, _, err = finish(start(*command))
+        if code == 0:
+            completed = step
+            break
+        assert code == -signal.SIGKILL, err
+        if (folder / "fragile.json").exists():
+            assert Shards.open(folder, "fragile", Split.TRAIN).num_rows == 5
+        else:
+            with pytest.raises(DataError, match="No data of 'fragile'"):
+                Shards.open(folder, "fragile", Split.TRAIN)
+        again = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]
+        assert datagen.main([*again, "--verbosity=-1"]) == 0
+    # 3 shards synced, staging synced, 3 renamed, folder synced, manifest synced, renamed, synced.
+    assert completed == 3 + 1 + 3 + 1 + 3 + 1
+    expected = files(tmp_path / f"data{completed}")
+    for step in range(1, completed):
+        assert files(tmp_path / f"data{step}") == expected
+
+
+def test_a_terminated_run_tidies_up_and_exits_with_143(tmp_path, usr_dir):
+    command = [*MODULE, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=2"]
+    code, out, _ = finish(start(*command, SIGNAL="SIGTERM", SIGNAL_AT="17000"))
+    assert (code, out) == (143, "")
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".fragile.lock"]
+
+
+def test_an_interrupted_run_tidies_up_and_exits_with_130(tmp_path, usr_dir):
+    command = [*MODULE, *arguments(tmp_path, usr_dir)]
+    code, _, err = finish(start(*command, SIGNAL="SIGINT", SIGNAL_AT="17000"))
+    assert code == 130
+    assert "Traceback" not in err
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".fragile.lock"]
+
+
+def test_of_two_runs_at_once_one_waits_for_the_other(tmp_path, usr_dir, clean):
+    (tmp_path / "raw" / "runs").unlink()
+    command = [*MODULE, *arguments(tmp_path, usr_dir)]
+    both = [start(*command), start(*command)]
+    for code, out, err in map(finish, both):
+        assert code == 0, err
+        assert "fragile in" in out
+    assert files(tmp_path / "data") == clean
+    assert (tmp_path / "raw" / "runs").read_text() == "train dev ", "it was generated once"
+
+
+def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, capsys):
+    code = datagen.main(
+        [
+            "--problem=algorithmic_reverse_binary40_test_rev",
+            f"--data_dir={tmp_path / 'my data'}",
+            f"--tmp_dir={tmp_path}",
+            "--max_cases=100",
+        ]
+    )
+    out = capsys.readouterr().out
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    head = ["split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary"]
+    assert head in lines
+    (train,) = (line for line in lines if line[:1] == ["train"])
+    assert (train[1:4], train[7]) == (["1", "100", "inputs"], "4")
+    assert (
+        "t2t-trainer --problem=algorithmic_reverse_binary40_test_rev --model=transformer "
+        f"--hparams_set=transformer_small '--data_dir={tmp_path / 'my data'}' --output_dir=run"
+    ) in out
+
+
+def test_several_problems_are_chosen_by_commas_patterns_and_exclusion(capsys):
+    options = ["--only_list", "--exclude_problems=*sort*,*_test,algorithmic_shift_decimal40"]
+    code = datagen.main(["--problem=tiny_algo_rev,algorithmic*,tiny*", *options])
+    assert code == 0
+    assert capsys.readouterr().out.split() == [
+        "tiny_algo_rev",
+        "algorithmic_addition_binary40",
+        "algorithmic_identity_binary40",
+        "algorithmic_reverse_binary40",
+    ]
+
+
+def test_without_a_problem_all_are_listed(capsys):
+    assert datagen.main([]) == 2
+    out, err = capsys.readouterr()
+    assert "* translate_multi30k_ende\n" in out
+    assert "--problem=NAME" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--problem=tiny_alg", "--data_dir=x"], "'tiny_algo'"),
+        (["--problem=none*"], "no problem matches 'none*'"),
+        (["--problem=tiny_algo"], "--data_dir"),
+        (["--problem=tiny_algo", "--data_dir=x", "--max_cases=-1"], "max_cases"),
+        (["--problem=tiny_algo", "--num_concurrent_processes=0"], "num_concurrent_processes"),
+        (["--problems=tiny_algo"], "--problem"),
+    ],
+)
+def test_wrong_flags_are_told_with_exit_code_2(options, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert datagen.main(options) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        (b"a\nb\nc\n", r"3"),
+        (b"a\n", r"1"),
+        (b"a\nb\xff\n", r"targets.train.txt"),
+    ],
+)
+def test_raw_files_that_do_not_fit_are_told_and_leave_nothing(tmp_path, capsys, targets, told):
+    raw, data = tmp_path / "raw", tmp_path / "data"
+    raw.mkdir()
+    for name in ("inputs.train", "inputs.eval", "targets.eval"):
+        (raw / f"{name}.txt").write_bytes(b"x\ny\n")
+    (raw / "targets.train.txt").write_bytes(targets)
+    code = datagen.main(["--problem=text2text_tmpdir", f"--data_dir={data}", f"--tmp_dir={raw}"])
+    assert code == 2
+    err = capsys.readouterr().err
+    assert "error: " in err and told in err
+    assert files(data) == {}
+
+
+def test_own_texts_become_data_without_code(tmp_path, capsys):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    lines = textwrap.dedent(datagen.__doc__ or "").split()
+    for part in ("train", "eval"):
+        (raw / f"inputs.{part}.txt").write_text("".join(f"{word}\n" for word in lines))
+        (raw / f"targets.{part}.txt").write_text("".join(f"{word[::-1]}\n" for word in lines))
+    command = ["--problem=text2text_tmpdir", f"--tmp_dir={raw}"]
+    assert datagen.main([*command, f"--data_dir={tmp_path / 'a'}"]) == 0
+    more = [f"--data_dir={tmp_path / 'b'}", "--num_concurrent_processes=2"]
+    assert datagen.main([*command, *more]) == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert Shards.open(tmp_path / "a", "text2text_tmpdir", Split.TRAIN).num_rows == len(lines)
+    assert "vocabulary" in capsys.readouterr().out
+
+
+def test_generating_imports_no_torch(tmp_path):
+    code = (
+        "import sys; from t2t_torch.bin import datagen;"
+        f"datagen.main(['--problem=tiny_algo', '--data_dir={tmp_path}', '--tmp_dir={tmp_path}']);"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert finish(start("-c", code))[0] == 0

@@ -1,0 +1,177 @@
+"""What the commands share: flags, help, and how errors are told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from t2t_torch import registry
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import DataError, UsageError
+
+DOC = """Bakes bread.
+
+    bake --problem=rye
+"""
+SHARED = (
+    "problem", "model", "hparams_set", "hparams", "data_dir", "tmp_dir", "output_dir",
+    "t2t_usr_dir", "random_seed", "registry_help",
+)  # fmt: skip
+
+
+def fail() -> int:
+    """Stands in for a command that must not run."""
+    raise AssertionError("the command ran")
+
+
+class Command:
+    """A command with the shared flags and two of its own."""
+
+    def __init__(self) -> None:
+        self.values = flags.FlagValues()
+        shared.define(self.values, *SHARED)
+        flags.DEFINE_integer("train_steps", 250, "Steps in all.", flag_values=self.values)
+        flags.DEFINE_boolean("profile", False, "Whether to measure.", flag_values=self.values)
+
+    def __getitem__(self, name: str) -> object:
+        return self.values[name].value
+
+    def run(self, *argv: str, main: Callable[[], int | None] = fail) -> int:
+        return shared.run_main(main, self.values, DOC, argv)
+
+
+@pytest.fixture
+def command() -> Command:
+    return Command()
+
+
+def test_flags_are_read_and_the_others_get_their_defaults(command: Command) -> None:
+    assert command.run("--problem=rye", "--train_steps", "7", "--profile", main=lambda: None) == 0
+    assert (command["problem"], command["train_steps"], command["profile"]) == ("rye", 7, True)
+    assert (command["model"], command["hparams"], command["t2t_usr_dir"]) == (None, "", [])
+    assert (command["random_seed"], command["registry_help"]) == (None, False)
+
+
+def test_a_second_run_forgets_the_flags_of_the_first(command: Command) -> None:
+    command.run("--problem=rye", "--train_steps=7", main=lambda: None)
+    command.run("--noprofile", main=lambda: None)
+    assert (command["problem"], command["train_steps"]) == (None, 250)
+
+
+def test_two_commands_in_one_process_do_not_meddle(command: Command) -> None:
+    other = Command()
+    command.run("--problem=rye", main=lambda: None)
+    other.run("--problem=wheat", main=lambda: None)
+    assert (command["problem"], other["problem"]) == ("rye", "wheat")
+
+
+def test_the_exit_code_is_what_the_command_returns(command: Command) -> None:
+    assert command.run(main=lambda: 143) == 143
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])
+def test_help_shows_what_the_command_does_and_every_flag(
+    command: Command, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.run("--problem=rye", flag) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Bakes bread.\n\n    bake --problem=rye\n")
+    assert all(f"  --{name}" in told for name in [*SHARED, "train_steps", "profile", "verbosity"])
+    assert "Steps in all. (default: 250)" in told
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("--problm=rye", "error: there is no flag --problm. Did you mean --problem "),
+        ("--qqq", "error: there is no flag --qqq. All flags: --help"),
+        ("--train_steps=many", "error: flag --train_steps=many: invalid literal"),
+        ("--problem", "error: Missing value for flag --problem"),
+        ("--noprofile=1", "error: --noprofile=1 does not take an argument"),
+        ("rye", "error: unexpected argument 'rye'; flags are written --name=value."),
+        ("--t2t_usr_dir=/no/such", "error: there is no directory /no/such"),
+    ],
+)
+def test_a_wrong_argument_is_told_with_exit_code_2(
+    command: Command, argument: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.run(argument) == 2
+    assert capsys.readouterr().err.startswith(complaint)
+
+
+def test_an_error_that_the_user_can_mend_comes_without_a_traceback(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        raise DataError("no data of 'rye'.")
+
+    assert command.run(main=main) == 2
+    assert capsys.readouterr().err == "error: no data of 'rye'.\n"
+
+
+def test_any_other_error_keeps_its_traceback(command: Command) -> None:
+    with pytest.raises(AssertionError, match="the command ran"):
+        command.run()
+
+
+def test_ctrl_c_ends_a_command_with_exit_code_130(command: Command) -> None:
+    def main() -> int:
+        raise KeyboardInterrupt
+
+    assert command.run(main=main) == 130
+
+
+def test_missing_flags_are_told_all_at_once(command: Command) -> None:
+    command.run("--model=oven", main=lambda: None)
+    shared.require(command.values, "model")
+    with pytest.raises(UsageError, match=r"(?s)--problem=\.\.\..*--data_dir=\.\.\.  Directory"):
+        shared.require(command.values, "problem", "model", "data_dir")
+
+
+def test_a_tilde_in_a_path_is_the_home_directory(command: Command) -> None:
+    command.run("--data_dir=~/bread", "--output_dir=./out/", main=lambda: None)
+    assert command["data_dir"] == str(Path("~/bread").expanduser())
+    assert command["output_dir"] == "./out/"
+
+
+def test_a_flag_that_is_not_shared_cannot_be_defined_as_such() -> None:
+    with pytest.raises(ValueError, match="'oven' is not a shared flag"):
+        shared.define(flags.FlagValues(), "oven")
+
+
+def test_registry_help_lists_the_users_names_too(
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(registry, "_STATE", registry._State())
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    folder = tmp_path / "usr_bakery"
+    folder.mkdir()
+    (folder / "rye.py").write_text("@register_problem\nclass RyeBread: pass\n")
+    assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 0
+    told = capsys.readouterr().out
+    assert "      * rye_bread\n" in told
+    assert "      * transformer_base\n" in told
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    script = (
+        "from absl import flags; from t2t_torch.bin import flags as shared; import sys\n"
+        "sys.exit(shared.run_main(lambda: print('rye\\n' * 10**6), flags.FlagValues(), '', []))"
+    )
+    left = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert left.stdout and left.stderr
+    left.stdout.readline()
+    left.stdout.close()
+    told = left.stderr.read()
+    left.stderr.close()
+    assert (left.wait(), told) == (0, b"")
