@@ -1,0 +1,38 @@
+"""Shards without files: what the pipeline asks of them, held in memory."""
+
+import numpy as np
+import pytest
+
+
+class MemoryShards:
+    """Rows of two features in several pieces."""
+
+    def __init__(self, rows, pieces=3):
+        self.rows = rows
+        self.fingerprint = "memory"
+        self.lengths = {
+            name: np.asarray([len(row[name]) for row in rows], np.int32) for name in rows[0]
+        }
+        self._pieces = np.array_split(np.arange(len(rows)), pieces)
+
+    def column(self, name):
+        """Returns values and offsets of each piece."""
+        pairs = []
+        for piece in self._pieces:
+            lists = [self.rows[i][name] for i in piece]
+            offsets = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+            values = np.concatenate([np.zeros(0), *lists]).astype(np.int32)
+            pairs.append((values, offsets))
+        return pairs
+
+
+@pytest.fixture
+def memory_shards():
+    """Two thousand rows of random lengths; targets are numbered so that a row can be recognized."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(2000):
+        inputs = rng.integers(2, 100, rng.integers(1, 40))
+        targets = np.concatenate([[i + 2], rng.integers(2, 100, rng.integers(0, 40))])
+        rows.append({"inputs": inputs, "targets": targets})
+    return MemoryShards(rows)
