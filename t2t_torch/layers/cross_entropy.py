@@ -1,0 +1,119 @@
+"""Cross entropy with tensor2tensor's label smoothing, also without ever holding all logits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_CHUNK_BYTES = 16 * 2**20  # of logits at a time: they stay in a processor's last cache
+
+
+def smoothing(label_smoothing: float, vocab_size: int) -> tuple[float, float, float]:
+    """Returns the confidence, the share of every other class, and the constant of a perfect guess.
+
+    tensor2tensor, `padded_cross_entropy`: what is smoothed away is spread over the V - 1 other
+    classes, and the entropy of that target is subtracted, so that the best possible loss is 0.
+    """
+    confidence = 1.0 - label_smoothing
+    low = label_smoothing / (vocab_size - 1) if vocab_size > 1 else 0.0
+    constant = -(confidence * math.log(confidence) + (vocab_size - 1) * low * math.log(low + 1e-20))
+    return confidence, low, constant
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Returns the loss of every position.
+
+    Args:
+      logits: [..., V].
+      targets: [...] integers in 0 ... V - 1.
+      label_smoothing: 0 <= label_smoothing < 1.
+
+    Returns:
+      [...] float32, in nats, less the constant of `smoothing`.
+    """
+    logits = logits.float()
+    confidence, low, constant = smoothing(label_smoothing, logits.size(-1))
+    target_logits = logits.gather(-1, targets[..., None]).squeeze(-1)
+    loss = logits.logsumexp(-1) - (confidence - low) * target_logits
+    if low:
+        loss = loss - low * logits.sum(-1)
+    return loss - constant
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+) -> Tensor:
+    """Returns the summed loss of `cross_entropy(hidden @ weight.T, targets)`.
+
+    Logits are made a chunk at a time and turned at once into gradients, so memory does not grow
+    with the vocabulary.  Runs in the type of the autocast that is on.
+
+    Args:
+      hidden: [N, H].
+      weight: [V, H].
+      targets: [N] integers in 0 ... V - 1.
+      label_smoothing: 0 <= label_smoothing < 1.
+
+    Returns:
+      A float32 scalar, in nats.
+    """
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, label_smoothing, dtype
+    )
+    return total
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The gradient of a logit is `softmax - low - (confidence - low) * [it is the target]`.
+
+    The middle term is the same for all logits: it is taken out of the chunks and added as a product
+    with the sum of the weights.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        confidence, low, constant = smoothing(label_smoothing, len(weight))
+        with torch.autocast(hidden.device.type, enabled=False):
+            h, w = hidden.to(dtype), weight.to(dtype)
+            weight_sum = weight.sum(0, dtype=torch.float32)  # [H]
+            hidden_grad = torch.empty_like(h)
+            weight_grad = torch.zeros_like(weight)
+            total = h.float().sum(0).dot(weight_sum) * -low - len(h) * constant
+            chunk = max(1, _CHUNK_BYTES // (len(w) * w.element_size()))
+            for start in range(0, len(h), chunk):
+                rows, y = h[start : start + chunk], targets[start : start + chunk]
+                logits = rows @ w.t()  # [chunk, V]
+                at_target = (torch.arange(len(y), device=y.device), y)
+                target_logits = logits[at_target].float()
+                largest = logits.amax(1).float()
+                grad = logits.softmax(1)
+                # The largest probability is at least 1/V: its logarithm is safe.
+                log_sum = largest - grad.amax(1).float().log()
+                total += log_sum.sum() - (confidence - low) * target_logits.sum()
+                grad[at_target] -= confidence - low
+                hidden_grad[start : start + chunk] = grad @ w
+                weight_grad += grad.t() @ rows
+            if low:
+                hidden_grad -= (low * weight_sum).to(dtype)
+                weight_grad -= low * h.float().sum(0)
+        ctx.save_for_backward(hidden_grad, weight_grad)
+        ctx.hidden_type = hidden.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, total_grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_grad, weight_grad = ctx.saved_tensors
+        scaled = (hidden_grad * total_grad).to(ctx.hidden_type)
+        return scaled, weight_grad * total_grad, None, None, None

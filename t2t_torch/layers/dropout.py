@@ -1,0 +1,47 @@
+"""Dropout that is cheap on a CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_PER_WORD = 4  # 16-bit numbers in a random 64-bit word
+
+
+class Dropout(nn.Module):
+    """Zeroes each activation with probability `rate` and scales up the rest; TRAIN only.
+
+    On a CPU torch draws one number from its serial generator for each activation, which costs more
+    than the matrix product before it (4.6 ms against 2 ms for [4096, 256] on two cores).  Here one
+    draw decides four activations: a 64-bit word is read as four numbers of 16 bits, so `rate` is
+    exact to 1/65536.  The same generator and seed are used, so `torch.manual_seed` fixes the
+    result.
+
+    Args:
+      rate: probability of zeroing, 0 <= rate < 1.
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns `x` with some elements zeroed.  Any shape."""
+        if not self.training or self.rate == 0.0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.rate)
+        return x * (keep_mask(x.shape, self.rate) * x.new_tensor(1.0 / (1.0 - self.rate)))
+
+    def extra_repr(self) -> str:
+        """Returns the rate."""
+        return f"rate={self.rate}"
+
+
+def keep_mask(shape: torch.Size, rate: float) -> Tensor:
+    """Returns a bool CPU tensor, each element False with probability `rate`."""
+    count = shape.numel()
+    words = torch.empty(-(-count // _PER_WORD), dtype=torch.int64).random_(-(2**63), None)
+    threshold = round(rate * 2**16) - 2**15
+    return (words.view(torch.int16)[:count] >= threshold).view(shape)

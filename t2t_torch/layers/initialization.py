@@ -1,0 +1,67 @@
+"""How weights begin: tensor2tensor's initializers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.hparam import HParams
+from t2t_torch.layers.attention import Projections
+
+
+def initialize(module: nn.Module, hparams: HParams) -> None:
+    """Initializes every linear map below `module`: weights by `hparams.initializer`, biases 0.
+
+    Maps that share one matrix product are initialized one by one, so that their scale is that of
+    separate ones.
+    """
+    fill = _FILLS[hparams.initializer]
+    with torch.no_grad():
+        for child in module.modules():
+            if isinstance(child, nn.Linear):
+                parts = child.parts if isinstance(child, Projections) else 1
+                for weight in child.weight.chunk(parts):
+                    fill(weight, hparams.initializer_gain)
+                if child.bias is not None:
+                    child.bias.zero_()
+
+
+def _fan_average(weight: Tensor) -> float:
+    return (weight.size(0) + weight.size(1)) / 2
+
+
+def _uniform_unit_scaling(weight: Tensor, gain: float) -> None:
+    limit = math.sqrt(3 * gain / _fan_average(weight))
+    weight.uniform_(-limit, limit)
+
+
+def _normal_unit_scaling(weight: Tensor, gain: float) -> None:
+    # TensorFlow truncates at two standard deviations and widens to keep the variance: 0.8796 is the
+    # standard deviation of a normal truncated there.
+    deviation = math.sqrt(gain / _fan_average(weight)) / 0.87962566103423978
+    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+
+
+def _uniform(weight: Tensor, gain: float) -> None:
+    weight.uniform_(-0.1 * gain, 0.1 * gain)
+
+
+def _orthogonal(weight: Tensor, gain: float) -> None:
+    nn.init.orthogonal_(weight, gain)
+
+
+def _xavier(weight: Tensor, gain: float) -> None:
+    del gain  # TensorFlow's `xavier_initializer` takes none
+    nn.init.xavier_uniform_(weight)
+
+
+_FILLS: dict[str, Callable[[Tensor, float], None]] = {
+    "orthogonal": _orthogonal,
+    "uniform": _uniform,
+    "normal_unit_scaling": _normal_unit_scaling,
+    "uniform_unit_scaling": _uniform_unit_scaling,
+    "xavier": _xavier,
+}

@@ -1,0 +1,39 @@
+"""Masks: boolean, True where there is data (or where one may look)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from t2t_torch.text.encoder import PAD
+
+
+def padding_mask(ids: Tensor) -> Tensor:
+    """Returns where there is data.  [B, S] ids -> [B, S] bool."""
+    return ids != PAD
+
+
+def attend_to(mask: Tensor) -> Tensor:
+    """Returns an attention mask under which all queries see where `mask` is True.
+
+    [B, S] bool -> [B, 1, 1, S] bool.
+    """
+    return mask[:, None, None, :]
+
+
+def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
+    """Returns an attention mask under which a position sees only its own packed example.
+
+    Args:
+      queries: segment of each query, 0 where there is padding.  [B, T]
+      keys: segment of each key.  [B, S]
+
+    Returns:
+      [B, 1, T, S] bool; padding sees padding, so that no row of a softmax is empty.
+    """
+    return (queries[:, :, None] == keys[:, None, :])[:, None]
+
+
+def causal(length: int, device: torch.device) -> Tensor:
+    """Returns an attention mask under which no position sees a later one.  [1, 1, T, T] bool."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]

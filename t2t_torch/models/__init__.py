@@ -1,0 +1,1 @@
+"""Shelf: registered models, one a file."""

@@ -1,0 +1,54 @@
+"""Every model holds the contract."""
+
+import pytest
+import torch
+
+from t2t_torch import registry, testing
+from t2t_torch.models.transformer import Transformer
+
+
+@pytest.mark.parametrize("name", registry.list_names("model"))
+def test_the_model_holds_the_contract(name):
+    model_class = registry.model(name)
+    testing.check_model(model_class, model_class.HParams())
+
+
+@pytest.mark.parametrize("name", registry.list_names("model"))
+def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
+    model_class = registry.model(name)
+    hparams = registry.hparams("transformer_base_v1").replace(
+        shared_embedding_and_softmax_weights=False
+    )
+    testing.check_model(model_class, hparams)
+
+
+class Peeking(Transformer):
+    """Looks at the targets it has to predict."""
+
+    name = "peeking"
+
+    def body(self, features):
+        """Returns the body's states and a little of the target itself."""
+        hidden = super().body(features)
+        return {"targets": hidden["targets"] + features["targets"]}
+
+
+class ReadingPadding(Transformer):
+    """Lets padding into its states."""
+
+    name = "reading_padding"
+
+    def body(self, features):
+        """Returns the body's states plus the length of the row, padding counted."""
+        hidden = super().body(features)
+        return {"targets": hidden["targets"] + features["targets"].size(1)}
+
+
+@pytest.mark.parametrize(
+    ("model_class", "complaint"),
+    [(Peeking, "differs from the teacher-forced pass"), (ReadingPadding, "padding changes")],
+)
+def test_the_checks_catch_what_they_are_for(model_class, complaint):
+    torch.manual_seed(0)
+    with pytest.raises(AssertionError, match=complaint):
+        testing.check_model(model_class, registry.hparams("transformer_base_v1"))

@@ -1,0 +1,77 @@
+"""Attention."""
+
+import pytest
+import torch
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.layers.attention import (
+    AttentionWeights,
+    CrossAttention,
+    KeyValueCache,
+    SelfAttention,
+)
+
+
+def by_definition(q, k, v, mask):
+    """One head, one query at a time."""
+    out = torch.zeros_like(q)
+    for t in range(len(q)):
+        scores = torch.stack([q[t].dot(key) / len(q[t]) ** 0.5 for key in k])
+        scores[~mask[t]] = float("-inf")
+        out[t] = scores.softmax(0) @ v
+    return out
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_attention_is_that_of_the_definition_on_both_paths(training):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 2, 5, 4)
+    mask = torch.rand(2, 1, 5, 5) > 0.3
+    mask[..., 0] = True
+    with torch.set_grad_enabled(training):
+        found = AttentionWeights(0.0).train(training)(q, k, v, mask)
+        causal = AttentionWeights(0.0).train(training)(q, k, v, causal=True)
+    below = torch.ones(5, 5, dtype=torch.bool).tril()
+    for b in range(2):
+        for n in range(2):
+            parts = q[b, n], k[b, n], v[b, n]
+            torch.testing.assert_close(found[b, n], by_definition(*parts, mask[b, 0]))
+            torch.testing.assert_close(causal[b, n], by_definition(*parts, below))
+
+
+def test_steps_see_what_a_causal_pass_sees():
+    torch.manual_seed(0)
+    attention = SelfAttention(8, 2, 0.0).eval()
+    x = torch.randn(3, 70, 8)  # longer than the cache's first capacity
+    cache = KeyValueCache()
+    with torch.no_grad():
+        steps = [attention.step(x[:, t : t + 1], cache) for t in range(70)]
+        torch.testing.assert_close(torch.cat(steps, 1), attention(x, causal=True))
+
+
+def test_a_reordered_cache_holds_the_rows_asked_for():
+    cache = KeyValueCache()
+    for t in range(3):
+        kv = torch.arange(4.0).view(4, 1, 1, 1) * 10 + t
+        cache.append(kv, -kv)
+    other = cache.reorder(torch.tensor([2, 2, 0]))
+    keys, values = other.append(torch.zeros(3, 1, 1, 1), torch.zeros(3, 1, 1, 1))
+    assert keys[:, 0, :3, 0].tolist() == [[20, 21, 22], [20, 21, 22], [0, 1, 2]]
+    assert torch.equal(keys, -values)
+    assert cache.length == 3
+
+
+def test_memory_is_masked():
+    torch.manual_seed(0)
+    attention = CrossAttention(8, 2, 0.0).eval()
+    x, memory = torch.randn(2, 4, 8), torch.randn(2, 6, 8)
+    mask = torch.ones(2, 1, 1, 6, dtype=torch.bool)
+    mask[..., 4:] = False
+    out = attention(x, attention.remember(memory), mask)
+    memory[:, 4:] = 99.0
+    torch.testing.assert_close(attention(x, attention.remember(memory), mask), out)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused():
+    with pytest.raises(HParamsError, match=r"hidden_size=10 .* num_heads=4"):
+        SelfAttention(10, 4, 0.0)
