@@ -1,0 +1,233 @@
+"""Trains and evaluates a model on a problem; resumes exactly where it stopped.
+
+    t2t-trainer --problem=translate_multi30k_ende --model=transformer \\
+        --hparams_set=transformer_small --data_dir=data --output_dir=run --train_steps=10000
+
+Run again with the same --output_dir to go on; problem, model and hparams then come from there.
+Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ...
+SIGTERM, SIGINT or SIGUSR1 saves and stops with exit code 128 + the signal's number.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.allocator import keep_freed_memory
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import UsageError
+from t2t_torch.mode import Split
+from t2t_torch.train.run_config import SCHEDULES, RunConfig
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.train.distributed import World
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.task import ProblemTask
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define(
+    FLAGS,
+    "problem",
+    "model",
+    "hparams_set",
+    "hparams",
+    "data_dir",
+    "output_dir",
+    "tmp_dir",
+    "t2t_usr_dir",
+    "random_seed",
+    "registry_help",
+)
+_DEFAULTS = RunConfig()
+
+
+def _define_number(name: str, meaning: str, low: int = 0) -> None:
+    default = getattr(_DEFAULTS, name)
+    flags.DEFINE_integer(name, default, meaning, lower_bound=low, flag_values=FLAGS)
+
+
+_define_number("train_steps", "Optimizer steps at which the run ends, from its beginning.", low=1)
+_define_number("eval_steps", "Batches of an evaluation; 0: the whole split.")
+_define_number(
+    "local_eval_frequency", "Steps between checkpoints and evaluations; 0: the end only."
+)
+_define_number("save_checkpoints_secs", "Seconds between checkpoints, besides; 0: by steps alone.")
+_define_number("keep_checkpoint_max", "Newest checkpoints to keep; 0: all.")
+_define_number("log_step_count_steps", "Steps between reports.", low=1)
+_define_number("eval_timeout_mins", "Minutes that continuous_eval waits for a checkpoint.")
+flags.DEFINE_enum("schedule", SCHEDULES[0], SCHEDULES, "What is done.", flag_values=FLAGS)
+flags.DEFINE_boolean(
+    "eval_use_test_set", False, "Evaluates on the test split, not on dev.", flag_values=FLAGS
+)
+flags.DEFINE_boolean(
+    "generate_data", False, "Runs t2t-datagen first; does nothing if done.", flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "worker_gpu",
+    1,
+    "1: a GPU for each process, if there are any; 0: the CPU.",
+    lower_bound=0,
+    flag_values=FLAGS,
+)
+flags.DEFINE_boolean(
+    "help_hparams", False, "Prints the hparams, who set each, and exits.", flag_values=FLAGS
+)
+flags.DEFINE_string("decode_hparams", "", "How train_eval_and_decode decodes.", flag_values=FLAGS)
+shared.define_path(FLAGS, "decode_from_file", None, "What train_eval_and_decode decodes.")
+shared.define_path(FLAGS, "decode_to_file", None, "Where it writes to.")
+shared.define_path(FLAGS, "decode_reference", None, "What it compares with.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    if _flag("help_hparams"):
+        shared.require(FLAGS, "hparams_set")
+        print(registry.hparams(_flag("hparams_set")).parse(_flag("hparams")).describe())
+        return 0
+    shared.require(FLAGS, "data_dir", "output_dir")
+    if _flag("worker_gpu") > 1:
+        raise UsageError(
+            f"--worker_gpu={_flag('worker_gpu')}: a process trains on one GPU. Start several: "
+            f"torchrun --nproc-per-node={_flag('worker_gpu')} -m t2t_torch.bin.trainer ..."
+        )
+    # torch takes seconds to import: everything above is answered without it.
+    from t2t_torch.train.distributed import join_world
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.experiment import Experiment
+    from t2t_torch.train.stop import StopRequest
+
+    keep_freed_memory()
+    directory = RunDirectory(_flag("output_dir"))
+    with StopRequest() as stop, join_world(use_gpu=_flag("worker_gpu") > 0) as world:
+        task = _task(directory, world)
+        with Estimator(task, directory, _run_config(), world=world, stop=stop) as estimator:
+            decode = functools.partial(_decode, world, estimator)
+            Experiment(estimator, decode=decode).run(_flag("schedule"))
+            return 128 + estimator.signal if estimator.signal else 0
+
+
+def _run_config() -> RunConfig:
+    numbers = {
+        name: _flag(name)
+        for name in (
+            "train_steps",
+            "eval_steps",
+            "local_eval_frequency",
+            "save_checkpoints_secs",
+            "keep_checkpoint_max",
+            "log_step_count_steps",
+            "eval_timeout_mins",
+            "random_seed",
+        )
+    }
+    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    return RunConfig(**numbers, eval_split=split)
+
+
+def _task(directory: RunDirectory, world: World) -> ProblemTask:
+    """Joins what the flags name, in a run directory that is begun if the schedule trains."""
+    from t2t_torch.data.manifest import Manifest
+    from t2t_torch.train.task import ProblemTask, check_pairing
+
+    record = _record(directory)
+    problem, model = registry.problem(record.problem), registry.model(record.model)
+    hparams = _hparams(directory, record)
+    check_pairing(model, hparams)
+    data_dir = Path(_flag("data_dir"))
+    with world.leader_first() as leads:
+        if leads:
+            if _flag("generate_data"):
+                _generate_data(record.problem)
+            Manifest.load(data_dir, problem.dataset_name)  # before a run directory is made
+            problem.features(data_dir)
+            if _flag("schedule") in ("evaluate", "continuous_eval"):
+                directory.task()
+            else:
+                for change in directory.begin(record, hparams):
+                    print(f"changed since the checkpoint:  {change}", file=sys.stderr)
+                directory.copy_vocabularies(problem.vocab_files, data_dir)
+    return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=directory.path)
+
+
+def _record(directory: RunDirectory) -> TaskRecord:
+    """Returns what the flags name, and where they are silent, what the run directory holds."""
+    names = {name: _flag(name) for name in ("problem", "model", "hparams_set")}
+    usr_dirs = registry.usr_dirs()
+    if directory.exists:
+        known = directory.task()
+        names = {name: asked or getattr(known, name) for name, asked in names.items()}
+        for usr_dir in known.usr_dirs:
+            if usr_dir not in usr_dirs:
+                registry.import_usr_dir(usr_dir)
+    else:
+        shared.require(FLAGS, *names)
+    names["problem"] = registry.problem(names["problem"]).full_name
+    return TaskRecord(**names, usr_dirs=tuple(registry.usr_dirs()), version=t2t_torch.__version__)
+
+
+def _hparams(directory: RunDirectory, record: TaskRecord) -> HParams:
+    """Returns the named set, or that of the run if none is named, changed by `--hparams`."""
+    if directory.exists and not _flag("hparams_set"):
+        hparams = directory.hparams(registry.model(record.model).HParams)
+    else:
+        hparams = registry.hparams(record.hparams_set)
+    return hparams.parse(_flag("hparams"))
+
+
+def _generate_data(problem: str) -> None:
+    from t2t_torch.bin import datagen
+
+    arguments = [f"--problem={problem}", f"--data_dir={_flag('data_dir')}"]
+    if _flag("tmp_dir"):
+        arguments.append(f"--tmp_dir={_flag('tmp_dir')}")
+    _succeed(datagen.main(arguments))
+
+
+def _decode(world: World, estimator: Estimator) -> None:
+    """Decodes as t2t-decoder does: a file, or the split that is evaluated."""
+    from t2t_torch.bin import decoder
+
+    with world.leader_first() as leads:
+        if not leads:
+            return
+        output_dir, step = _flag("output_dir"), estimator.state.step
+        arguments = [f"--output_dir={output_dir}", f"--decode_hparams={_flag('decode_hparams')}"]
+        source, target = _flag("decode_from_file"), _flag("decode_to_file")
+        if source:
+            target = target or str(Path(output_dir, "decodes", f"{Path(source).name}-{step}"))
+            arguments.append(f"--decode_from_file={source}")
+            if _flag("decode_reference"):
+                arguments.append(f"--decode_reference={_flag('decode_reference')}")
+        else:
+            arguments.append(f"--data_dir={_flag('data_dir')}")
+            arguments.append(f"--eval_use_test_set={str(_flag('eval_use_test_set')).lower()}")
+        if target:
+            arguments.append(f"--decode_to_file={target}")
+        _succeed(decoder.main(arguments))
+
+
+def _succeed(exit_code: int) -> None:
+    """Ends the process as a command ended that has told its error already."""
+    if exit_code:
+        raise SystemExit(exit_code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The training room: tasks, the loop, checkpoints, schedules, summaries."""

@@ -1,0 +1,40 @@
+"""What is said when training begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.checkpoint import TrainerState
+    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.run_config import RunConfig
+    from t2t_torch.train.task import Task
+
+
+def opening_lines(
+    task: Task, config: RunConfig, state: TrainerState, data: PlanReport, run: Learner
+) -> Iterator[str]:
+    """Yields what a user should know before waiting for hours."""
+    yield (
+        f"data: {data.kept:,} of {data.examples:,} examples ({data.too_long:,} too long, "
+        f"{data.too_short:,} too short), {data.batches:,} batches an epoch, "
+        f"padding {data.padding_fraction:.1%}"
+    )
+    per_step = data.tokens / data.batches * state.batches_per_step
+    yield (
+        f"step: {state.batches_per_step} batches, about {per_step:,.0f} tokens; "
+        f"an epoch is {data.batches / state.batches_per_step:,.1f} steps"
+    )
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    yield f"model: {parameters:,} parameters"
+    # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends
+    # at the peak.
+    warm = min(task.hparams.learning_rate_warmup_steps + 1, config.train_steps)
+    rates = {step: run.learning_rate(step - 1) for step in sorted({1, warm, config.train_steps})}
+    yield "learning rate: " + ", ".join(
+        f"{rate:.3g} at step {step}" for step, rate in rates.items()
+    )
+    if state.step:
+        yield f"resuming from step {state.step}"

@@ -1,0 +1,113 @@
+"""What happened since the last report, kept on the device so that no step waits for a number."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from t2t_torch.errors import T2TError
+
+if TYPE_CHECKING:
+    from t2t_torch.model import Loss
+    from t2t_torch.train.task import Batch
+
+_NOT_A_FEATURE = ("_segmentation", "_position")
+
+
+def totals_of(loss: Loss, batch: Batch) -> Tensor:
+    """Returns [loss, weight, positions that hold data, positions] of a micro-batch, [4] float64.
+
+    Such totals add up over micro-batches and processes.
+    """
+    features = [ids for name, ids in batch.items() if not name.endswith(_NOT_A_FEATURE)]
+    filled = torch.stack([torch.count_nonzero(ids) for ids in features]).sum()
+    positions = torch.full([], sum(ids.numel() for ids in features), device=filled.device)
+    totals = [loss.sum.detach(), loss.weight, filled, positions]
+    return torch.stack([total.to(torch.float64) for total in totals])
+
+
+class Tally:
+    """Sums over the steps since the last report.
+
+    Args:
+      device: where the losses are.
+      tokens: counted by the run before.
+    """
+
+    def __init__(self, device: torch.device, tokens: int = 0) -> None:
+        self._device = device
+        self._tokens = torch.full([], tokens, dtype=torch.float64, device=device)
+        self._first_bad_step = torch.full([], -1, dtype=torch.int64, device=device)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._sums = torch.zeros(4, dtype=torch.float64, device=self._device)
+        self._norm = torch.full([], math.nan, device=self._device)
+        self._steps = 0
+        self._seconds = 0.0
+        self._since = time.monotonic()
+
+    def start_clock(self) -> None:
+        """Training begins, or goes on after something else was done."""
+        self._since = time.monotonic()
+
+    def stop_clock(self) -> None:
+        """Something else is done now that does not count for the speed of training."""
+        self._seconds += time.monotonic() - self._since
+
+    def add(self, totals: Tensor, norm: Tensor, step: int) -> None:
+        """Adds a step.
+
+        Args:
+          totals: of `totals_of`, summed over the step, [4].
+          norm: of the gradient, [].
+          step: its number, from 1.
+        """
+        self._sums += totals
+        self._tokens += totals[1]
+        self._norm = norm
+        self._steps += 1
+        bad = ~(norm + totals[0]).isfinite() & (self._first_bad_step < 0)
+        self._first_bad_step = torch.where(bad, step, self._first_bad_step)
+
+    def tokens(self) -> int:
+        """Returns the weight of the loss since the run began: its target tokens.
+
+        Raises:
+          T2TError: the loss or the gradient of a step was not finite.
+        """
+        self._check()
+        return int(self._tokens)
+
+    def read(self) -> dict[str, float]:
+        """Returns the report of the steps since the last one, and begins anew.
+
+        Raises:
+          T2TError: the loss or the gradient of a step was not finite.
+        """
+        self._check()
+        loss, weight, filled, positions = self._sums.tolist()
+        self.stop_clock()
+        seconds = max(self._seconds, 1e-9)
+        report = {
+            "loss": loss / max(weight, 1.0),
+            "grad_norm": float(self._norm),
+            "tokens_per_second": weight / seconds,
+            "steps_per_second": self._steps / seconds,
+            "padding_fraction": 1.0 - filled / max(positions, 1.0),
+        }
+        self._clear()
+        return report
+
+    def _check(self) -> None:
+        step = int(self._first_bad_step)
+        if step >= 0:
+            raise T2TError(
+                f"the loss or its gradient is not finite at step {step}. The weights since are not "
+                "saved; the checkpoints before are whole. Try a smaller learning rate, a longer "
+                "learning_rate_warmup_steps, clip_grad_norm=1.0, or activation_dtype=float32."
+            )

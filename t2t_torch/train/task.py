@@ -1,0 +1,194 @@
+"""What can be trained: the contract, and the task that joins a problem, a model and hparams."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch import registry
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import HParamsError
+from t2t_torch.metrics.evaluation import Evaluation
+from t2t_torch.mode import Split
+from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
+from t2t_torch.train.learning_rate import learning_rate
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.model import Output, T2TModel
+    from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.problem import Problem
+
+Batch = dict[str, Tensor]
+
+
+class TrainSource(Protocol):
+    """Endless training batches from a position on; `pipeline.loader.TrainBatches` is one."""
+
+    @property
+    def plan_fingerprint(self) -> str:
+        """A hash of everything that the order depends on."""
+
+    @property
+    def report(self) -> PlanReport:
+        """What the plan keeps, drops and pads."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields the batches of this process."""
+
+
+class Evaluator(Protocol):
+    """Streaming metrics, exact: sums that add over batches and processes."""
+
+    sums: Tensor
+    """All that is known; it adds up over processes."""
+
+    def update(self, output: Output, batch: Batch) -> None:
+        """Adds a batch."""
+
+    def result(self) -> dict[str, float]:
+        """Returns each metric's value."""
+
+
+class Task(ABC):
+    """What an `Estimator` trains.  It decides nothing about files, steps or processes.
+
+    Attributes:
+      name: stands in the names of metrics.
+      hparams: of the model, the optimizer and the data.
+    """
+
+    name: str
+    hparams: HParams
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """Returns a new model, drawn from torch's generator: `forward(batch) -> Output`."""
+
+    @abstractmethod
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Returns the optimizer; its learning rate is set at every step."""
+
+    @abstractmethod
+    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
+        """Returns the learning rate as a function of the steps already done."""
+
+    @abstractmethod
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainSource:
+        """Returns training batches from global batch `start` on, for one process of several."""
+
+    @abstractmethod
+    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> Iterable[Batch]:
+        """Returns one pass over a split, for one process of several."""
+
+    @abstractmethod
+    def evaluator(self) -> Evaluator:
+        """Returns metrics that have seen nothing yet."""
+
+
+class ProblemTask(Task):
+    """A problem, learnt by a model with hparams.
+
+    Args:
+      problem: what is learnt.
+      model: the class of what learns it.
+      hparams: how; of the class that the model needs.
+      data_dir: where t2t-datagen wrote the shards.
+      vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
+
+    Raises:
+      HParamsError: the hparams are of the wrong class for the model.
+      DataError: a vocabulary is missing.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        model: type[T2TModel],
+        hparams: HParams,
+        *,
+        data_dir: Path,
+        vocab_dir: Path,
+    ) -> None:
+        check_pairing(model, hparams)
+        self.name = problem.full_name
+        self.hparams = hparams
+        self.problem = problem
+        self.features = problem.features(vocab_dir)
+        self._model = model
+        self._data_dir = data_dir
+
+    def model(self) -> nn.Module:
+        """Returns a new model."""
+        return self._model(
+            self.hparams,
+            self.features,
+            input_space_id=self.problem.input_space_id,
+            target_space_id=self.problem.target_space_id,
+        )
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Returns the optimizer that hparams name."""
+        make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
+        return make(parameters, self.hparams)
+
+    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
+        """Returns the schedule that hparams name."""
+        return learning_rate(self.hparams, train_steps)
+
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainBatches:
+        """Returns batches of the training split."""
+        return TrainBatches(
+            self._shards(Split.TRAIN),
+            self.features.columns,
+            self.hparams,
+            means_tokens=self.problem.batch_size_means_tokens,
+            max_length=self.problem.max_length(self.hparams),
+            seed=seed,
+            start=start,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalBatches:
+        """Returns batches of a split, each example once."""
+        return EvalBatches(
+            self._shards(split),
+            self.features.columns,
+            self.hparams,
+            means_tokens=self.problem.batch_size_means_tokens,
+            max_length=self.problem.max_length(self.hparams),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def evaluator(self) -> Evaluator:
+        """Returns the problem's metrics."""
+        return Evaluation(list(self.features.targets), self.problem.metrics, self.name)
+
+    def _shards(self, split: Split) -> Shards:
+        return Shards.open(self._data_dir, self.problem.dataset_name, split)
+
+
+def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
+    """Checks that hparams have the fields that the model reads.
+
+    Raises:
+      HParamsError: they are of another class.
+    """
+    if isinstance(hparams, model.HParams):
+        return
+    fitting = [
+        name
+        for name in registry.list_names("hparams")
+        if name.startswith(model.name) and isinstance(registry.hparams(name), model.HParams)
+    ]
+    raise HParamsError(
+        f"model '{model.name}' needs an hparams set of {model.HParams.__name__}, not of "
+        f"{type(hparams).__name__}. Sets that fit: {', '.join(fitting) or 'write one'}."
+    )

@@ -1,0 +1,301 @@
+"""`t2t-trainer`: what it prints, refuses, and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from t2t_torch import registry
+from t2t_torch.bin import trainer
+from t2t_torch.data.generate import generate_data
+from t2t_torch.train.checkpoint import CheckpointDirectory
+from t2t_torch.train.run_directory import RunDirectory
+
+PROBLEM = "algorithmic_reverse_binary40_test"
+COMMAND = [sys.executable, "-m", "t2t_torch.bin.trainer"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+ROOT = Path(trainer.__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    problem = registry.problem(PROBLEM)
+    generate_data(problem, folder, folder, num_processes=1, max_cases=160, progress=False)
+    return folder
+
+
+@pytest.fixture
+def arguments(data_dir, tmp_path):
+    """Makes the flags of a small run; a flag of None is left out."""
+
+    def make(**flags):
+        values = {
+            "problem": PROBLEM,
+            "model": "transformer",
+            "hparams_set": "transformer_test",
+            "hparams": "batch_size=256,learning_rate_warmup_steps=4",
+            "data_dir": data_dir,
+            "output_dir": tmp_path / "run",
+            "train_steps": 3,
+            "eval_steps": 1,
+            "worker_gpu": 0,
+            **flags,
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+    return make
+
+
+def start(command, **kwargs):
+    return subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **kwargs
+    )
+
+
+def wait_for(process, text):
+    """Reads stderr up to the line that holds the text."""
+    read = []
+    for line in process.stderr:
+        read.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
+
+
+def weights(run, step):
+    return load_file(run / f"ckpt-{step}" / "model.safetensors")
+
+
+def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
+    assert trainer.main(arguments(train_steps=2)) == 0
+    run = tmp_path / "run"
+    assert RunDirectory(run).task().model_dump(exclude={"usr_dirs", "version"}) == {
+        "problem": PROBLEM,
+        "model": "transformer",
+        "hparams_set": "transformer_test",
+    }
+    assert json.loads((run / "hparams.json").read_text())["batch_size"] == 256
+    assert json.loads((run / "latest.json").read_text()) == {"checkpoint": "ckpt-2", "step": 2}
+    assert CheckpointDirectory(run).newest().trainer_state().batches_consumed == 2
+
+
+def test_a_second_command_needs_the_directory_alone_and_goes_on(arguments, tmp_path, capsys):
+    trainer.main(arguments(train_steps=2))
+    silent = dict.fromkeys(("problem", "model", "hparams_set", "hparams"))
+    assert trainer.main(arguments(train_steps=3, **silent)) == 0
+    assert "resuming from step 2" in capsys.readouterr().err
+    assert (tmp_path / "run" / "ckpt-3").is_dir()
+
+
+def test_a_reversed_problem_trains_on_the_same_data(arguments, tmp_path):
+    assert trainer.main(arguments(problem=f"{PROBLEM}_rev", train_steps=1)) == 0
+    assert RunDirectory(tmp_path / "run").task().problem == f"{PROBLEM}_rev"
+
+
+def test_a_learning_rate_may_change_on_the_way_and_is_said(arguments, capsys):
+    trainer.main(arguments(train_steps=1))
+    changed = "batch_size=256,learning_rate_warmup_steps=9"
+    assert trainer.main(arguments(train_steps=2, hparams=changed)) == 0
+    assert "learning_rate_warmup_steps: 4 -> 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"problem": "algorithmic_revers"}, "algorithmic_reverse"),
+        ({"model": "transfomer"}, "transformer"),
+        ({"hparams_set": "transformer_tst"}, "transformer_test"),
+        ({"hparams": "batch_sise=3"}, "batch_size"),
+        ({"hparams": "learning_rate_schedule=constant*linear_warmp"}, "linear_warmup"),
+        ({"hparams": "optimizer=adan"}, "adam"),
+        ({"hparams_set": "basic_params1"}, "transformer_test"),
+        ({"schedule": "trian"}, "continuous_train_and_eval"),
+        ({"train_stepz": 3}, "--train_steps"),
+        ({"train_steps": 0}, "train_steps"),
+        ({"problem": None}, "--problem"),
+        ({"output_dir": None}, "--output_dir"),
+        ({"worker_gpu": 2}, "torchrun --nproc-per-node=2"),
+        ({"problem": "tiny_algo"}, "t2t-datagen --problem=tiny_algo"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
+)
+def test_what_is_wrong_is_told_with_what_would_be_right(arguments, capsys, tmp_path, flags, told):
+    assert trainer.main(arguments(**flags)) == 2
+    error = capsys.readouterr().err
+    assert "error: " in error
+    assert told in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.glob("run/ckpt-*"))
+
+
+@pytest.mark.parametrize("flags", [{"problem": "tiny_algo"}, {"hparams": "batch_sise=3"}])
+def test_a_mistake_leaves_no_run_directory_behind(arguments, tmp_path, flags):
+    trainer.main(arguments(**flags))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_output_dir_of_another_problem_is_refused(arguments, capsys):
+    trainer.main(arguments(train_steps=1))
+    assert trainer.main(arguments(problem=f"{PROBLEM}_rev")) == 2
+    assert f"holds a run of problem '{PROBLEM}'" in capsys.readouterr().err
+
+
+def test_data_that_was_altered_is_refused(arguments, data_dir, capsys, tmp_path):
+    shard = next(data_dir.glob(f"{PROBLEM}-train-*"))
+    whole = shard.read_bytes()
+    try:
+        shard.write_bytes(whole[:-100])
+        assert trainer.main(arguments()) == 2
+    finally:
+        shard.write_bytes(whole)
+    error = capsys.readouterr().err
+    assert shard.name in error
+    assert "t2t-datagen" in error
+
+
+def test_help_hparams_says_who_set_what(capsys):
+    flags = ["--hparams_set=transformer_test", "--hparams=num_heads=4", "--help_hparams"]
+    assert trainer.main(flags) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    assert rows["num_heads"][1:4] == ["int", "4", "--hparams"]
+    assert rows["hidden_size"][1:4] == ["int", "16", "transformer_test"]
+
+
+def test_evaluate_needs_a_run(arguments, capsys):
+    assert trainer.main(arguments(schedule="evaluate")) == 2
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_evaluate_reports_the_newest_checkpoint(arguments, capsys, tmp_path):
+    trainer.main(arguments(schedule="train"))
+    assert trainer.main(arguments(schedule="evaluate")) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["split"] for line in lines] == ["dev"]
+
+
+def test_generate_data_makes_the_data_first(arguments, tmp_path):
+    flags = {"problem": "tiny_algo", "data_dir": tmp_path / "new", "tmp_dir": tmp_path / "tmp"}
+    assert trainer.main(arguments(**flags, train_steps=1, generate_data="true")) == 0
+    assert (tmp_path / "run" / "ckpt-1").is_dir()
+
+
+def test_train_eval_and_decode_writes_what_each_checkpoint_decodes(arguments, tmp_path, capsys):
+    source = tmp_path / "in.txt"
+    source.write_text("0 1 1\n1 0\n")
+    flags = {"decode_from_file": source, "decode_hparams": "beam_size=1", "local_eval_frequency": 1}
+    code = trainer.main(arguments(schedule="train_eval_and_decode", train_steps=2, **flags))
+    assert code == 0
+    decodes = sorted((tmp_path / "run" / "decodes").iterdir())
+    assert [path.name.split("-")[1][0] for path in decodes] == ["1", "2"]
+    assert [len(path.read_text().splitlines()) for path in decodes] == [2, 2]
+
+
+def test_help_answers_without_torch():
+    code = (
+        "import sys; from t2t_torch.bin.trainer import main; main(['--help']); "
+        "assert 'torch' not in sys.modules"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert "--train_steps" in found.stdout
+
+
+def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal(
+    arguments, tmp_path, capsys
+):
+    flags = {"train_steps": 100000, "log_step_count_steps": 5, "schedule": "train"}
+    process = start(COMMAND + arguments(**flags))
+    wait_for(process, "step 5/")
+    assert trainer.main(arguments()) == 2
+    error = capsys.readouterr().err
+    assert f"another process trains in '{tmp_path / 'run'}' (process {process.pid} on" in error
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    stopped = CheckpointDirectory(tmp_path / "run").newest().step
+    assert stopped >= 5
+
+    flags = {"train_steps": stopped + 3, "schedule": "train"}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert trainer.main(arguments(**flags)) == 0
+    assert trainer.main(arguments(**flags, output_dir=tmp_path / "whole")) == 0
+    torch.set_num_threads(threads)
+    resumed, whole = (weights(tmp_path / name, stopped + 3) for name in ("run", "whole"))
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+
+
+def test_a_run_killed_again_and_again_ends_bit_equal(arguments, tmp_path):
+    flags = {"train_steps": 40, "local_eval_frequency": 3, "log_step_count_steps": 1}
+    for step in (5, 13, 27):
+        process = start(COMMAND + arguments(**flags))
+        wait_for(process, f"step {step}/")
+        process.kill()
+        process.communicate()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert trainer.main(arguments(**flags)) == 0
+    assert trainer.main(arguments(**flags, output_dir=tmp_path / "whole")) == 0
+    torch.set_num_threads(threads)
+    resumed, whole = (weights(tmp_path / name, 40) for name in ("run", "whole"))
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+
+
+def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
+    def report(run, split):
+        lines = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
+        return [line for line in lines if line["split"] == split]
+
+    # In single precision Adam's first steps turn rounding of near-zero gradients into whole steps.
+    hparams = "batch_size=256,learning_rate_warmup_steps=4,optimizer_adam_epsilon=0.001"
+    flags = {"train_steps": 9, "log_step_count_steps": 1, "eval_steps": 0}
+    module = ["-m", "t2t_torch.bin.trainer"]
+    process = start(
+        TORCHRUN + module + arguments(**flags, hparams=hparams, output_dir=tmp_path / "two")
+    )
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    one = f"{hparams},optimizer_multistep_accumulate_steps=2"
+    assert trainer.main(arguments(**flags, hparams=one, output_dir=tmp_path / "one")) == 0
+
+    newest = [CheckpointDirectory(tmp_path / run).newest() for run in ("one", "two")]
+    states = [checkpoint.trainer_state() for checkpoint in newest]
+    assert states[0] == states[1]
+    assert (states[0].batches_consumed, states[0].batches_per_step) == (18, 2)
+    expected, found = weights(tmp_path / "one", 9), weights(tmp_path / "two", 9)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-5, msg=name)
+    for name in ("loss", "grad_norm", "padding_fraction"):
+        values = [[line[name] for line in report(run, "train")] for run in ("one", "two")]
+        assert values[1] == pytest.approx(values[0], rel=1e-4)
+    (dev_one,), (dev_two,) = report("one", "dev"), report("two", "dev")
+    assert dev_two["loss"] == pytest.approx(dev_one["loss"], rel=1e-4)
+
+    # And the one goes on where the two have stopped.
+    flags["train_steps"] = 10
+    assert trainer.main(arguments(**flags, hparams=one, output_dir=tmp_path / "two")) == 0
+
+
+def test_a_signal_to_one_of_two_processes_makes_both_save_the_same_step(arguments, tmp_path):
+    flags = {"train_steps": 100000, "log_step_count_steps": 5, "schedule": "train"}
+    process = start([*TORCHRUN, "-m", "t2t_torch.bin.trainer", *arguments(**flags)])
+    wait_for(process, "step 5/")
+    leader = int((tmp_path / "run" / "train.lock").read_text().split()[1])
+    os.kill(leader, signal.SIGUSR1)
+    _, error = process.communicate(timeout=90)
+    assert process.returncode != 0
+    assert f"exitcode  : {128 + signal.SIGUSR1}" in error
+    state = CheckpointDirectory(tmp_path / "run").newest().trainer_state()
+    assert state.batches_consumed == 2 * state.step >= 10

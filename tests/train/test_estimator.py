@@ -1,0 +1,384 @@
+"""Training: exact resume, accumulation, stops, reports."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from t2t_torch.errors import CheckpointError, T2TError
+from t2t_torch.modality import TextModality
+from t2t_torch.model import Loss
+from t2t_torch.train.gradient import GradientFinisher
+from t2t_torch.train.stop import StopRequest
+
+BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
+STEPS = 2 * BATCHES_PER_EPOCH + 2
+
+
+def weights_of(estimator):
+    """A copy of all weights and optimizer slots."""
+    state = {k: v.clone() for k, v in estimator.model.state_dict().items()}
+    optimizer = estimator.begin().optimizer
+    for index, slots in optimizer.state_dict()["state"].items():
+        state.update({f"{index}/{name}": value.clone() for name, value in slots.items()})
+    return state
+
+
+def assert_bit_equal(found, expected):
+    """Every tensor, to the last bit."""
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+
+
+class StopAfter(StopRequest):
+    """Asks to stop, as a signal would, when it has been polled so many times."""
+
+    def __init__(self, polls):
+        super().__init__()
+        self._left = polls
+
+    def __bool__(self):
+        return self.signal != 0
+
+    @property
+    def signal(self):
+        self._left -= 1
+        return signal.SIGTERM if self._left < 0 else 0
+
+    @signal.setter
+    def signal(self, number):
+        pass
+
+
+def test_an_epoch_has_the_batches_that_the_tests_below_count_on(make_task):
+    plan = make_task().train_batches(seed=1, start=0, rank=0, world_size=1).plan
+    assert plan.batches_per_epoch == BATCHES_PER_EPOCH
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    """Weights of runs that never stopped, by hparams; made when first asked for."""
+    return {}
+
+
+@pytest.mark.parametrize("hparams", ["", "optimizer_multistep_accumulate_steps=3"])
+@pytest.mark.parametrize(
+    "stops",
+    [
+        [1],
+        [BATCHES_PER_EPOCH - 1],
+        [BATCHES_PER_EPOCH],
+        [BATCHES_PER_EPOCH + 1],
+        [2, 3],
+        [3, 2 * BATCHES_PER_EPOCH, STEPS - 1],
+    ],
+)
+def test_a_resumed_run_is_bit_equal_to_one_that_never_stopped(
+    make_estimator, uninterrupted, hparams, stops
+):
+    if hparams not in uninterrupted:
+        whole = make_estimator("whole", hparams, train_steps=STEPS)
+        whole.train(STEPS)
+        uninterrupted[hparams] = weights_of(whole)
+    for stop in [*stops, STEPS]:
+        part = make_estimator("parts", hparams, train_steps=STEPS)
+        part.train(stop)
+        weights = weights_of(part)
+        part.close()
+    assert_bit_equal(weights, uninterrupted[hparams])
+
+
+def test_dropout_is_at_work_in_these_tests(make_estimator):
+    """Else a resume could forget the random numbers unnoticed."""
+    with_dropout = make_estimator("with")
+    without = make_estimator("without", "layer_prepostprocess_dropout=0.0")
+    for estimator in (with_dropout, without):
+        estimator.train(2)
+    name = "modalities.targets.bottom.weight"
+    assert not torch.equal(weights_of(with_dropout)[name], weights_of(without)[name])
+
+
+def test_training_in_turns_with_evaluations_between_changes_nothing(make_estimator):
+    whole, turns = make_estimator("whole"), make_estimator("turns")
+    whole.train(6)
+    for until in (2, 5, 6):
+        turns.train(until)
+        turns.evaluate()
+    assert_bit_equal(weights_of(turns), weights_of(whole))
+
+
+def test_the_position_is_batches_and_tokens_consumed(make_estimator, make_task):
+    estimator = make_estimator(hparams="optimizer_multistep_accumulate_steps=2")
+    estimator.train(3)
+    batches = make_task().train_batches(seed=1, start=0, rank=0, world_size=1)
+    tokens = sum(int((b["targets"] != 0).sum()) for b in itertools.islice(batches, 6))
+    state = estimator.checkpoints.newest().trainer_state()
+    assert (state.step, state.batches_consumed, state.batches_per_step) == (3, 6, 2)
+    assert state.tokens == tokens
+
+
+def test_accumulation_weighs_tokens_not_batches(make_estimator, make_task):
+    """The gradient of three batches is that of their tokens' mean loss, each counting once."""
+    estimator = make_estimator(
+        hparams="layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0,optimizer=sgd,"
+        "learning_rate_schedule=constant,learning_rate_constant=1,clip_grad_norm=0,weight_decay=0,"
+        "optimizer_multistep_accumulate_steps=3"
+    )
+    model = estimator.begin().model.double()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batches = make_task().train_batches(seed=1, start=0, rank=0, world_size=1)
+    losses = [model(batch).losses["targets"] for batch in itertools.islice(batches, 3)]
+    mean = sum(loss.sum for loss in losses) / sum(loss.weight for loss in losses)
+    gradients = torch.autograd.grad(mean, list(model.parameters()))
+
+    estimator.train(1)
+
+    for (name, parameter), gradient in zip(model.named_parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.detach(), before[name] - gradient, rtol=0, atol=1e-6)
+
+
+def test_a_broken_checkpoint_is_set_aside_and_training_goes_on_from_the_one_before(make_estimator):
+    whole = make_estimator("whole", train_steps=5)
+    whole.train(5)
+    run = make_estimator("run", local_eval_frequency=2)
+    run.train(4)
+    run.close()
+    (run.directory.path / "ckpt-4" / "optimizer.safetensors").write_bytes(b"half")
+    again = make_estimator("run")
+    again.train(5)
+    assert (run.directory.path / "ckpt-4.corrupt").is_dir()
+    assert_bit_equal(weights_of(again), weights_of(whole))
+
+
+def test_if_all_are_broken_training_refuses_and_writes_nothing(make_estimator):
+    run = make_estimator(local_eval_frequency=1)
+    run.train(2)
+    run.close()
+    for checkpoint in run.checkpoints.list():
+        (checkpoint.path / "model.safetensors").write_bytes(b"")
+    for _ in range(2):
+        again = make_estimator()
+        with pytest.raises(CheckpointError, match="every checkpoint"):
+            again.train(3)
+        again.close()
+        assert again.checkpoints.list() == []
+
+
+def test_the_last_k_checkpoints_are_kept(make_estimator):
+    run = make_estimator(local_eval_frequency=1, keep_checkpoint_max=2)
+    run.train(5)
+    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [4, 5]
+
+
+def test_checkpoints_come_by_the_clock_too(make_estimator, monkeypatch):
+    now = itertools.count(0, 10)  # every look is ten seconds later: one at each step and save
+    clock = SimpleNamespace(monotonic=lambda: next(now))
+    monkeypatch.setattr("t2t_torch.train.estimator.time", clock)
+    run = make_estimator(save_checkpoints_secs=25)
+    run.train(6)
+    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 5, 6]
+
+
+def test_other_data_is_refused(make_estimator):
+    make_estimator().train(1)
+    fingerprint = "0000"
+    run = make_estimator
+    first = run("other")
+    first.begin()
+    first.state.plan_fingerprint = fingerprint
+    first.train(1)
+    first.close()
+    with pytest.raises(CheckpointError, match="came in another order: its plan is 0000"):
+        run("other").train(2)
+
+
+def test_a_step_of_another_size_is_refused_with_the_setting_that_mends_it(make_estimator):
+    first = make_estimator(hparams="optimizer_multistep_accumulate_steps=2")
+    first.train(1)
+    first.close()
+    with pytest.raises(CheckpointError, match="optimizer_multistep_accumulate_steps=2"):
+        make_estimator().train(2)
+
+
+def test_another_seed_is_refused_and_none_takes_that_of_the_run(make_estimator):
+    first = make_estimator(random_seed=5)
+    first.train(1)
+    first.close()
+    second = make_estimator(random_seed=6)
+    with pytest.raises(CheckpointError, match="--random_seed=5, not 6"):
+        second.train(2)
+    second.close()
+    third = make_estimator()
+    third.train(2)
+    assert third.state.seed == 5
+
+
+def test_another_seed_is_another_run(make_estimator):
+    runs = [make_estimator(str(seed), random_seed=seed) for seed in (1, 2)]
+    for run in runs:
+        run.train(1)
+    name = "modalities.targets.bottom.weight"
+    assert not torch.equal(weights_of(runs[0])[name], weights_of(runs[1])[name])
+
+
+def test_a_stop_saves_and_the_run_goes_on_bit_equal(make_estimator):
+    whole = make_estimator("whole")
+    whole.train(6)
+    stopped = make_estimator("run", stop=StopAfter(4))
+    stopped.train(6)
+    assert (stopped.state.step, stopped.signal) == (4, signal.SIGTERM)
+    stopped.close()
+    again = make_estimator("run")
+    again.train(6)
+    assert_bit_equal(weights_of(again), weights_of(whole))
+
+
+def test_a_stop_before_the_first_step_leaves_no_checkpoint(make_estimator):
+    stopped = make_estimator(stop=StopAfter(0))
+    stopped.train(6)
+    assert stopped.checkpoints.list() == []
+
+
+def test_a_stop_in_an_evaluation_reports_nothing(make_estimator):
+    run = make_estimator(stop=StopAfter(0))
+    assert run.evaluate() == {}
+    assert run.signal == signal.SIGTERM
+    assert not (run.directory.path / "metrics.jsonl").exists()
+
+
+def test_a_signal_asks_once_and_the_second_one_is_the_systems(capsys):
+    before = signal.getsignal(signal.SIGUSR1)
+    with StopRequest() as stop:
+        assert not stop
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop
+        assert stop.signal == signal.SIGUSR1
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGUSR1) == before
+    assert "SIGUSR1: stopping" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
+    make_estimator, monkeypatch
+):
+    calls = itertools.count(1)
+    loss = TextModality.training_loss
+
+    def break_at_third(self, hidden, targets):
+        found = loss(self, hidden, targets)
+        return Loss(found.sum * float("nan"), found.weight) if next(calls) == 3 else found
+
+    monkeypatch.setattr(TextModality, "training_loss", break_at_third)
+    run = make_estimator(local_eval_frequency=2, log_step_count_steps=100)
+    with pytest.raises(T2TError, match="not finite at step 3"):
+        run.train(10)
+    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2]
+
+
+def test_reports_hold_what_a_user_watches(make_estimator):
+    run = make_estimator(log_step_count_steps=2)
+    run.train(4)
+    run.evaluate()
+    run.close()
+    lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+    train, _, dev = (json.loads(line) for line in lines)
+    assert (train["step"], train["split"]) == (2, "train")
+    assert {"loss", "learning_rate", "grad_norm", "tokens_per_second", "padding_fraction"} <= set(
+        train
+    )
+    assert 0.0 <= train["padding_fraction"] < 0.5
+    assert train["learning_rate"] > 0
+    assert (dev["step"], dev["split"]) == (4, "dev")
+    name = "metrics-algorithmic_reverse_binary40_test/targets"
+    assert {
+        f"{name}/accuracy",
+        f"{name}/accuracy_per_sequence",
+        f"{name}/neg_log_perplexity",
+    } <= set(dev)
+    assert list(run.directory.path.glob("events.*"))
+    assert list((run.directory.path / "eval").glob("events.*"))
+
+
+def test_the_reported_loss_is_the_mean_over_the_tokens_since_the_last_report(make_estimator):
+    each = make_estimator("each", log_step_count_steps=1)
+    both = make_estimator("both", log_step_count_steps=2)
+    for run in (each, both):
+        run.train(2)
+    losses = {}
+    for run in (each, both):
+        lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+        losses[run] = [json.loads(line)["loss"] for line in lines]
+    source = each.task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    tokens = [int((batch["targets"] != 0).sum()) for batch in itertools.islice(source, 2)]
+    total = sum(loss * count for loss, count in zip(losses[each], tokens, strict=True))
+    assert losses[both] == [pytest.approx(total / sum(tokens))]
+
+
+def test_the_opening_says_what_is_trained_and_from_where(make_estimator, capsys):
+    first = make_estimator(train_steps=8)
+    first.train(3)
+    first.close()
+    make_estimator(train_steps=8).train(4)
+    said = capsys.readouterr().err
+    assert "160 of 160 examples (0 too long, 0 too short)" in said
+    assert "parameters" in said
+    assert "0 at step 1" in said
+    assert said.count("resuming from step 3") == 1
+
+
+def test_bfloat16_trains_and_its_weights_stay_float32(make_estimator):
+    run = make_estimator(hparams="activation_dtype=bfloat16")
+    run.train(3)
+    assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    assert run.evaluate()["loss"] < 3
+
+
+def test_evaluation_looks_at_so_many_batches_or_all(make_estimator):
+    class Counting:
+        def __init__(self, task):
+            self.seen = 0
+            self._evaluation = task.evaluator()
+            self.sums = self._evaluation.sums
+
+        def update(self, output, batch):
+            self.seen += 1
+            self._evaluation.update(output, batch)
+
+        def result(self):
+            return self._evaluation.result()
+
+    for eval_steps, expected in ((1, 1), (0, 6)):
+        run = make_estimator(f"run{eval_steps}", eval_steps=eval_steps)
+        counting = Counting(run.task)
+        run.task.evaluator = lambda counting=counting: counting
+        run.evaluate()
+        assert counting.seen == expected
+
+
+def test_clipping_and_scaling_are_those_of_torch():
+    torch.manual_seed(0)
+    parameters = [(str(n), torch.nn.Parameter(torch.randn(n, 2))) for n in (1, 2, 3)]
+    for _, parameter in parameters:
+        parameter.grad = torch.randn_like(parameter) * 10
+    expected = [(p.grad / 4).clone() for _, p in parameters]
+    norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in expected]))
+    finish = GradientFinisher(parameters, clip_grad_norm=0.5, weight_decay=0.0)
+    found = finish(torch.tensor(8.0), processes=2)
+    torch.testing.assert_close(found, norm)
+    for (_, parameter), gradient in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient * 0.5 / norm)
+
+
+def test_weight_decay_is_the_penaltys_gradient_and_spares_biases():
+    names = ["kernel", "norm.scale", "norm.bias"]
+    parameters = [(name, torch.nn.Parameter(torch.full((3,), 2.0))) for name in names]
+    for _, parameter in parameters:
+        parameter.grad = torch.full((3,), 6.0)
+    GradientFinisher(parameters, clip_grad_norm=0.0, weight_decay=0.5)(torch.tensor(3.0))
+    assert [p.grad[0].item() for _, p in parameters] == pytest.approx([3.0, 3.0, 2.0])

@@ -1,0 +1,134 @@
+"""The run directory: whose it is, who trains there."""
+
+from __future__ import annotations
+
+import pytest
+
+from t2t_torch import registry
+from t2t_torch.errors import CheckpointError
+from t2t_torch.hparams.transformer import transformer_test
+from t2t_torch.models.transformer import Transformer
+from t2t_torch.train.resume import MAY_CHANGE
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+RECORD = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
+
+
+def begun(path, **record):
+    directory = RunDirectory(path)
+    directory.begin(RECORD.model_copy(update=record), transformer_test())
+    return directory
+
+
+def test_task_and_hparams_are_read_back_with_who_set_them(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    hparams = registry.hparams("transformer_test").parse("batch_size=99")
+    directory.begin(RECORD, hparams)
+    assert directory.task() == RECORD
+    assert directory.hparams(Transformer.HParams) == hparams
+    assert directory.hparams(Transformer.HParams).provenance["batch_size"] == "--hparams"
+
+
+@pytest.mark.parametrize(
+    ("what", "other"), [("problem", "tiny_algo_rev"), ("model", "lstm_seq2seq")]
+)
+def test_a_run_of_another_problem_or_model_is_refused(tmp_path, what, other):
+    begun(tmp_path).unlock()
+    with pytest.raises(
+        CheckpointError, match=rf"holds a run of {what} .* not '{other}'.*--{what}="
+    ):
+        begun(tmp_path, **{what: other})
+    assert RunDirectory(tmp_path).task() == RECORD
+
+
+def test_a_second_trainer_is_refused_until_the_first_one_ends(tmp_path):
+    first = begun(tmp_path)
+    with pytest.raises(CheckpointError, match=r"another process trains in .*process"):
+        begun(tmp_path)
+    first.unlock()
+    begun(tmp_path).unlock()
+
+
+def test_locking_again_is_nothing(tmp_path):
+    directory = begun(tmp_path)
+    directory.lock()
+    directory.unlock()
+    directory.unlock()
+
+
+def test_leftovers_of_a_crash_are_removed_by_the_next_trainer(tmp_path):
+    begun(tmp_path).unlock()
+    (tmp_path / "ckpt-5.tmp-1").mkdir()
+    (tmp_path / "ckpt-1.removed").mkdir()
+    (tmp_path / ".task.json.7.incomplete").write_text("{")
+    (tmp_path / "ckpt-3.corrupt").mkdir()
+    begun(tmp_path).unlock()
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["ckpt-3.corrupt", "hparams.json", "task.json", "train.lock"]
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"not a run directory.*no task.json"):
+        RunDirectory(tmp_path).task()
+
+
+def test_a_damaged_task_is_refused_with_where_to_find_it_whole(tmp_path):
+    begun(tmp_path).unlock()
+    (tmp_path / "task.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"(?s)is damaged.*ckpt-STEP/task.json"):
+        RunDirectory(tmp_path).task()
+
+
+def test_hparams_that_do_not_fit_are_refused_by_file(tmp_path):
+    begun(tmp_path).unlock()
+    (tmp_path / "hparams.json").write_text('{"hiden_size": 3}')
+    with pytest.raises(CheckpointError, match=r"hparams.json does not fit.*hiden_size"):
+        RunDirectory(tmp_path).hparams(Transformer.HParams)
+
+
+def test_before_the_first_checkpoint_any_hparams_may_change(tmp_path):
+    begun(tmp_path).unlock()
+    directory = RunDirectory(tmp_path)
+    assert directory.begin(RECORD, transformer_test().replace(hidden_size=32)) == []
+    assert directory.hparams(Transformer.HParams).hidden_size == 32
+    directory.unlock()
+
+
+def test_after_it_what_shapes_the_run_may_not(tmp_path):
+    begun(tmp_path).unlock()
+    (tmp_path / "ckpt-1").mkdir()
+    changed = transformer_test().replace(hidden_size=32, batch_size=7, learning_rate=0.5)
+    directory = RunDirectory(tmp_path)
+    with pytest.raises(
+        CheckpointError, match=r"batch_size was \d+, is 7, hidden_size was 16, is 32"
+    ):
+        directory.begin(RECORD, changed)
+    assert directory.hparams(Transformer.HParams) == transformer_test()
+
+
+def test_after_it_a_learning_rate_may_and_is_said(tmp_path):
+    begun(tmp_path).unlock()
+    (tmp_path / "ckpt-1").mkdir()
+    directory = RunDirectory(tmp_path)
+    before = transformer_test().learning_rate
+    changes = directory.begin(RECORD, transformer_test().replace(learning_rate=0.5))
+    assert changes == [f"learning_rate: {before} -> 0.5"]
+    directory.unlock()
+
+
+def test_every_field_that_may_change_exists():
+    assert set(Transformer.HParams.model_fields) >= MAY_CHANGE
+
+
+def test_vocabularies_are_copied_once_and_must_stay_the_same(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "vocab.a").write_text("one")
+    directory = begun(tmp_path / "run")
+    for _ in range(2):
+        directory.copy_vocabularies(["vocab.a"], data)
+    assert (tmp_path / "run" / "vocab.a").read_text() == "one"
+    (data / "vocab.a").write_text("two")
+    with pytest.raises(CheckpointError, match="its ids mean other words"):
+        directory.copy_vocabularies(["vocab.a"], data)
+    directory.unlock()
