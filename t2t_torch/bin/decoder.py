@@ -1,0 +1,176 @@
+"""Decodes with a trained model: a file, a data set, or what you type.
+
+    t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
+    t2t-decoder --output_dir=run --data_dir=data
+    t2t-decoder --output_dir=run --decode_interactive
+
+Problem, model, hyperparameters and vocabularies come from the run directory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.decode.predictor import Predictor
+
+FLAGS = flags.FlagValues()
+shared.define(
+    FLAGS,
+    "output_dir",
+    "data_dir",
+    "problem",
+    "model",
+    "hparams_set",
+    "t2t_usr_dir",
+    "registry_help",
+)
+FLAGS["output_dir"].help = "Run directory of t2t-trainer: all that is needed to decode."
+FLAGS["data_dir"].help = "Directory of the generated data; only to decode a data set."
+for _name in ("problem", "model", "hparams_set"):
+    FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
+shared.define_path(
+    FLAGS, "checkpoint_path", None, "A ckpt-<step> folder, or a step; the newest by default."
+)
+shared.define_path(FLAGS, "decode_from_file", None, "File of inputs, one per line.")
+shared.define_path(
+    FLAGS,
+    "decode_to_file",
+    None,
+    "File of outputs, one per input, in the same order.  By default beside the inputs.",
+)
+shared.define_path(
+    FLAGS,
+    "decode_reference",
+    None,
+    "File of right outputs: sacreBLEU is printed with its signature.",
+)
+flags.DEFINE_string(
+    "decode_hparams", "", 'How to decode: "beam_size=4,alpha=0.6".', flag_values=FLAGS
+)
+flags.DEFINE_boolean("decode_interactive", False, "Decodes what you type.", flag_values=FLAGS)
+flags.DEFINE_boolean(
+    "eval_use_test_set", False, "A data set's test split, not its dev split.", flag_values=FLAGS
+)
+flags.DEFINE_boolean(
+    "help_decode_hparams", False, "Lists what --decode_hparams sets, and exits.", flag_values=FLAGS
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    from t2t_torch.decode.hparam import parse_decode_hparams
+
+    hparams = parse_decode_hparams(_flag("decode_hparams"))
+    if _flag("help_decode_hparams"):
+        print(hparams.describe(), end="")
+        return 0
+    _check_flags()
+    if _flag("decode_interactive"):
+        _interact(hparams)
+    elif _flag("decode_from_file"):
+        _decode_file(hparams)
+    else:
+        _decode_dataset(hparams)
+    return 0
+
+
+def _check_flags() -> None:
+    if _flag("checkpoint_path") and not _flag("output_dir"):
+        FLAGS["output_dir"].value = str(Path(_flag("checkpoint_path")).resolve().parent)
+    shared.require(FLAGS, "output_dir")
+    if _flag("decode_interactive") and _flag("decode_from_file"):
+        raise UsageError("--decode_interactive and --decode_from_file: give one of them.")
+    if _flag("decode_reference") and not _flag("decode_from_file"):
+        raise UsageError(
+            "--decode_reference belongs to --decode_from_file; a data set has its own targets."
+        )
+
+
+def _load(hparams: DecodeHParams) -> Predictor:
+    from t2t_torch.decode.predictor import load
+    from t2t_torch.train.run_directory import RunDirectory
+
+    task = RunDirectory(_flag("output_dir")).task()
+    for name in ("problem", "model", "hparams_set"):
+        asked, here = _flag(name), getattr(task, name)
+        if asked and asked != here:
+            raise UsageError(
+                f"--{name}={asked}, but '{_flag('output_dir')}' is a run of {name} {here!r}. Leave "
+                f"--{name} out, or give the --output_dir of another run."
+            )
+    return load(_flag("output_dir"), _flag("checkpoint_path"), hparams=hparams)
+
+
+def _decode_file(hparams: DecodeHParams) -> None:
+    from t2t_torch.decode import files
+
+    source, references = Path(_flag("decode_from_file")), None
+    if _flag("decode_reference"):  # Looked at first: an hour of decoding should not be for nothing.
+        reference = Path(_flag("decode_reference"))
+        references = files.read_inputs(reference, hparams.separator)
+        inputs = files.read_inputs(source, hparams.separator)
+        files.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
+    predictor = _load(hparams)
+    target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
+    decoded = files.decode_file(predictor, source, target, hparams)
+    print(f"{decoded}: {target}")
+    if references is not None:
+        best = hparams.replace(return_beams=False, write_beam_scores=False)
+        outputs = [files.one_line(found, best) for found in decoded.predictions]
+        print(files.bleu(outputs, references))
+
+
+def _decode_dataset(hparams: DecodeHParams) -> None:
+    from t2t_torch.decode import files
+    from t2t_torch.mode import Split
+
+    if not _flag("data_dir"):
+        raise UsageError(
+            "what shall be decoded? Expected one of\n"
+            "  --decode_from_file=...   a file of inputs\n"
+            "  --decode_interactive     what you type\n"
+            "  --data_dir=...           the problem's generated data"
+        )
+    predictor = _load(hparams)
+    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    step = predictor.run.step if predictor.run else 0
+    default = Path(_flag("output_dir"), "decodes", f"{split.value}-{step}")
+    base = Path(_flag("decode_to_file") or default)
+    decoded, targets = files.decode_dataset(
+        predictor, Path(_flag("data_dir")), split, base, hparams
+    )
+    print(f"{decoded}: {files.decodes_name(base, predictor, hparams)}")
+    best = hparams.replace(return_beams=False, write_beam_scores=False, identity_output=False)
+    outputs = [files.one_line(found, best) for found in decoded.predictions]
+    right = sum(output == target for output, target in zip(outputs, targets, strict=True))
+    print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
+    print(files.bleu(outputs, targets))
+
+
+def _interact(hparams: DecodeHParams) -> None:
+    from t2t_torch.decode.interactive import Prompt
+
+    predictor = _load(hparams)
+    Prompt(predictor, hparams, lambda text: print(text, end="", flush=True)).run(sys.stdin)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""From a trained model to what a user reads: search, predictor, files, the interactive prompt."""

@@ -1,0 +1,220 @@
+"""Decoding from file to file, and from a data set."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from absl import logging
+from tqdm import tqdm
+
+from t2t_torch.data.shards import Shards
+from t2t_torch.data.staging import staged
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.mode import Split
+from t2t_torch.text.lines import read_lines
+
+# What many readers of text files take for the end of a line, in an output that is one line.
+_LINE_BREAKS = str.maketrans({"\n": " ", "\r": " "})
+
+
+class Decoded(NamedTuple):
+    """What was decoded, and how long it took.
+
+    Attributes:
+      predictions: one per input, in their order.
+      seconds: of wall time, loading left out.
+    """
+
+    predictions: list[Prediction]
+    seconds: float
+
+    def __str__(self) -> str:
+        count = len(self.predictions)
+        rate = count / max(self.seconds, 1e-9)
+        return f"{count:,} inputs in {self.seconds:.1f} seconds ({rate:,.1f} per second)"
+
+
+def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
+    r"""Reads the inputs of a file, gzip or not.
+
+    What follows the last delimiter is an input unless it is empty; an empty line is an input like
+    any other.  White space around an input, so also the "\r" of a line from Windows, is left
+    out, as tensor2tensor does.
+
+    Raises:
+      DataError: there is no such file, or it is not UTF-8.
+    """
+    lines: Iterator[str] | list[str] = read_lines(path)
+    if delimiter != "\n":
+        lines = "\n".join(lines).split(delimiter)
+        if not lines[-1].strip():
+            lines.pop()
+    return [line.strip() for line in lines]
+
+
+def decode(
+    predictor: Predictor, inputs: Sequence[Sequence[int]], hparams: DecodeHParams
+) -> Decoded:
+    """Decodes ids, showing how many inputs are done and the time left."""
+    start = time.perf_counter()
+    found: dict[int, Prediction] = {}
+    with tqdm(total=len(inputs), unit=" inputs", desc="decode", disable=None) as progress:
+        for index, prediction in predictor.predict_ids(inputs, hparams):
+            found[index] = prediction
+            progress.update()
+    predictions = [found[index] for index in range(len(inputs))]
+    return Decoded(predictions, time.perf_counter() - start)
+
+
+def decode_file(
+    predictor: Predictor, source: Path, target: Path, hparams: DecodeHParams
+) -> Decoded:
+    """Writes one output for each input of a file, in their order.
+
+    The target appears whole or not at all.
+
+    Raises:
+      DataError: the source cannot be read, or an input has no ids in the vocabulary.
+    """
+    texts = read_inputs(source, hparams.separator)
+    decoded = decode(predictor, predictor.encode(texts, hparams), hparams)
+    if hparams.log_results:
+        _log(texts, decoded.predictions, hparams)
+    write_outputs(target, [one_line(found, hparams) for found in decoded.predictions], hparams)
+    return decoded
+
+
+def decode_dataset(
+    predictor: Predictor, data_dir: Path, split: Split, base: Path, hparams: DecodeHParams
+) -> tuple[Decoded, list[str]]:
+    """Decodes a split; writes `.decodes`, `.targets` and `.inputs` beside each other.
+
+    Args:
+      predictor: of a problem with inputs.
+      data_dir: where t2t-datagen wrote the data.
+      split: which part of it.
+      base: what the files' names begin with; see `decodes_name`.
+      hparams: how to decode.
+
+    Returns:
+      What was decoded, and the targets as they were written.
+
+    Raises:
+      DataError: there is no such data.
+      DecodeError: the problem has no inputs.
+    """
+    features = predictor.features
+    if not features.has_inputs:
+        raise DecodeError(
+            f"problem {predictor.problem.full_name!r} is a language model: its data has no "
+            "inputs to decode. Give it beginnings, one per line, with --decode_from_file."
+        )
+    shards = Shards.open(data_dir, predictor.problem.dataset_name, split)
+    inputs, targets = (
+        rows_of(shards, features.columns[next(iter(side))], hparams.num_samples)
+        for side in (features.inputs, features.targets)
+    )
+    decoded = decode(predictor, inputs, hparams)
+    name = decodes_name(base, predictor, hparams)
+    texts = {}
+    for kind, side, rows in (
+        ("targets", features.targets, targets),
+        ("inputs", features.inputs, inputs),
+    ):
+        feature = next(iter(side.values()))
+        texts[kind] = [_without_breaks(feature.decode(ids), hparams) for ids in rows]
+        write_outputs(name.with_suffix(f".{kind}"), texts[kind], hparams)
+    if hparams.log_results:
+        _log(texts["inputs"], decoded.predictions, hparams)
+    write_outputs(name, [one_line(found, hparams) for found in decoded.predictions], hparams)
+    return decoded, texts["targets"]
+
+
+def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:
+    """Returns the ids of a column's rows, the first `limit` of them if it is not negative."""
+    rows: list[list[int]] = []
+    for values, offsets in shards.column(column):
+        for start, end in itertools.pairwise(offsets):
+            if 0 <= limit <= len(rows):
+                return rows
+            rows.append(values[start:end].tolist())
+    return rows
+
+
+def decodes_name(base: Path, predictor: Predictor, hparams: DecodeHParams) -> Path:
+    """tensor2tensor's name: `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`."""
+    how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
+    if how in base.name:
+        return base
+    what = [base.name]
+    if predictor.run is not None:
+        what += [predictor.run.task.model, predictor.run.task.hparams_set]
+    return base.with_name(".".join([*what, predictor.problem.full_name, how]))
+
+
+def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
+    """Writes what was found for an input as tensor2tensor does, on one line.
+
+    A line break in an output becomes a space, and so does the delimiter; with `return_beams`, which
+    puts tabs between hypotheses, a tab too.
+    """
+    cells = []
+    for hypothesis in prediction.hypotheses:
+        text = hypothesis.text
+        if hparams.identity_output:
+            text = " ".join(map(str, hypothesis.ids))
+        text = _without_breaks(text, hparams)
+        cells.append(text.replace("\t", " ") if hparams.return_beams else text)
+        if hparams.write_beam_scores:
+            cells.append(f"{hypothesis.score:.2f}")
+    return "\t".join(cells)
+
+
+def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
+    """Writes outputs, the delimiter after each; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with staged(path) as file, file.open("w", encoding="utf-8", newline="") as stream:
+        stream.writelines(output + hparams.separator for output in outputs)
+
+
+def bleu(outputs: Sequence[str], references: Sequence[str]) -> str:
+    """Returns sacreBLEU's score and, on a second line, its signature.
+
+    Raises:
+      DataError: there are not as many references as outputs.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    check_counts(len(outputs), len(references))
+    metric = BLEU()
+    score = metric.corpus_score(list(outputs), [list(references)])
+    return f"{score}\n{metric.get_signature()}"
+
+
+def check_counts(outputs: int, references: int, name: str = "the reference") -> None:
+    """Checks that there is a reference for each output.
+
+    Raises:
+      DataError: there is not.
+    """
+    if outputs != references:
+        raise DataError(
+            f"{name} has {references:,} lines, but there are {outputs:,} outputs: line n of the "
+            "one belongs to line n of the other. Give the reference of the file that is decoded."
+        )
+
+
+def _without_breaks(text: str, hparams: DecodeHParams) -> str:
+    return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
+
+
+def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: DecodeHParams) -> None:
+    for text, prediction in zip(texts, predictions, strict=True):
+        logging.info("input:  %s", text)
+        logging.info("output: %s", one_line(prediction, hparams))

@@ -1,0 +1,112 @@
+"""How to decode: `DecodeHParams`, with tensor2tensor's names and defaults.
+
+Every name of tensor2tensor's `decode_hparams` either means here what it meant there, or is refused
+with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.params import Params, hp
+
+_DEAD = "tensor2tensor never read it"
+_IMAGES = "it is about decoded images and video"
+_BLOCKWISE = "it belongs to blockwise parallel decoding (transformer_block_parallel)"
+_SHARDS = "cut the input file in parts and decode each with its own --decode_from_file"
+_BENCHMARK = "it belongs to the MLPerf benchmark"
+
+REFUSED = {
+    "min_length_ratio": _DEAD,
+    "eos_penalty": _DEAD,
+    "insertion_parallel": _DEAD,
+    "block_size": _BLOCKWISE,
+    "guess_and_check_top_k": _BLOCKWISE,
+    "guess_and_check_epsilon": _BLOCKWISE,
+    "save_images": _IMAGES,
+    "display_decoded_images": _IMAGES,
+    "frames_per_second": _IMAGES,
+    "border_percent": _IMAGES,
+    "max_display_outputs": _IMAGES,
+    "max_display_decodes": _IMAGES,
+    "vgg_ckpt_path": _IMAGES,
+    "shards": _SHARDS,
+    "shard_id": _SHARDS,
+    "shards_start_offset": _SHARDS,
+    "shard_google_format": _SHARDS,
+    "mlperf_mode": _BENCHMARK,
+    "mlperf_threshold": _BENCHMARK,
+    "mlperf_success": _BENCHMARK,
+    "mlperf_decode_step": _BENCHMARK,
+    "decode_to_file": "give it as the flag --decode_to_file",
+    "decode_reference": "give it as the flag --decode_reference",
+    "decode_in_memory": "t2t_torch.load(run_dir) decodes in memory",
+    "decode_timeout_mins": "it is for waiting for checkpoints; --schedule=continuous_eval waits",
+    "summaries_log_dir": "decoding writes no summaries",
+    "num_decodes": "a search gives the same each time; return_beams=true gives the n best",
+    "multiproblem_task_id": "there are no multi-problems",
+    "skip_eos_postprocess": "a hypothesis ends at its end symbol; nothing is decoded after it",
+    "export_extra_infer_outputs": "a run has no other outputs",
+}
+"""tensor2tensor's names that nothing here reads, and why."""
+
+
+class DecodeHParams(Params):
+    """Decoding: the search, and what is written."""
+
+    beam_size: int = hp(4, "Hypotheses kept per input.  1: greedy search.", low=1)
+    alpha: float = hp(0.6, "Exponent of the length penalty; larger favours longer outputs.", low=0)
+    extra_length: int = hp(
+        100, "Tokens that an output may be longer than its input, end symbol included.", low=0
+    )
+    force_decode_length: bool = hp(
+        False, "extra_length alone is the limit, whatever the input's length."
+    )
+    batch_size: int = hp(0, "Inputs decoded at a time.  0: as batch_tokens says.", low=0)
+    batch_tokens: int = hp(
+        1024, "Input tokens decoded at a time, padding counted, where batch_size is 0.", low=1
+    )
+    activation_dtype: Literal["as_trained", "float32", "bfloat16"] = hp(
+        "as_trained", "Type of the activations; bfloat16 is fast where the hardware multiplies it."
+    )
+    max_input_size: int = hp(
+        -1, "Tokens; longer inputs are cut, the end symbol kept.  -1 or 0: never.", low=-1
+    )
+    num_samples: int = hp(-1, "Examples decoded of a data set.  -1: all.", low=-1)
+    return_beams: bool = hp(False, "Writes all beam_size hypotheses, separated by tabs.")
+    write_beam_scores: bool = hp(False, "With return_beams: a tab and the score after each.")
+    identity_output: bool = hp(False, "Writes ids in place of text.")
+    delimiter: str = hp(
+        r"\n", r"What separates the inputs of a file, and the outputs; \n and \t are understood."
+    )
+    log_results: bool = hp(False, "Logs every input and output.")
+
+    @property
+    def separator(self) -> str:
+        """The delimiter itself."""
+        return self.delimiter.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
+def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeHParams:
+    """Reads "beam_size=4,alpha=0.6".
+
+    Raises:
+      HParamsError: a name is unknown or refused, or a value cannot be.
+    """
+    for item in text.split(","):
+        name = item.partition("=")[0].strip()
+        if name in REFUSED:
+            raise HParamsError(
+                f"{source}: nothing here reads tensor2tensor's {name!r}: {REFUSED[name]}. "
+                "Leave it out."
+            )
+    hparams = DecodeHParams().parse(text, source)
+    if hparams.write_beam_scores and not hparams.return_beams:
+        raise HParamsError(
+            f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "
+            "return_beams=true with it."
+        )
+    if not hparams.delimiter:
+        raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
+    return hparams

@@ -1,0 +1,154 @@
+"""Decoding files and data sets."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.data.generate import generate_data
+from t2t_torch.decode.files import bleu, decode_dataset, decode_file, one_line, read_inputs
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, load
+from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.mode import Split
+
+SHORT = DecodeHParams(extra_length=4, beam_size=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("a\n", ["a"]),
+        ("a\n\n", ["a", ""]),
+        ("\na\n\n\nb", ["", "a", "", "", "b"]),
+        ("\n", [""]),
+        ("a\r\nb\r\n\r\n", ["a", "b", ""]),
+        ("a\u2028b\x85c\x0bd\x0ce\n f \n", ["a\u2028b\x85c\x0bd\x0ce", "f"]),
+    ],
+)
+def test_only_a_newline_ends_a_line_and_a_blank_line_is_an_input(
+    tmp_path: Path, content: str, expected: list[str]
+) -> None:
+    plain, packed = tmp_path / "in.txt", tmp_path / "in.txt.gz"
+    plain.write_bytes(content.encode())
+    packed.write_bytes(gzip.compress(content.encode()))
+    assert read_inputs(plain) == read_inputs(packed) == expected
+
+
+def test_another_delimiter_separates_inputs_of_several_lines(tmp_path: Path) -> None:
+    file = tmp_path / "in.txt"
+    file.write_text("a\nb;;c;; ;;d;;\n")
+    assert read_inputs(file, ";;") == ["a\nb", "c", "", "d"]
+
+
+def test_there_is_one_output_line_for_each_input_line(run_dir: Path, tmp_path: Path) -> None:
+    draw = random.Random(1)
+    texts = [
+        "",
+        " ",
+        "\u2028",
+        "x\ty",
+        "emoji 🌍",
+        *("".join(draw.choices("ab \r", k=n)) for n in range(9)),
+    ]
+    source, target = tmp_path / "in.txt", tmp_path / "out" / "out.txt"
+    source.write_bytes("\n".join(texts).encode())
+    predictor = load(run_dir)  # untrained: it makes every byte, line breaks too
+    decode_file(predictor, source, target, SHORT)
+    content = target.read_bytes().decode()
+    assert content.endswith("\n")
+    assert "\r" not in content
+    lines = content[:-1].split("\n")
+    alone = [one_line(predictor.predict([text.strip()], SHORT)[0], SHORT) for text in texts]
+    assert lines == alone
+
+
+def test_an_empty_file_gives_an_empty_file(predictor: Predictor, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.touch()
+    decode_file(predictor, source, target, SHORT)
+    assert target.read_bytes() == b""
+
+
+def test_a_failed_decode_leaves_the_old_output(predictor: Predictor, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    target.write_text("old\n")
+    source.write_text("1 2\nhouse\n")
+    with pytest.raises(DataError, match="house"):
+        decode_file(predictor, source, target, SHORT)
+    assert target.read_text() == "old\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
+
+
+PREDICTION = Prediction((Hypothesis("a\nb\tc\r", (5, 6), -0.256), Hypothesis("d", (7,), -1.0)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", "a b\tc "),
+        ("identity_output=true", "5 6"),
+        ("return_beams=true", "a b c \td"),
+        ("return_beams=true,write_beam_scores=true", "a b c \t-0.26\td\t-1.00"),
+        ("delimiter=b", "a  \tc "),
+    ],
+)
+def test_an_output_is_written_on_one_line(settings: str, expected: str) -> None:
+    prediction = PREDICTION
+    hparams = DecodeHParams().parse(settings, "test")
+    if not hparams.return_beams:
+        prediction = Prediction(PREDICTION.hypotheses[:1])
+    assert one_line(prediction, hparams) == expected
+
+
+@pytest.fixture
+def reverse_data(tmp_path: Path) -> Path:
+    from t2t_torch import registry
+
+    data_dir = tmp_path / "data"
+    generate_data(registry.problem("tiny_algo"), data_dir, tmp_path, num_processes=1)
+    return data_dir
+
+
+def test_a_data_set_is_decoded_to_three_parallel_files(
+    predictor: Predictor, reverse_data: Path, tmp_path: Path
+) -> None:
+    hparams = SHORT.replace(num_samples=5)
+    base = tmp_path / "decodes" / "dev"
+    decoded, targets = decode_dataset(predictor, reverse_data, Split.EVAL, base, hparams)
+    names = {path.suffix: path for path in base.parent.iterdir()}
+    assert sorted(names) == [".decodes", ".inputs", ".targets"]
+    assert names[".decodes"].name == "dev.tiny_algo.beam2.alpha0.6.decodes"
+    lines = {suffix: path.read_text().splitlines() for suffix, path in names.items()}
+    assert {len(found) for found in lines.values()} == {5}
+    assert lines[".targets"] == lines[".inputs"] == targets  # tiny_algo is the identity
+    assert lines[".decodes"] == [prediction.text for prediction in decoded.predictions]
+    assert lines[".decodes"] == [
+        prediction.text for prediction in predictor.predict(lines[".inputs"], SHORT)
+    ]
+
+
+def test_a_data_set_without_inputs_is_refused(
+    language_model: Predictor, reverse_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DecodeError, match="--decode_from_file"):
+        decode_dataset(language_model, reverse_data, Split.EVAL, tmp_path / "dev", SHORT)
+
+
+def test_bleu_is_sacrebleu_with_its_signature() -> None:
+    lines = ["the cat sat on the mat .", "a dog runs in the park ."]
+    score, signature = bleu(lines, lines).splitlines()
+    assert score.startswith("BLEU = 100.00")
+    assert "tok:13a" in signature
+    assert "version:" in signature
+    assert not bleu(lines, lines[::-1]).startswith("BLEU = 100.00")
+
+
+def test_a_reference_of_another_length_is_refused() -> None:
+    with pytest.raises(DataError, match="1 lines, but there are 2 outputs"):
+        bleu(["a", "b"], ["a"])
