@@ -1,0 +1,297 @@
+"""The rules of the house: floors, the torch line, sizes, names, shelves and docstrings."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from t2t_torch import registry
+from t2t_torch.params import Params
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "t2t_torch"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+SHELVES = ("problems", "models", "hparams")
+COMMANDS = sorted(
+    path.stem for path in PACKAGE.glob("bin/*.py") if path.stem not in ("__init__", "flags")
+)
+
+# A room or file of the package -> its floor.  Imports run to the same floor or down.
+FLOORS = {
+    "errors": 0, "mode": 0, "allocator": 0, "shelf": 0, "registry": 0, "params": 0, "hparam": 0,
+    "text": 1, "features": 1, "data": 1, "hparams": 1,
+    "problem": 2, "text_problem": 2, "problems": 2,
+    "pipeline": 3, "layers": 3,
+    "metrics": 4, "modality": 4, "model": 4, "models": 4,
+    "train": 5, "decode": 5, "export": 5,
+    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6,
+}  # fmt: skip
+TORCH_LINE = 2
+"""The last floor above which nothing imports torch."""
+
+TORCH = ("torch", "torchdata", "torchmetrics")
+HEAVY = {*TORCH, "numpy", "pyarrow", "sentencepiece", "sacrebleu", "tensorboard"}
+"""What a command may not import before it knows that it has work to do."""
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a source file."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_of(path): ast.parse(path.read_text("utf-8"), str(path)) for path in SOURCES}
+
+
+def imports(module: str, *, of_types: bool = True) -> Iterator[tuple[str, int]]:
+    """Yields (imported module, line) of every import in a module, also inside functions.
+
+    Args:
+      module: whose imports.
+      of_types: also those under `if TYPE_CHECKING`, which never happen.
+    """
+    pending: list[ast.AST] = [TREES[module]]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not of_types:
+            pending.extend(node.orelse)
+            continue
+        pending.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield (full if full in TREES else node.module or "", node.lineno)
+
+
+def room(module: str) -> str:
+    """`t2t_torch.data.shards` -> `data`; the package itself -> ``."""
+    return [*module.split("."), ""][1]
+
+
+def ours(module: str) -> bool:
+    return module.split(".")[0] == "t2t_torch"
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room(module) for module in TREES} - {""} <= FLOORS.keys()
+
+
+@pytest.mark.parametrize("module", [module for module in TREES if room(module)])
+def test_imports_run_to_the_same_floor_or_down(module: str) -> None:
+    upward = [
+        f"{module}:{line} imports {target}"
+        # Types may say what a room is handed from above; that import never happens.
+        for target, line in imports(module, of_types=False)
+        if ours(target) and room(target) and FLOORS[room(target)] > FLOORS[room(module)]
+    ]
+    assert not upward
+
+
+def test_the_package_itself_imports_nothing_until_asked() -> None:
+    top = [
+        node for node in TREES["t2t_torch"].body if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = [getattr(node, "module", None) or node.names[0].name for node in top]
+    assert not [name for name in names if ours(name) or name.split(".")[0] in HEAVY]
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    graph = {
+        module: {target for target, _ in imports(module, of_types=False) if target in TREES}
+        for module in TREES
+        if room(module)
+    }
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"circle: {' -> '.join([*path[path.index(module) :], module])}"
+        if module not in done:
+            for target in graph.get(module, ()):
+                visit(target, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_only_the_registry_reaches_a_shelf() -> None:
+    reached = []
+    for module in TREES:
+        for target, line in imports(module):
+            shelf = room(target)
+            own_hparams = module.replace(".models.", ".hparams.") == target
+            if ours(target) and shelf in SHELVES and shelf != room(module) and not own_hparams:
+                reached.append(f"{module}:{line} imports {target}; look it up in the registry")
+    assert not reached
+
+
+@pytest.mark.parametrize(
+    "module", [module for module in TREES if FLOORS.get(room(module), 0) <= TORCH_LINE]
+)
+def test_nothing_above_the_torch_line_imports_torch(module: str) -> None:
+    assert not [
+        f"{module}:{line}" for target, line in imports(module) if target.split(".")[0] in TORCH
+    ]
+
+
+def python(script: str, *arguments: str) -> str:
+    """Runs a script in a fresh process; returns what it printed."""
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_everything_above_the_torch_line_works_without_torch() -> None:
+    above = [module for module in TREES if FLOORS.get(room(module), 0) <= TORCH_LINE]
+    script = (
+        f"import importlib, sys\nfor name in {TORCH}: sys.modules[name] = None\n"
+        f"for name in {above}: importlib.import_module(name)"
+    )
+    python(script)
+
+
+@pytest.mark.parametrize("flag", ["--help", "--registry_help"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_and_listings_load_nothing_heavy(command: str, flag: str) -> None:
+    script = (
+        f"import sys; from t2t_torch.bin.{command} import main; code = main(['{flag}'])\n"
+        f"print('loaded:', *sorted({HEAVY} & set(sys.modules))); sys.exit(code)"
+    )
+    assert python(script).endswith("loaded:\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_takes_less_than_half_a_second_of_processor_time(command: str) -> None:
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    before = spent()  # Not the time on the clock: that depends on what else the machine does.
+    python(f"from t2t_torch.bin.{command} import main; main(['--help'])")
+    assert spent() - before < 0.5
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_a_file_has_one_subject(path: Path) -> None:
+    lines = path.read_text("utf-8").count("\n")
+    assert lines <= 400, f"{path}: {lines} lines; split it by subject"
+    for node in ast.walk(TREES[module_of(path)]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= 60, f"{path}:{node.lineno}: {node.name} has {length} lines"
+
+
+def test_no_file_is_called_after_no_subject() -> None:
+    vague = {"common", "util", "utils", "helper", "helpers", "misc"}
+    files = [*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    assert not [path for path in files if vague & {*path.stem.split("_"), path.parent.name}]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_every_source_is_python_3_10(path: Path) -> None:
+    ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
+
+
+def public(tree: ast.Module) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    """Yields the public classes, functions and methods of a module."""
+    pending: list[ast.stmt] = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If | ast.Try):
+            pending += node.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                pending += node.body
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_every_public_thing_has_a_docstring(module: str) -> None:
+    assert ast.get_docstring(TREES[module]), f"{module} has no docstring"
+    bare = [
+        f"{module}:{node.lineno} {node.name}"
+        for node in public(TREES[module])
+        if not ast.get_docstring(node)
+        and not any("overload" in ast.unparse(mark) for mark in node.decorator_list)
+    ]
+    assert not bare
+
+
+def import_everything() -> None:
+    for module in TREES:
+        importlib.import_module(module)
+
+
+def test_the_listing_of_the_shelves_is_what_importing_them_registers() -> None:
+    import_everything()
+    for kind in registry.KINDS:
+        listed = {
+            entry.name
+            for entry in registry.entries(kind)
+            if Path(entry.path).is_relative_to(PACKAGE)
+        }
+        registered = {
+            name
+            for name, (_, place) in registry._STATE.things[kind].items()
+            if Path(place.path).is_relative_to(PACKAGE)
+        }
+        assert registered == listed
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_listed_name_is_found(kind: str) -> None:
+    look_up = getattr(registry, kind)
+    for name in registry.list_names(kind):
+        assert look_up(name) is not None
+
+
+def test_a_shelf_holds_nothing_but_what_is_registered() -> None:
+    for module, tree in TREES.items():
+        if room(module) not in SHELVES or module == f"t2t_torch.{room(module)}":
+            continue
+        things = [node for node in public(tree) if node in tree.body]
+        unregistered = [
+            node
+            for node in things
+            if not any("register_" in ast.unparse(mark) for mark in node.decorator_list)
+        ]
+        assert len(unregistered) < len(things), f"{module} registers nothing"
+        for node in unregistered:
+            told = f"{module}:{node.lineno}: {node.name} is neither registered nor private"
+            assert isinstance(node, ast.ClassDef), told
+            bases = [ast.unparse(base) for base in node.bases]
+            # A model's layers and state stand in its file, a set's fields beside the set, and what
+            # several problems of a file share in an abstract one.
+            assert (
+                room(module) == "models"
+                or (room(module) == "hparams" and any(base.endswith("HParams") for base in bases))
+                or "abstractmethod" in ast.unparse(node)
+            ), told
+
+
+def test_every_hyperparameter_has_a_meaning() -> None:
+    import_everything()
+    pending: list[type[Params]] = [Params]
+    while pending:
+        params = pending.pop()
+        pending += params.__subclasses__()
+        for name, field in params.model_fields.items():
+            assert field.description, f"{params.__name__}.{name} has no meaning"
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.iterdir()), ids=lambda path: path.name)
+def test_no_room_is_empty(path: Path) -> None:
+    if path.is_dir() and path.name != "__pycache__":
+        held = [p for p in path.glob("*.py") if p.stem != "__init__"]
+        assert held, f"{path} holds nothing; make it when something is to stand in it"
