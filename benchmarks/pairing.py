@@ -1,0 +1,136 @@
+"""Sides of a comparison, each in its own process, that take turns: A B A B ...
+
+A machine that slows down for a while slows all sides down, so the ratio of two neighbouring turns
+says more than two averages.  A process of its own gives each side the allocator settings, threads
+and caches that its users have.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from report import print_table, spread
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a side did in a turn.
+
+    Attributes:
+      units: tokens, sentences: what the speed is counted in.
+      seconds: of wall time.
+      notes: other figures.
+    """
+
+    units: float
+    seconds: float
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def speed(self) -> float:
+        """Units in a second."""
+        return self.units / self.seconds
+
+
+Turn = Callable[[int], Work]
+"""Does the work of round number k, counted from 0."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side.
+
+    Attributes:
+      name: in the table.
+      prepare: a function of a module: settings -> turn; called in the side's process.
+      settings: what it is called with.
+    """
+
+    name: str
+    prepare: Callable[[Any], Turn]
+    settings: Any
+
+
+def alternate(sides: Sequence[Side], rounds: int) -> dict[str, list[Work]]:
+    """Lets the sides take turns.
+
+    Args:
+      sides: in the order of their turns.
+      rounds: turns of each that count; one before them does not.
+
+    Returns:
+      for each side's name the work of each round.
+    """
+    context = multiprocessing.get_context("spawn")
+    connections: dict[str, Connection] = {}
+    try:
+        for side in sides:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(side, theirs), daemon=True)
+            process.start()
+            connections[side.name] = ours
+            _receive(ours)  # one at a time prepares, too
+        work: dict[str, list[Work]] = {side.name: [] for side in sides}
+        for number in range(-1, rounds):
+            for name, connection in connections.items():
+                connection.send(max(number, 0))
+                done = _receive(connection)
+                if number >= 0:
+                    work[name].append(done)
+                print(f"round {number + 1}/{rounds}  {name:<28} {done.speed:>10,.1f}", flush=True)
+        return work
+    finally:
+        for connection in connections.values():
+            connection.close()
+
+
+def print_comparison(work: Mapping[str, Sequence[Work]], ours: str, unit: str) -> None:
+    """Prints the speed of each side and, for each other one, the ratio of `ours` to it by rounds.
+
+    Args:
+      work: from `alternate`.
+      ours: the side that is compared with the others.
+      unit: what is counted.
+    """
+    notes = list(dict.fromkeys(key for done in work.values() for key in done[0].notes))
+    rows = []
+    for name, done in work.items():
+        ratios = [a.speed / b.speed for a, b in zip(work[ours], done, strict=True)]
+        rows.append(
+            [
+                name,
+                *spread([each.speed for each in done], 1 if done[0].speed < 1000 else 0),
+                "" if name == ours else " / ".join(f"{value}" for value in spread(ratios)),
+                *(f"{done[-1].notes[key]:,.6g}" if key in done[-1].notes else "" for key in notes),
+            ]
+        )
+    ratio = f"{ours} : it, median / min / max"
+    print()
+    print_table(["side", f"{unit}/s, median", "min", "max", ratio, *notes], rows)
+
+
+def _serve(side: Side, connection: Connection) -> None:
+    """Prepares, then works a turn for each number received, until the other end closes."""
+    try:
+        turn = side.prepare(side.settings)
+        connection.send(None)
+        while True:
+            try:
+                number = connection.recv()
+            except EOFError:
+                return
+            connection.send(turn(number))
+    except Exception:  # the traceback is the other end's to show
+        connection.send(traceback.format_exc())
+
+
+def _receive(connection: Connection) -> Any:
+    received = connection.recv()
+    if isinstance(received, str):
+        raise SystemExit(received)
+    return received

@@ -1,0 +1,264 @@
+"""Training speed beside Hugging Face transformers: the same architecture, weights and batches.
+
+Speed is target tokens, padding not counted, in a second of whole steps: forward, label-smoothed
+loss, backward, clipping, Adam.  Ours is the trainer's own `Learner`, worked as `Estimator.train`
+works it, in a process set up as `t2t-trainer` sets it up.  The other side is MarianMTModel, torch's
+label-smoothed cross entropy, `clip_grad_norm_` and fused Adam, in a process as Python starts it;
+`kept` marks those that have our allocator settings too.  --loss_curve asks instead whether bfloat16
+learns what float32 does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from multi30k import argument_parser, hparams, make_data, task
+from pairing import Side, Turn, Work, alternate, print_comparison
+from report import print_header, print_table
+
+if TYPE_CHECKING:
+    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.task import Batch
+
+_OURS = "t2t_torch bfloat16"
+_WARM_UP = 3  # steps of a turn before the clock starts: another side has just used the caches
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a side is told.
+
+    Attributes:
+      data_dir: where the data is.
+      dtype: of activations.
+      kept: whether the process keeps freed memory, as the trainer makes it.
+      steps: in a turn.
+      seed: of weights, batches and dropout.
+      attention: transformers' `attn_implementation`.
+    """
+
+    data_dir: Path
+    dtype: str
+    kept: bool
+    steps: int
+    seed: int
+    attention: str = "sdpa"
+
+
+def _learner(settings: Settings) -> Learner:
+    """Makes what the trainer makes, with the weights that the seed gives."""
+    from t2t_torch.train.checkpoint import TrainerState
+    from t2t_torch.train.distributed import ONE_PROCESS
+    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.randomness import INITIALIZATION, seed_batch
+
+    chosen = task(settings.data_dir, hparams(activation_dtype=settings.dtype))
+    seed_batch(settings.seed, INITIALIZATION, ONE_PROCESS.device)
+    model = chosen.model().train()
+    source = chosen.train_batches(seed=settings.seed, start=0, rank=0, world_size=1)
+    state = TrainerState(version="", seed=settings.seed, batches_per_step=1)
+    return Learner.create(chosen, model, source, state, ONE_PROCESS, train_steps=6000)
+
+
+def _first_batches(run: Learner, count: int) -> list[tuple[int, Batch]]:
+    return list(itertools.islice(run.batches, count))
+
+
+def ours(settings: Settings) -> Turn:
+    """Prepares our side."""
+    from t2t_torch.allocator import keep_freed_memory
+
+    if settings.kept:
+        keep_freed_memory()
+    run = _learner(settings)
+    batches = _first_batches(run, settings.steps)
+    done = itertools.count()
+
+    def turn(number: int) -> Work:
+        del number
+        _our_steps(run, batches[:_WARM_UP], done, settings)
+        start = time.perf_counter()
+        losses = _our_steps(run, batches, done, settings)
+        return _work(batches, time.perf_counter() - start, losses[-1])
+
+    return turn
+
+
+def _our_steps(
+    run: Learner, batches: list[tuple[int, Batch]], done: itertools.count[int], settings: Settings
+) -> list[float]:
+    """`Estimator.train` without checkpoints and signals; returns the loss of each step."""
+    import torch
+
+    from t2t_torch.train.learner import autocast, total_loss
+    from t2t_torch.train.randomness import seed_batch
+    from t2t_torch.train.tally import totals_of
+
+    device = torch.device("cpu")
+    chosen = hparams(activation_dtype=settings.dtype)
+    losses = []
+    for number, batch in batches:
+        seed_batch(settings.seed, number, device)
+        totals = torch.zeros(4, dtype=torch.float64)
+        with autocast(chosen, device):
+            loss = total_loss(run.network(batch))
+        loss.sum.backward()
+        totals += totals_of(loss, batch)
+        norm = run.finish_gradients(totals[1], 1)
+        step = next(done)
+        run.set_learning_rate(step)
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+        run.tally.add(totals, norm, step + 1)
+        losses.append(float(totals[0] / totals[1]))
+    return losses
+
+
+def theirs(settings: Settings) -> Turn:
+    """Prepares the side of transformers."""
+    import torch
+    from marian import check_same_function, marian, take_weights
+    from torch.nn import functional as F
+
+    from t2t_torch.allocator import keep_freed_memory
+
+    if settings.kept:
+        keep_freed_memory()
+    run = _learner(settings)
+    batches = _first_batches(run, settings.steps)
+    chosen = hparams()
+    vocab_size = len(run.model.state_dict()["modalities.targets.bottom.weight"])
+    model = marian(chosen, vocab_size, attention=settings.attention)
+    take_weights(model, run.model.state_dict())
+    check_same_function(run.model, model, batches[0][1])
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    rate, done = run.learning_rate, itertools.count()
+    enabled = settings.dtype == "bfloat16"
+
+    def step(batch: Batch) -> float:
+        targets = batch["targets"]
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits = model(
+                input_ids=batch["inputs"],
+                attention_mask=(batch["inputs"] != 0).long(),
+                decoder_input_ids=F.pad(targets, (1, -1)),
+                use_cache=False,
+            ).logits
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), ignore_index=0, label_smoothing=0.1
+            )
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_grad_norm)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(next(done))
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.detach())
+
+    def turn(number: int) -> Work:
+        del number
+        for _, batch in batches[:_WARM_UP]:
+            step(batch)
+        start = time.perf_counter()
+        losses = [step(batch) for _, batch in batches]
+        return _work(batches, time.perf_counter() - start, losses[-1])
+
+    return turn
+
+
+def _work(batches: list[tuple[int, Batch]], seconds: float, loss: float) -> Work:
+    tokens = sum(int((batch["targets"] != 0).sum()) for _, batch in batches)
+    return Work(tokens, seconds, {"ms/step": 1000 * seconds / len(batches), "last loss": loss})
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    def settings(dtype: str, *, kept: bool, attention: str = "sdpa") -> Settings:
+        return Settings(arguments.data_dir, dtype, kept, arguments.steps, arguments.seed, attention)
+
+    sides = [
+        Side(_OURS, ours, settings("bfloat16", kept=True)),
+        Side("t2t_torch float32", ours, settings("float32", kept=True)),
+        Side("transformers float32", theirs, settings("float32", kept=False)),
+        Side("transformers bfloat16", theirs, settings("bfloat16", kept=False)),
+    ]
+    if arguments.kept:
+        sides += [
+            Side("transformers float32, kept", theirs, settings("float32", kept=True)),
+            Side("transformers bfloat16, kept", theirs, settings("bfloat16", kept=True)),
+        ]
+    if arguments.eager:
+        sides += [
+            Side(
+                f"transformers {dtype}, eager{', kept' if kept else ''}",
+                theirs,
+                settings(dtype, kept=kept, attention="eager"),
+            )
+            for dtype in ("float32", "bfloat16")
+            for kept in ((False, True) if arguments.kept else (False,))
+        ]
+    chosen = [side for side in sides if arguments.sides in side.name or side.name == _OURS]
+    print_comparison(alternate(chosen, arguments.rounds), _OURS, "target tokens")
+
+
+def _compare_losses(arguments: argparse.Namespace) -> None:
+    """Trains in float32, in bfloat16, and in float32 with other dropout; prints the curves."""
+    curves = []
+    for dtype, seed in (("float32", 0), ("bfloat16", 0), ("float32", 1)):
+        settings = Settings(arguments.data_dir, dtype, True, 0, arguments.seed)
+        run, done = _learner(settings), itertools.count()
+        dropout = dataclasses.replace(settings, seed=arguments.seed + seed)
+        curve = []
+        for numbered in itertools.islice(run.batches, arguments.loss_curve):
+            curve += _our_steps(run, [numbered], done, dropout)
+        curves.append(curve)
+        print(f"{dtype}, dropout {seed}: done", flush=True)
+    every = max(1, arguments.loss_curve // 10)
+    starts = range(0, arguments.loss_curve, every)
+    means = [[statistics.fmean(curve[i : i + every]) for i in starts] for curve in curves]
+    rows = [
+        [f"{i + 1}-{min(i + every, arguments.loss_curve)}", *(f"{mean[k]:.4f}" for mean in means)]
+        for k, i in enumerate(starts)
+    ]
+    print_table(["steps, mean loss", "float32", "bfloat16", "float32, other dropout"], rows)
+    for name, other, other_means in zip(
+        ("bfloat16", "float32 with other dropout"), curves[1:], means[1:], strict=True
+    ):
+        gaps = [abs(a - b) for a, b in zip(curves[0], other, strict=True)]
+        step = gaps.index(max(gaps))
+        mean_gap = max(abs(a - b) for a, b in zip(means[0], other_means, strict=True))
+        print(
+            f"greatest gap of {name} from float32: {gaps[step]:.4f} nats in one step (step "
+            f"{step + 1}, loss {curves[0][step]:.4f}), {mean_gap:.4f} between the means above"
+        )
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argument_parser(__doc__ or "")
+    parser.add_argument("--steps", type=int, default=20, help="in a turn")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each side")
+    parser.add_argument("--kept", action="store_true", help="also transformers + our allocator")
+    parser.add_argument("--eager", action="store_true", help="also transformers' eager attention")
+    parser.add_argument("--sides", default="", help="only sides with this in their name, and ours")
+    parser.add_argument("--loss_curve", type=int, default=0, help="steps of the loss curves")
+    arguments = parser.parse_args()
+    make_data(arguments.data_dir, arguments.tmp_dir)
+    print_header(arguments.seed)
+    if arguments.loss_curve:
+        from t2t_torch.allocator import keep_freed_memory
+
+        keep_freed_memory()
+        _compare_losses(arguments)
+    else:
+        _compare(arguments)
+
+
+if __name__ == "__main__":
+    main()
