@@ -146,7 +146,8 @@ def _train(arguments: argparse.Namespace) -> None:
     """Trains the weights, if they are not there."""
     from t2t_torch.bin import trainer
 
-    changes = ",".join(f"{name}={value}" for name, value in ARCHITECTURE.items())
+    schedule = {"learning_rate_constant": 0.001, "learning_rate_warmup_steps": 300}
+    changes = ",".join(f"{name}={value}" for name, value in (ARCHITECTURE | schedule).items())
     code = trainer.main(
         [
             f"--problem={PROBLEM}",
@@ -165,18 +166,20 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side]:
-    sides = [
-        Side(f"t2t_torch, {size} tokens", ours, Settings(batch_size=size, **settings))
-        for size in arguments.ours
-    ]
+    sides = []
+    for size in arguments.ours:
+        these = Settings(batch_size=size, **settings)
+        sides.append(Side(f"t2t_torch, {size} tokens", ours, these))
     for size in arguments.theirs:
         for stops in (True, False) if arguments.both_stops else (True,):
-            name = f"transformers, {size} sentences{'' if stops else ', late stop'}"
             these = Settings(batch_size=size, early_stopping=stops, **settings)
-            sides.append(Side(name, theirs, these))
-            if arguments.kept:
-                kept = dataclasses.replace(these, kept=True)
-                sides.append(Side(f"{name}, kept", theirs, kept))
+            late = "" if stops else ", late stop"
+            sides.append(Side(f"transformers, {size} sentences{late}", theirs, these))
+    if arguments.kept:
+        sides += [
+            Side(f"{side.name}, kept", side.prepare, dataclasses.replace(side.settings, kept=True))
+            for side in sides
+        ]
     return sides
 
 
@@ -184,13 +187,13 @@ def main() -> None:
     """Prints the table."""
     parser = argument_parser(__doc__ or "")
     parser.add_argument("--run_dir", type=Path, help="[DATA_DIR/decoding_run]")
-    parser.add_argument("--train_steps", type=int, default=1000)
+    parser.add_argument("--train_steps", type=int, default=700)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--ours", type=int, nargs="+", default=[1024], help="batch_tokens")
     parser.add_argument("--theirs", type=int, nargs="+", default=[32, 64, 128], help="sentences")
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
-    parser.add_argument("--kept", action="store_true", help="also transformers + our allocator")
+    parser.add_argument("--kept", action="store_true", help="all also with the trainer's allocator")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"
     make_data(arguments.data_dir, arguments.tmp_dir)

@@ -63,8 +63,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         ]
         print("| " + " | ".join(cells) + " |")
         if index == 0:
-            rules = ["-" * w + ":" if i else "-" * (w + 1) for i, w in enumerate(widths)]
-            print("|" + "|".join(f" {rule}" if i else rule for i, rule in enumerate(rules)) + "|")
+            rules = ["-" * width + (":" if column else "-") for column, width in enumerate(widths)]
+            print("|-" + "|-".join(rules) + "|")
     print(flush=True)
 
 

@@ -65,7 +65,7 @@ class DecodeHParams(Params):
     )
     batch_size: int = hp(0, "Inputs decoded at a time.  0: as batch_tokens says.", low=0)
     batch_tokens: int = hp(
-        1024, "Input tokens decoded at a time, padding counted, where batch_size is 0.", low=1
+        2048, "Input tokens decoded at a time, padding counted, where batch_size is 0.", low=1
     )
     activation_dtype: Literal["as_trained", "float32", "bfloat16"] = hp(
         "as_trained", "Type of the activations; bfloat16 is fast where the hardware multiplies it."

@@ -191,18 +191,23 @@ def _likeliest(log_probs: Tensor, count: int) -> Tensor:
     """The ids of the `count` highest; of equals the lower ids.  [N, V] -> [N, count], in no order.
 
     `topk` takes any of equals.  That is only seen where some of them are left out, which is rare in
-    float32: then the equals are asked for once more, by their ids.
+    float32: in those rows the equals are asked for once more, by their ids.
     """
     vocab_size = log_probs.size(-1)
     values, ids = log_probs.topk(min(count + 1, vocab_size), -1)
-    if count < vocab_size and bool((values[:, -1] == values[:, -2]).any()):
-        least = values[:, -2:-1]
-        by_id = -torch.arange(vocab_size, device=ids.device, dtype=torch.float32)
-        keys = torch.where(
-            log_probs == least, by_id, torch.where(log_probs > least, 1.0, -torch.inf)
-        )
-        return keys.topk(count, -1, sorted=False).indices
-    return ids[:, :count]
+    chosen = ids[:, :count]
+    if count < vocab_size:
+        tied = (values[:, -1] == values[:, -2]).nonzero().flatten()
+        if tied.numel():
+            chosen[tied] = _lowest_of_equals(log_probs[tied], values[tied, -1:], count)
+    return chosen
+
+
+def _lowest_of_equals(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
+    """The ids above `least`, filled up with the lowest equals.  [N, V], [N, 1] -> [N, count]."""
+    by_id = -torch.arange(log_probs.size(-1), device=log_probs.device, dtype=torch.float32)
+    keys = torch.where(log_probs == least, by_id, torch.where(log_probs > least, 1.0, -torch.inf))
+    return keys.topk(count, -1, sorted=False).indices
 
 
 def _grow(beam: _Beam, candidates: _Candidates, eos: int) -> tuple[_Beam, Tensor]:

@@ -56,7 +56,7 @@ def test_a_reordered_cache_holds_the_rows_asked_for():
         cache.append(kv, -kv)
     other = cache.reorder(torch.tensor([2, 2, 0]))
     keys, values = other.append(torch.zeros(3, 1, 1, 1), torch.zeros(3, 1, 1, 1))
-    assert keys[:, 0, :3, 0].tolist() == [[20, 21, 22], [20, 21, 22], [0, 1, 2]]
+    assert keys[:3, :, 0, 0].t().tolist() == [[20, 21, 22], [20, 21, 22], [0, 1, 2]]
     assert torch.equal(keys, -values)
     assert cache.length == 3
 

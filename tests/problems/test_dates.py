@@ -4,13 +4,13 @@ import datetime
 from pathlib import Path
 
 from t2t_torch.mode import Split
-from t2t_torch.problems.dates import _FORMS, DatesToIso, written
+from t2t_torch.problems.dates import _FORMS, DatesToIso, _written
 
 THIRD_OF_MAY = datetime.date(2009, 5, 3)
 
 
 def test_a_date_is_written_as_english_speakers_do() -> None:
-    forms = {written(THIRD_OF_MAY, form) for form in _FORMS}
+    forms = {_written(THIRD_OF_MAY, form) for form in _FORMS}
     assert {
         "the third of May, 2009",
         "May 3rd, 2009",
@@ -24,12 +24,12 @@ def test_a_date_is_written_as_english_speakers_do() -> None:
 
 def test_each_form_is_written_differently() -> None:
     date = datetime.date(2009, 11, 3)  # neither its month nor its weekday is its own abbreviation
-    assert len({written(date, form) for form in _FORMS}) == len(_FORMS)
+    assert len({_written(date, form) for form in _FORMS}) == len(_FORMS)
 
 
 def test_days_have_their_words_and_endings() -> None:
     def day(number: int) -> str:
-        return written(datetime.date(1999, 12, number), "{ordinal} {word}")
+        return _written(datetime.date(1999, 12, number), "{ordinal} {word}")
 
     assert [day(n) for n in (1, 2, 3, 4, 11, 12, 13)] == [
         *("1st first", "2nd second", "3rd third", "4th fourth"),

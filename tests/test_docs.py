@@ -1,0 +1,248 @@
+"""The documentation: its commands run, its Python runs, and all that it names exists."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import itertools
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from t2t_torch import registry, testing
+from t2t_torch.bin import datagen, decoder, trainer
+from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
+from t2t_torch.shelf import PACKAGE
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+USR_DIR = ROOT / "examples" / "my_usr_dir"
+
+COMMANDS = {"t2t-datagen": datagen, "t2t-trainer": trainer, "t2t-decoder": decoder}
+CHECKS = "python -m t2t_torch.testing"
+# Later flags win: what the pages run for minutes, a test runs for a second.
+SMALL = {
+    "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
+    "t2t-trainer": [
+        "--train_steps=2",
+        "--eval_steps=1",
+        "--worker_gpu=0",
+        "--hparams=hidden_size=16,num_hidden_layers=1,batch_size=256,learning_rate_warmup_steps=1",
+    ],
+    "t2t-decoder": ["--decode_hparams=extra_length=2"],
+}
+NOT_OURS = {"--nproc-per-node", "--logdir"}  # torchrun's, TensorBoard's
+
+
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def section(page: Path, heading: str) -> str:
+    """The text under a heading of the second level."""
+    return re.split(r"^## ", page.read_text("utf-8").split(f"\n## {heading}\n")[1], flags=re.M)[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.M | re.S)
+
+
+def commands(text: str) -> Iterator[str]:
+    """Yields the commands of a text's shell blocks, one a line."""
+    for block in blocks(text, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.strip():
+                yield line.strip()
+
+
+def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a command as a shell would, our own in this process and small."""
+    if command.startswith(CHECKS):
+        monkeypatch.setattr(sys, "argv", shlex.split(command)[2:])
+        assert testing.main() == 0, command
+        return
+    name, *arguments = shlex.split(command)
+    if name not in COMMANDS:
+        subprocess.run(["bash", "-c", command], check=True)
+        return
+    monkeypatch.setattr(sys, "stdin", io.StringIO("one two\nns=2\none two\nq\n"))
+    small = SMALL[name]
+    if name == "t2t-decoder":  # Joined: the page's own settings are to be read too.
+        own = [one for one in arguments if one.startswith("--decode_hparams=")]
+        small = [",".join([*small, *(one.partition("=")[2] for one in own)])]
+    assert COMMANDS[name].main([*arguments, *small]) == 0, command
+
+
+@pytest.fixture(autouse=True)
+def no_shelf_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Takes the users' folders, and what they have declared, off the registry afterwards."""
+    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    yield
+    users = [Path(folder).name for folder in registry.usr_dirs()]
+    state.shelves[:] = shelves
+    state.forget_index()
+    for things in state.things.values():
+        for name, (_, place) in list(things.items()):
+            if not Path(place.path).is_relative_to(PACKAGE):
+                del things[name]
+    for name in list(sys.modules):
+        if name.split(".")[0] in users:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a reader is: a clone, as far as the pages look at it."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, after "Your own data" of the README."""
+    words = ["one", "two", "three", "four", "five"]
+    orders = [" ".join(order) for order in itertools.permutations(words, 3)]
+    backwards = [" ".join(reversed(order.split())) for order in orders]
+    for side, texts in (("inputs", orders), ("targets", backwards)):
+        for part, chosen in (("train", texts[6:]), ("eval", texts[:6])):
+            file = folder / "mine" / f"{side}.{part}.txt"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("\n".join(chosen) + "\n", "utf-8")
+    for command in commands(section(ROOT / "README.md", "Your own data")):
+        run(command, monkeypatch)
+    return folder
+
+
+def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(own_data: Path):
+    assert len((own_data / "outputs.txt").read_text("utf-8").splitlines()) == 6
+    (own_data / "run" / "multi30k").symlink_to(own_data / "run" / "mine")
+    for block in blocks(section(ROOT / "README.md", "Python"), "python"):
+        exec(block, {})
+
+
+@pytest.mark.parametrize("page", ["decoding.md", "run_directory.md"])
+def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatch):
+    text = (DOCS / page).read_text("utf-8")
+    assert blocks(text, "sh")
+    for command in commands(text):
+        run(command, monkeypatch)
+    for block in blocks(text, "python"):
+        exec(block, {})
+
+
+@pytest.mark.parametrize("page", ["add_a_problem.md", "add_a_model.md"])
+def test_what_a_page_says_about_the_examples_runs(page: str, folder: Path, monkeypatch):
+    for command in commands((DOCS / page).read_text("utf-8")):
+        run(command, monkeypatch)
+    assert not list(folder.glob("run/*/ckpt-1000")), "the test was to be a small one"
+
+
+def test_the_life_of_an_example_is_told_as_it_is(folder: Path):
+    page = DOCS / "life_of_an_example.md"
+    told = "\n".join(blocks(page.read_text("utf-8"), "pycon"))
+    session = doctest.DocTestParser().get_doctest(told, {}, page.name, str(page), 0)
+    assert len(session.examples) > 20
+    assert doctest.DocTestRunner().run(session).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "name"),
+    [
+        ("add_a_problem.md", "problem", "normalize_spelling"),
+        ("add_a_model.md", "model", "bag_of_words"),
+        ("add_a_model.md", "hparams", "bag_small"),
+    ],
+)
+def test_the_code_that_a_page_shows_is_found_by_its_name(page, kind, name, folder: Path):
+    shelf = folder / "pages"
+    shelf.mkdir()
+    for number, block in enumerate(blocks((DOCS / page).read_text("utf-8"), "python")):
+        (shelf / f"block{number}.py").write_text(block, "utf-8")
+    registry.import_usr_dir(shelf)
+    found = getattr(registry, kind)(name)
+    if kind == "model":
+        features = testing.text_features()
+        model = found(registry.hparams("basic_params1"), features)
+        assert model(testing.random_batch(features)).losses["targets"].sum > 0
+    if kind == "hparams":
+        testing.check_hparams(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_flag_that_is_named_exists(page: Path):
+    text = page.read_text("utf-8")
+    known = {command: set(module.FLAGS) for command, module in COMMANDS.items()}
+    for command in commands(text):
+        name = command.split()[0]
+        for flag in re.findall(r"--(\w+)", command) if name in known else ():
+            assert flag in known[name], f"{name} has no --{flag}: {command}"
+    everywhere = set().union(*known.values()) | {"help"}
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - NOT_OURS
+    assert not {flag for flag in named if flag[2:] not in everywhere}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_registered_name_that_a_flag_takes_exists(page: Path):
+    registry.import_usr_dir(USR_DIR)
+    shown = "\n".join(blocks(page.read_text("utf-8"), "python"))  # what the page itself declares
+    for flag, kind in (("problem", "problem"), ("model", "model"), ("hparams_set", "hparams")):
+        known = set(registry.list_names(kind)) | set(re.findall(r"def (\w+)", shown))
+        for name in re.findall(rf"--{flag}=(\w+)", page.read_text("utf-8")):
+            base = registry.parse_problem_name(name).base_name
+            assert base in known or name.isupper() or len(name) == 1, f"--{flag}={name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_and_path_leads_to_something(page: Path):
+    text = page.read_text("utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert not [link for link in links if not (page.parent / link).exists()]
+    roots = "t2t_torch|tests|docs|examples|benchmarks|.ci"
+    quoted = re.findall(rf"`((?:{roots})/[\w./*-]*)`", text)
+    missing = [path for path in quoted if not list(ROOT.glob(path.rstrip("/")))]
+    names = re.findall(r"`(?:\w+/)?(\w+\.py)`", text)
+    sources = {path.name for top in ("t2t_torch", "tests") for path in (ROOT / top).rglob("*.py")}
+    assert not missing + [name for name in names if name not in sources]
+
+
+def test_the_decoding_page_tells_the_defaults():
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "decoding.md").read_text("utf-8"), re.M)
+    assert len(rows) > 5
+    assert parse_decode_hparams(",".join(map("=".join, rows))) == DecodeHParams()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_word_for_make_is_one(page: Path):
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.M))
+    text = page.read_text("utf-8")
+    named = re.findall(r"`make ([a-z]+)`|^(?:    )make ([a-z]+)\b", text, flags=re.M)
+    assert {first or second for first, second in named} <= targets
+
+
+def test_the_tree_of_the_readme_is_that_of_the_repository():
+    tree = blocks(section(ROOT / "README.md", "What is where"), "text")[0]
+    top, inside = [], []
+    for line in tree.splitlines():
+        words = re.split(r"\s{2,}", line.strip())[0].split()
+        (inside if line.startswith("  ") else top).extend(words)
+    assert not [name for name in top if not (ROOT / name).exists()]
+    assert not [name for name in inside if not (ROOT / "t2t_torch" / name).exists()]
+    told = {name.rstrip("/") for name in inside}
+    told |= set(re.findall(r"(\w+\.py)", tree))
+    here = {path.name for path in (ROOT / "t2t_torch").iterdir() if not path.name.startswith("_")}
+    assert here - told <= {"py.typed"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_no_line_is_longer_than_a_screen(page: Path):
+    lines = page.read_text("utf-8").splitlines()
+    prose = [line for line in lines if not line.startswith("|")]
+    assert not [line for line in prose if len(line) > 140]
