@@ -15,7 +15,9 @@ help: ## list these targets
 quickstart: .venv/installed ## generate dates, train on them, translate some: a few minutes
 	$(BIN)/t2t-datagen --problem=dates_to_iso --data_dir=$(QUICK)/data --tmp_dir=$(QUICK)/tmp
 	$(BIN)/t2t-trainer --problem=dates_to_iso --model=transformer --hparams_set=transformer_dates \
-		--data_dir=$(QUICK)/data --output_dir=$(QUICK)/run --train_steps=1000
+		--data_dir=$(QUICK)/data --output_dir=$(QUICK)/run --train_steps=1500
+	@echo; echo "Dates that it has never seen (the test split):"
+	$(BIN)/t2t-decoder --output_dir=$(QUICK)/run --data_dir=$(QUICK)/data --eval_use_test_set
 	@printf '%s\n' "the third of May, 2009" "May 3rd, 2009" "Sunday, 3 May 2009" \
 		"the thirty-first of December, 1999" "February 29th, 2024" > $(QUICK)/dates.txt
 	$(BIN)/t2t-decoder --output_dir=$(QUICK)/run \

@@ -17,7 +17,6 @@ import pytest
 from t2t_torch import registry, testing
 from t2t_torch.bin import datagen, decoder, trainer
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.shelf import PACKAGE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -79,22 +78,7 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert COMMANDS[name].main([*arguments, *small]) == 0, command
 
 
-@pytest.fixture(autouse=True)
-def no_shelf_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Takes the users' folders, and what they have declared, off the registry afterwards."""
-    state, shelves = registry._STATE, registry._STATE.shelves[:]
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    yield
-    users = [Path(folder).name for folder in registry.usr_dirs()]
-    state.shelves[:] = shelves
-    state.forget_index()
-    for things in state.things.values():
-        for name, (_, place) in list(things.items()):
-            if not Path(place.path).is_relative_to(PACKAGE):
-                del things[name]
-    for name in list(sys.modules):
-        if name.split(".")[0] in users:
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,7 @@ POETRY = """
 
 UserDir = Callable[..., Path]
 
-
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Gives each test a registry, a search path and modules of its own."""
-    state = registry._State()
-    state.things = {kind: dict(things) for kind, things in registry._STATE.things.items()}
-    monkeypatch.setattr(registry, "_STATE", state)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if not name.startswith(("t2t_torch", "torch")):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("own_registry")
 
 
 @pytest.fixture

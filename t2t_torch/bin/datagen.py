@@ -108,8 +108,9 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
 
 
 def _trainer_command(name: str, data_dir: Path) -> str:
-    words = ["t2t-trainer", f"--problem={name}", "--model=transformer"]
-    words += ["--hparams_set=transformer_small", f"--data_dir={data_dir}", "--output_dir=run"]
+    suggested = registry.problem(name).suggested_flags.split()
+    words = ["t2t-trainer", f"--problem={name}", *suggested]
+    words += [f"--data_dir={data_dir}", "--output_dir=run"]
     words += [f"--t2t_usr_dir={directory}" for directory in _flag("t2t_usr_dir")]
     return shlex.join(words)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
 
@@ -107,6 +108,8 @@ def _check_flags() -> None:
 def _load(hparams: DecodeHParams) -> Predictor:
     from t2t_torch.decode.predictor import load
     from t2t_torch.train.run_directory import RunDirectory
+
+    keep_freed_memory()
 
     task = RunDirectory(_flag("output_dir")).task()
     for name in ("problem", "model", "hparams_set"):

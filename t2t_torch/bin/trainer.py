@@ -3,7 +3,8 @@
     t2t-trainer --problem=translate_multi30k_ende --model=transformer \\
         --hparams_set=transformer_small --data_dir=data --output_dir=run --train_steps=10000
 
-Run again with the same --output_dir to go on; problem, model and hparams then come from there.
+Run again with the same --output_dir to go on; problem, model, hparams and --train_steps then come
+from there.
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ...
 SIGTERM, SIGINT or SIGUSR1 saves and stops with exit code 128 + the signal's number.
 """
@@ -117,17 +118,22 @@ def _run() -> int:
     directory = RunDirectory(_flag("output_dir"))
     with StopRequest() as stop, join_world(use_gpu=_flag("worker_gpu") > 0) as world:
         task = _task(directory, world)
-        with Estimator(task, directory, _run_config(), world=world, stop=stop) as estimator:
+        config = _run_config(directory)
+        with Estimator(task, directory, config, world=world, stop=stop) as estimator:
             decode = functools.partial(_decode, world, estimator)
             Experiment(estimator, decode=decode).run(_flag("schedule"))
             return 128 + estimator.signal if estimator.signal else 0
 
 
-def _run_config() -> RunConfig:
+def _train_steps(known: int) -> int:
+    """Returns what the flag says, or where it is silent, what the run directory says."""
+    return known if known and not FLAGS["train_steps"].present else _flag("train_steps")
+
+
+def _run_config(directory: RunDirectory) -> RunConfig:
     numbers = {
         name: _flag(name)
         for name in (
-            "train_steps",
             "eval_steps",
             "local_eval_frequency",
             "save_checkpoints_secs",
@@ -138,7 +144,8 @@ def _run_config() -> RunConfig:
         )
     }
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
-    return RunConfig(**numbers, eval_split=split)
+    steps = _train_steps(directory.task().train_steps)
+    return RunConfig(train_steps=steps, **numbers, eval_split=split)
 
 
 def _task(directory: RunDirectory, world: World) -> ProblemTask:
@@ -170,8 +177,10 @@ def _record(directory: RunDirectory) -> TaskRecord:
     """Returns what the flags name, and where they are silent, what the run directory holds."""
     names = {name: _flag(name) for name in ("problem", "model", "hparams_set")}
     usr_dirs = registry.usr_dirs()
+    steps = 0
     if directory.exists:
         known = directory.task()
+        steps = known.train_steps
         names = {name: asked or getattr(known, name) for name, asked in names.items()}
         for usr_dir in known.usr_dirs:
             if usr_dir not in usr_dirs:

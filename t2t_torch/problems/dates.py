@@ -88,6 +88,7 @@ class DatesToIso(Text2TextProblem):
     last_year: ClassVar[int] = 2099
     forms_per_date: ClassVar[int] = 2
     num_held_out: ClassVar[int] = 1000
+    suggested_flags = "--model=transformer --hparams_set=transformer_dates --train_steps=1500"
     setting_names = (
         *Text2TextProblem.setting_names,
         "first_year",

@@ -38,6 +38,7 @@ class TranslateMulti30kEnde(Text2TextProblem):
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
     approx_vocab_size = 2**13
+    suggested_flags = "--model=transformer --hparams_set=transformer_multi30k --train_steps=4000"
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
 

@@ -107,6 +107,8 @@ class Estimator:
         run.tally.stop_clock()
         if self.state.step:
             self.save()
+        if run.tally.steps and (self.signal or self.state.step >= self.config.train_steps):
+            self._report(run)  # of the last steps, fewer than log_step_count_steps
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:

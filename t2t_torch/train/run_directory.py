@@ -40,6 +40,7 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
       model: the registered name.
       hparams_set: the set that the run began with.
       usr_dirs: `--t2t_usr_dir`, absolute.
+      train_steps: where the run ends, as was asked for last; 0 if nobody has said.
       version: of t2t_torch.
     """
 
@@ -47,6 +48,7 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     model: str
     hparams_set: str
     usr_dirs: tuple[str, ...] = ()
+    train_steps: int = 0
     version: str = ""
 
 
@@ -124,7 +126,7 @@ class RunDirectory:
         """Makes this the run directory of a task, or checks that it is, and locks it.
 
         Returns:
-          "field: old -> new" of the hparams that a resumed run changes.
+          "field: old -> new" of the hparams, and of `train_steps`, that a resumed run changes.
 
         Raises:
           CheckpointError: it belongs to another problem or model, to hparams that this run cannot
@@ -144,9 +146,12 @@ class RunDirectory:
         if any(self.path.glob("ckpt-*")):
             try:
                 changes = changed_fields(self.hparams(type(hparams)), hparams)
+                steps = self.task().train_steps
             except CheckpointError:
                 self.unlock()
                 raise
+            if steps != task.train_steps:
+                changes.append(f"train_steps: {steps} -> {task.train_steps}")
         for file, text in (
             (self._hparams_file, hparams.to_json()),
             (self._task_file, task.model_dump_json(indent=2) + "\n"),

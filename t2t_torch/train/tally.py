@@ -51,6 +51,11 @@ class Tally:
         self._seconds = 0.0
         self._since = time.monotonic()
 
+    @property
+    def steps(self) -> int:
+        """Steps since the last report."""
+        return self._steps
+
     def start_clock(self) -> None:
         """Training begins, or goes on after something else was done."""
         self._since = time.monotonic()

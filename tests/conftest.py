@@ -1,0 +1,32 @@
+"""What tests of several rooms need."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import t2t_torch
+from t2t_torch import registry
+
+PACKAGE = Path(t2t_torch.__file__).parent
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Takes what users' folders and tests have declared off the registry afterwards."""
+    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    yield
+    users = [Path(folder).name for folder in registry.usr_dirs()]
+    state.shelves[:] = shelves
+    state.forget_index()
+    for things in state.things.values():
+        for name, (_, place) in list(things.items()):
+            if not Path(place.path).is_relative_to(PACKAGE):
+                del things[name]
+    for name in list(sys.modules):
+        if name.split(".")[0] in users:
+            del sys.modules[name]
