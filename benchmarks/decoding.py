@@ -34,6 +34,8 @@ class Settings:
       inputs: texts.
       references: texts.
       batch_size: ours: input tokens; theirs: sentences.
+      extra_length: tokens that an output may be longer than its input (theirs: than the longest
+        input of the batch).
       early_stopping: transformers' setting.
       kept: whether the process keeps freed memory.
     """
@@ -42,13 +44,14 @@ class Settings:
     inputs: tuple[str, ...]
     references: tuple[str, ...]
     batch_size: int
+    extra_length: int
     early_stopping: bool = True
     kept: bool = False
 
 
 _BEAM = 4
 _ALPHA = 0.6
-_WARM_UP = 64  # sentences
+_WARM_UP = 32  # sentences
 
 
 def ours(settings: Settings) -> Turn:
@@ -60,7 +63,12 @@ def ours(settings: Settings) -> Turn:
     if settings.kept:
         keep_freed_memory()
     predictor = t2t_torch.load(settings.run_dir, device="cpu")
-    how = DecodeHParams(beam_size=_BEAM, alpha=_ALPHA, batch_tokens=settings.batch_size)
+    how = DecodeHParams(
+        beam_size=_BEAM,
+        alpha=_ALPHA,
+        batch_tokens=settings.batch_size,
+        extra_length=settings.extra_length,
+    )
     ids = predictor.encode(settings.inputs, how)
 
     def turn(number: int) -> Work:
@@ -104,7 +112,7 @@ def theirs(settings: Settings) -> Turn:
             do_sample=False,
             length_penalty=_ALPHA,
             early_stopping=settings.early_stopping,
-            max_new_tokens=padded.size(1) + 100,
+            max_new_tokens=padded.size(1) + settings.extra_length,
         )
         return [_content(row[1:], EOS, PAD) for row in made.tolist()]
 
@@ -191,9 +199,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--ours", type=int, nargs="+", default=[1024], help="batch_tokens")
-    parser.add_argument("--theirs", type=int, nargs="+", default=[32, 64, 128], help="sentences")
+    parser.add_argument("--theirs", type=int, nargs="+", default=[8, 16, 32, 64], help="sentences")
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
     parser.add_argument("--kept", action="store_true", help="all also with the trainer's allocator")
+    parser.add_argument("--extra_length", type=int, default=100, help="outputs beyond inputs")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"
     make_data(arguments.data_dir, arguments.tmp_dir)
@@ -204,6 +213,7 @@ def main() -> None:
     samples = list(problem.generate_samples(arguments.tmp_dir, Split.TEST))[: arguments.sentences]
     settings = {
         "run_dir": arguments.run_dir,
+        "extra_length": arguments.extra_length,
         "inputs": tuple(sample["inputs"] for sample in samples),
         "references": tuple(sample["targets"] for sample in samples),
     }

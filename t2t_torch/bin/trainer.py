@@ -188,7 +188,12 @@ def _record(directory: RunDirectory) -> TaskRecord:
     else:
         shared.require(FLAGS, *names)
     names["problem"] = registry.problem(names["problem"]).full_name
-    return TaskRecord(**names, usr_dirs=tuple(registry.usr_dirs()), version=t2t_torch.__version__)
+    return TaskRecord(
+        **names,
+        usr_dirs=tuple(registry.usr_dirs()),
+        train_steps=_train_steps(steps),
+        version=t2t_torch.__version__,
+    )
 
 
 def _hparams(directory: RunDirectory, record: TaskRecord) -> HParams:

@@ -150,7 +150,7 @@ class RunDirectory:
             except CheckpointError:
                 self.unlock()
                 raise
-            if steps != task.train_steps:
+            if steps and steps != task.train_steps:
                 changes.append(f"train_steps: {steps} -> {task.train_steps}")
         for file, text in (
             (self._hparams_file, hparams.to_json()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,26 @@ def test_a_second_command_needs_the_directory_alone_and_goes_on(arguments, tmp_p
     assert trainer.main(arguments(train_steps=3, **silent)) == 0
     assert "resuming from step 2" in capsys.readouterr().err
     assert (tmp_path / "run" / "ckpt-3").is_dir()
+
+
+def test_a_second_command_ends_where_the_first_was_told_to(arguments, tmp_path, capsys):
+    """Else it would end at the flag's default, and a cosine would rise to its peak again."""
+    run = tmp_path / "run"
+    cosine = "batch_size=256,learning_rate_warmup_steps=1"
+    cosine += ",learning_rate_schedule=constant*linear_warmup*single_cycle_cos_decay"
+    whole = arguments(hparams=cosine, train_steps=4, output_dir=tmp_path / "whole")
+    assert trainer.main(whole) == 0
+    stopped = arguments(hparams=cosine, train_steps=4, local_eval_frequency=2)
+    assert trainer.main(stopped) == 0
+    shutil.rmtree(run / "ckpt-4")
+    again = [flag for flag in stopped if not flag.startswith("--train_steps")]
+    assert trainer.main(again) == 0
+    assert RunDirectory(run).task().train_steps == 4
+    for name, tensor in weights(tmp_path / "whole", 4).items():
+        assert torch.equal(tensor, weights(run, 4)[name])
+    capsys.readouterr()
+    assert trainer.main([*again, "--train_steps=5"]) == 0
+    assert "train_steps: 4 -> 5" in capsys.readouterr().err
 
 
 def test_a_reversed_problem_trains_on_the_same_data(arguments, tmp_path):
