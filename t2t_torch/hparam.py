@@ -91,13 +91,13 @@ class RegularizationHParams(Params):
     """Regularization: what keeps a model from learning by heart."""
 
     layer_prepostprocess_dropout: float = hp(
-        0.1, "Probability of zeroing a sublayer's output, and an embedding.", low=0, high=1
+        0.1, "Probability of zeroing a sublayer's output, and an embedding.", low=0, below=1
     )
     symbol_dropout: float = hp(
-        0.0, "Probability of replacing an input id by padding; training only.", low=0, high=1
+        0.0, "Probability of replacing an input id by padding; training only.", low=0, below=1
     )
     label_smoothing: float = hp(
-        0.1, "Probability spread over the wrong ids; training only.", low=0, high=1
+        0.1, "Probability spread over the wrong ids; training only.", low=0, below=1
     )
     clip_grad_norm: float = hp(
         2.0, "Gradients are scaled down to this global L2 norm.  0: never.", low=0
@@ -110,9 +110,11 @@ class OptimizationHParams(Params):
 
     optimizer: str = hp("adam", "Registered optimizer.")
     optimizer_adam_epsilon: float = hp(1e-6, "Adam's epsilon, added to the root.", above=0)
-    optimizer_adam_beta1: float = hp(0.85, "Decay of Adam's first moment, per step.", low=0, high=1)
+    optimizer_adam_beta1: float = hp(
+        0.85, "Decay of Adam's first moment, per step.", low=0, below=1
+    )
     optimizer_adam_beta2: float = hp(
-        0.997, "Decay of Adam's second moment, per step.", low=0, high=1
+        0.997, "Decay of Adam's second moment, per step.", low=0, below=1
     )
     optimizer_multistep_accumulate_steps: int = hp(
         0, "Batches per process whose gradients make one step.  0: one.", low=0

@@ -13,7 +13,6 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import cross_entropy, linear_cross_entropy
-from t2t_torch.layers.dropout import Dropout
 from t2t_torch.text.encoder import PAD
 
 
@@ -58,19 +57,25 @@ class Embedding(nn.Module):
       vocab_size: V, rows.
       hidden_size: H.
       scale: what a vector is multiplied by.
-      dropout: probability of zeroing an activation; TRAIN only.
+      symbol_dropout: probability of taking padding for an id; TRAIN only, and nothing is scaled up
+        for it (tensor2tensor, `symbol_bottom`).
     """
 
-    def __init__(self, vocab_size: int, hidden_size: int, scale: float, dropout: float) -> None:
+    def __init__(
+        self, vocab_size: int, hidden_size: int, scale: float, symbol_dropout: float
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocab_size, hidden_size) * hidden_size**-0.5)
         self.scale = scale
-        self.dropout = Dropout(dropout)
+        self.symbol_dropout = symbol_dropout
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] ids -> [..., H]."""
+        if self.training and self.symbol_dropout:
+            kept = torch.rand(ids.shape, device=ids.device) >= self.symbol_dropout
+            ids = torch.where(kept, ids, PAD)
         present = (ids != PAD).to(self.weight.dtype) * self.scale
-        return self.dropout(F.embedding(ids, self.weight) * present[..., None])
+        return F.embedding(ids, self.weight) * present[..., None]
 
 
 class Softmax(nn.Module):

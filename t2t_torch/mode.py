@@ -1,16 +1,8 @@
-"""What a pass over the data is for, and which part of the data it is over."""
+"""Which part of the data a pass is over."""
 
 from __future__ import annotations
 
 import enum
-
-
-class Mode(enum.Enum):
-    """What a pass is for.  An argument of data and drivers, never an attribute of a model."""
-
-    TRAIN = "train"
-    EVAL = "eval"
-    PREDICT = "predict"
 
 
 class Split(enum.Enum):

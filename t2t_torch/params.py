@@ -3,7 +3,7 @@
 `Params` is the machinery under `HParams` (training) and `DecodeHParams` (decoding): a frozen
 pydantic model.  A field is one line, beside the others that are read in the same room:
 
-    dropout: float = hp(0.1, "Probability of zeroing an activation; training only.", low=0, high=1)
+    dropout: float = hp(0.1, "Probability of zeroing an activation; training only.", low=0, below=1)
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def hp(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    below: float | None = None,
     pattern: str | None = None,
 ) -> Any:
     """Declares a field.
@@ -44,9 +45,12 @@ def hp(
       low: the least allowed value.
       high: the greatest allowed value.
       above: a value that it must exceed.
+      below: a value that it must stay under.
       pattern: the regular expression that a string must match.
     """
-    return pydantic.Field(default, description=meaning, ge=low, le=high, gt=above, pattern=pattern)
+    return pydantic.Field(
+        default, description=meaning, ge=low, le=high, gt=above, lt=below, pattern=pattern
+    )
 
 
 class Params(pydantic.BaseModel):
@@ -266,16 +270,17 @@ def _written(value: Any) -> str:
 
 
 def _bounds(field: pydantic.fields.FieldInfo) -> str:
-    """Writes what a field may be: " (0 to 1)", " (at least 1)", " (a|b)", or nothing."""
+    """Writes what a field may be: " (0 to 9)", " (at least 0, less than 1)", or nothing."""
     limits = {
         key: getattr(bound, key)
         for bound in field.metadata
-        for key in ("ge", "gt", "le")
+        for key in ("ge", "gt", "le", "lt")
         if getattr(bound, key, None) is not None
     }
     if "ge" in limits and "le" in limits:
         return f" ({limits['ge']} to {limits['le']})"
     if typing.get_origin(field.annotation) is Literal:
         return f" ({_type_name(field.annotation)})"
-    words = {"ge": "at least", "gt": "more than", "le": "at most"}
-    return "".join(f" ({words[key]} {limit})" for key, limit in limits.items())
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    told = ", ".join(f"{words[key]} {limit}" for key, limit in limits.items())
+    return f" ({told})" if told else ""

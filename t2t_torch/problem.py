@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -76,6 +76,21 @@ class Problem(ABC):
         """The names of the vocabulary files, in the data folder, that `stored_features` reads."""
         return ()
 
+    @property
+    def kept_vocab_files(self) -> tuple[str, ...]:
+        """Those of `vocab_files` that are another's: the user's own, or another problem's.
+
+        What is in the data folder is used as it is.  The others are learnt with each data set.
+        """
+        return ()
+
+    def raw_files(self, tmp_dir: Path) -> Sequence[Path]:
+        """The raw files that the samples are read from, there or not; none are told by default.
+
+        Data that is there is not taken for complete when one of them has changed since.
+        """
+        return ()
+
     def prepare(self, tmp_dir: Path) -> None:  # noqa: B027 - most problems have nothing to fetch
         """Fetches the raw files that are not in `tmp_dir` yet.
 
@@ -87,7 +102,7 @@ class Problem(ABC):
         """Writes the vocabulary files that are not in `data_dir` yet, each whole or not at all.
 
         Args:
-          data_dir: where they are written.
+          data_dir: where they are written: a folder that holds none that are to be learnt.
           tmp_dir: holds the raw files; `prepare` has been called.
         """
 

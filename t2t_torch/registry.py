@@ -33,6 +33,7 @@ from t2t_torch.shelf import (
     default_name,
     import_source,
     make_importable,
+    not_python,
     sources,
 )
 
@@ -48,7 +49,13 @@ _TITLES = {
     "optimizer": "optimizer",
     "metric": "metric",
 }
-_BUILT_IN_SHELVES = ("problems", "models", "hparams", "train/optimizer.py", "metrics")
+_BUILT_IN_SHELVES = {
+    "problem": "problems",
+    "model": "models",
+    "hparams": "hparams",
+    "optimizer": "train/optimizer.py",
+    "metric": "metrics",
+}
 
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
 
@@ -214,7 +221,10 @@ def usr_dirs() -> list[str]:
 
 
 def help_string() -> str:
-    """Lists every name by kind, grouped by its first word."""
+    """Lists every name by kind, those that share their first word together.
+
+    Users' files that are not valid Python, whose names are not known, are named at the end.
+    """
     lines = ["Registry contents:", "------------------"]
     for kind in KINDS:
         lines += ["", f"  {_TITLES[kind].capitalize()}s:"]
@@ -222,7 +232,16 @@ def help_string() -> str:
         for name in list_names(kind):
             groups.setdefault(name.split("_")[0], []).append(name)
         for prefix, names in groups.items():
-            lines += [f"    {prefix}:", *(f"      * {name}" for name in names)]
+            if len(names) == 1:
+                lines.append(f"    * {names[0]}")
+            else:
+                lines += [f"    {prefix}:", *(f"      * {name}" for name in names)]
+    users = [shelf for shelf in _STATE.shelves if not shelf.is_relative_to(PACKAGE)]
+    faults = [
+        fault for shelf in users for source in sources(shelf) if (fault := not_python(source))
+    ]
+    if faults:
+        lines += ["", "  Not read, for it is not valid Python:", *(f"    {f}" for f in faults)]
     return "\n".join(lines) + "\n"
 
 
@@ -230,7 +249,7 @@ class _State:
     """What is known: the shelves, what they declare, and what has been imported."""
 
     def __init__(self) -> None:
-        self.shelves = [PACKAGE / shelf for shelf in _BUILT_IN_SHELVES]
+        self.shelves = [PACKAGE / shelf for shelf in _BUILT_IN_SHELVES.values()]
         self.things: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self._index: dict[str, dict[str, Entry]] | None = None
 
@@ -334,7 +353,9 @@ def _missing(kind: str, name: str) -> str:
     snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 said `--optimizer=Adam`.
     near = [snake] if snake in names else near or [n for n in names if name and name in n][:3]
     other = [f"{_TITLES[k]}s" for k in KINDS if k != kind and name in list_names(k)]
-    looked = "\n".join(f"  {shelf}" for shelf in _STATE.shelves)
+    own = PACKAGE / _BUILT_IN_SHELVES[kind]
+    shelves = [s for s in _STATE.shelves if s == own or not s.is_relative_to(PACKAGE)]
+    looked = "\n".join(f"  {shelf}" for shelf in shelves)
     return (
         f"no {_TITLES[kind]} is named {name!r}."
         + (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")

@@ -24,6 +24,8 @@ KINDS = ("problem", "model", "hparams", "optimizer", "metric")
 PACKAGE = Path(__file__).resolve().parent
 """This package's directory."""
 
+_UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -64,14 +66,27 @@ def declarations(source: Path) -> Iterator[Entry]:
         return
     try:
         body = ast.parse(text, filename=str(source)).body
-    except (SyntaxError, ValueError) as error:  # ValueError: null bytes, before Python 3.12.
-        place = f"{source}:{getattr(error, 'lineno', None) or 1}"
-        raise RegistryError(f"{place} is not valid Python: {error}. Mend or move it.") from error
+    except _UNPARSABLE as error:
+        place, fault = _fault(source, error)
+        raise RegistryError(f"{place} is not valid Python: {fault}. Mend or move it.") from error
     for node in _top_level(body):
         for decorator in node.decorator_list:
             kind, name = _declared_name(decorator, node)
             if kind and name:
                 yield Entry(kind, name, str(source), node.lineno)
+
+
+def not_python(source: Path) -> str | None:
+    """Says where and why a file is not valid Python; None if it is."""
+    try:
+        ast.parse(source.read_bytes(), filename=str(source))
+    except _UNPARSABLE as error:
+        return ": ".join(_fault(source, error))
+    return None
+
+
+def _fault(source: Path, error: Exception) -> tuple[str, str]:
+    return f"{source}:{getattr(error, 'lineno', None) or 1}", str(error)
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.manifest import datagen_command
+from t2t_torch.data.samples import samples_of
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
@@ -72,6 +73,12 @@ class Text2TextProblem(Problem):
         """The vocabulary's file, if it has one."""
         return (self.vocab_filename,) if self.vocab_filename is not None else ()
 
+    @property
+    def kept_vocab_files(self) -> tuple[str, ...]:
+        """The vocabulary's file, if it is another problem's or a list of words of the user's."""
+        borrowed = self.use_vocab_from_other_problem is not None
+        return self.vocab_files if borrowed or self.vocab_type is VocabType.TOKEN else ()
+
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Learns the subword vocabulary, unless it is in `data_dir` already.
 
@@ -89,8 +96,8 @@ class Text2TextProblem(Problem):
         path = data_dir / self.vocab_filename
         if self.vocab_type is VocabType.TOKEN:
             raise DataError(
-                f"{self.name!r} has a vocabulary of whole words, {path}, which is not there. Write "
-                "it: one word a line, the first two lines <pad> and <EOS>."
+                f"{self.name!r} has a vocabulary of whole words, {path.name}, which is not there. "
+                "Write it in --data_dir: one word a line, the first two lines <pad> and <EOS>."
             )
         SubwordEncoder.train(self._vocab_texts(tmp_dir), self.approx_vocab_size, path)
 
@@ -113,7 +120,7 @@ class Text2TextProblem(Problem):
         return SubwordEncoder.load(path)
 
     def _vocab_texts(self, tmp_dir: Path) -> Iterator[str]:
-        samples = self.generate_samples(tmp_dir, Split.TRAIN)
+        samples: Iterator[dict[str, Any]] = samples_of(self, tmp_dir, Split.TRAIN)
         if self.max_samples_for_vocab is not None:
             samples = sample_evenly(samples, self.max_samples_for_vocab, seed=self.shuffle_seed)
         for sample in samples:

@@ -288,3 +288,11 @@ def test_a_description_parses_back_to_the_set(name: str) -> None:
     values = made.model_dump()
     text = ",".join(f"{k}={v}" for k, v in values.items() if isinstance(v, int | float | str))
     assert type(made)().parse(text) == made
+
+
+@pytest.mark.parametrize(
+    "field", ["label_smoothing", "layer_prepostprocess_dropout", "optimizer_adam_beta1"]
+)
+def test_a_probability_of_one_is_refused(field: str) -> None:
+    with pytest.raises(HParamsError, match=rf"{field}=1\.0: should be less than 1"):
+        HParams().parse(f"{field}=1")

@@ -52,7 +52,10 @@ flags.DEFINE_integer(
     flag_values=FLAGS,
 )
 flags.DEFINE_boolean(
-    "overwrite", False, "Generates also what is there, and replaces it.", flag_values=FLAGS
+    "overwrite",
+    False,
+    "Generates also what is there, its vocabulary too, and replaces it.",
+    flag_values=FLAGS,
 )
 flags.DEFINE_boolean("only_list", False, "Lists the chosen problems, and exits.", flag_values=FLAGS)
 
@@ -149,22 +152,47 @@ def _chosen() -> list[str]:
     """The problems' names in the order asked; all that there are if none was asked for.
 
     `x` and `x_rev` share their data, so only the first of them stays.
+
+    Raises:
+      T2TError: a name is unknown or its file does not import, or no problem is left.
     """
-    known = registry.list_names("problem")
+    asked = [part.strip() for part in (_flag("problem") or "*").split(",") if part.strip()]
+    if not asked:
+        raise UsageError(
+            f"--problem={_flag('problem')} names no problem. List all:  t2t-datagen --only_list"
+        )
     chosen: dict[str, str] = {}
-    asked = (_flag("problem") or "*").split(",")
-    for name in (part.strip() for part in asked if part.strip()):
-        matching = fnmatch.filter(known, name) if "*" in name else [name]
-        if not matching:
-            raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
-        for match in matching:
+    for name in asked:
+        for match in _matching(name):
             chosen.setdefault(registry.parse_problem_name(match).base_name, match)
-    excluded = _flag("exclude_problems")
-    return [
-        name
-        for base, name in chosen.items()
-        if not any(fnmatch.fnmatchcase(base, pattern) for pattern in excluded)
-    ]
+    excluded = {
+        registry.parse_problem_name(match).base_name
+        for name in _flag("exclude_problems")
+        if name.strip()
+        for match in _matching(name.strip())
+    }
+    left = [name for base, name in chosen.items() if base not in excluded]
+    if not left:
+        raise UsageError(
+            f"--exclude_problems={','.join(_flag('exclude_problems'))} leaves none of: "
+            f"{', '.join(chosen.values())}. Exclude fewer."
+        )
+    return left
+
+
+def _matching(name: str) -> list[str]:
+    """The problems of a pattern, or the one of a name, which is looked up here and now.
+
+    Raises:
+      T2TError: there is none, or its file does not import.
+    """
+    if not any(mark in name for mark in "*?["):
+        registry.problem(name)
+        return [name]
+    matching = fnmatch.filter(registry.list_names("problem"), name)
+    if not matching:
+        raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
+    return matching
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ Problem, model, hyperparameters and vocabularies come from the run directory.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,25 +125,31 @@ def _load(hparams: DecodeHParams) -> Predictor:
 
 def _decode_file(hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
+    from t2t_torch.decode.target import check_target, goes_to_stdout
 
     source, references = Path(_flag("decode_from_file")), None
-    if _flag("decode_reference"):  # Looked at first: an hour of decoding should not be for nothing.
-        reference = Path(_flag("decode_reference"))
+    reference = Path(_flag("decode_reference")) if _flag("decode_reference") else None
+    # Looked at first: an hour of decoding should not be for nothing.
+    if _flag("decode_to_file"):
+        check_target(Path(_flag("decode_to_file")), *filter(None, (source, reference)))
+    if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
         files.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
     predictor = _load(hparams)
     target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
     decoded = files.decode_file(predictor, source, target, hparams)
-    print(f"{decoded}: {target}")
+    report = sys.stderr if goes_to_stdout(target) else sys.stdout
+    print(f"{decoded}: {target}", file=report)
     if references is not None:
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         outputs = [files.one_line(found, best) for found in decoded.predictions]
-        print(files.bleu(outputs, references))
+        print(files.bleu(outputs, references), file=report)
 
 
 def _decode_dataset(hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
+    from t2t_torch.decode.target import check_target, is_stream
     from t2t_torch.mode import Split
 
     if not _flag("data_dir"):
@@ -152,11 +159,19 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
             "  --decode_interactive     what you type\n"
             "  --data_dir=...           the problem's generated data"
         )
+    asked = Path(_flag("decode_to_file")) if _flag("decode_to_file") else None
+    if asked is not None:
+        if is_stream(asked):
+            raise UsageError(
+                f"--decode_to_file={asked} is no regular file, and a data set is decoded to three "
+                "files. Give a name that theirs begin with."
+            )
+        check_target(asked)
     predictor = _load(hparams)
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     step = predictor.run.step if predictor.run else 0
     default = Path(_flag("output_dir"), "decodes", f"{split.value}-{step}")
-    base = Path(_flag("decode_to_file") or default)
+    base = asked or default
     decoded, targets = files.decode_dataset(
         predictor, Path(_flag("data_dir")), split, base, hparams
     )
@@ -172,6 +187,8 @@ def _interact(hparams: DecodeHParams) -> None:
     from t2t_torch.decode.interactive import Prompt
 
     predictor = _load(hparams)
+    if isinstance(sys.stdin, io.TextIOWrapper):  # The prompt says which line is not UTF-8.
+        sys.stdin.reconfigure(errors="surrogateescape")
     Prompt(predictor, hparams, lambda text: print(text, end="", flush=True)).run(sys.stdin)
 
 

@@ -13,6 +13,7 @@ A command keeps its own `FlagValues`, so that several of them live in one proces
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import textwrap
@@ -27,6 +28,7 @@ from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _STRINGS = {
     "problem": "What is learnt; ..._rev swaps inputs and targets.  Names: --registry_help.",
@@ -72,8 +74,9 @@ def define(values: flags.FlagValues, *names: str) -> None:
             meaning = 'Changes to the set: "hidden_size=512,label_smoothing=0".'
             flags.DEFINE_string(name, "", meaning, flag_values=values)
         elif name == "t2t_usr_dir":
-            meaning = "Directory of your own problems, models and sets"
+            meaning = "Directory of your own problems, models and sets; may be given repeatedly."
             flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
+            values[name].help = meaning  # absl adds a line of its own.
         elif name == "random_seed":
             flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
         elif name == "registry_help":
@@ -105,7 +108,8 @@ def run_main(
     """Parses the flags, runs a command, and tells its errors.
 
     `--help` and `--registry_help` are answered here, before anything heavy is imported; every
-    `--t2t_usr_dir` becomes a shelf.  A `T2TError` is printed without a traceback.
+    `--t2t_usr_dir` becomes a shelf.  A `T2TError`, or what the system says of a file or of a full
+    disk, is printed without a traceback.
 
     Args:
       main: the command's work; reads `values`, imports what is heavy, returns an exit code or None.
@@ -114,7 +118,7 @@ def run_main(
       argv: arguments without the program's name; those of the process by default.
 
     Returns:
-      The exit code: 0, what `main` returned, `errors.EXIT_CODE` after a T2TError, or `INTERRUPTED`.
+      The exit code: 0, what `main` returned, `errors.EXIT_CODE` after an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "verbosity" not in values:
@@ -126,14 +130,15 @@ def run_main(
             return 0
         _parse(values, arguments)
         _start_logging(values["verbosity"].value or 0)
-        if "t2t_usr_dir" in values:
-            for directory in values["t2t_usr_dir"].value or ():
-                registry.import_usr_dir(directory)
-        if "registry_help" in values and values["registry_help"].value:
-            print(registry.help_string(), end="")
-            code = 0
-        else:
-            code = main() or 0
+        asked_for_names = "registry_help" in values and values["registry_help"].value
+        try:
+            if "t2t_usr_dir" in values:
+                for directory in values["t2t_usr_dir"].value or ():
+                    registry.import_usr_dir(directory)
+        finally:  # A user's file that cannot be read does not hide the other names.
+            if asked_for_names:
+                print(registry.help_string(), end="")
+        code = 0 if asked_for_names else main() or 0
         sys.stdout.flush()
         return code
     except T2TError as error:
@@ -145,6 +150,13 @@ def run_main(
     except BrokenPipeError:  # The reader, say `head`, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None and error.errno not in _FULL:
+            raise
+        place = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        logging.debug("Where it was met:", exc_info=True)
+        return EXIT_CODE
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:

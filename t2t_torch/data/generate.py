@@ -16,7 +16,7 @@ from absl import logging
 from tqdm import tqdm
 
 from t2t_torch import registry
-from t2t_torch.data import ragged
+from t2t_torch.data import ragged, raw_files, vocabulary
 from t2t_torch.data.encoding import Encoder, MakeFeatures, chunks_of
 from t2t_torch.data.lock import exclusive
 from t2t_torch.data.manifest import (
@@ -28,6 +28,7 @@ from t2t_torch.data.manifest import (
     sha256_of,
 )
 from t2t_torch.data.ragged import Rows
+from t2t_torch.data.samples import samples_of
 from t2t_torch.data.shards import ShardWriter, schema_of, shard_name
 from t2t_torch.data.shuffle import Shuffle
 from t2t_torch.data.staging import STAGED_SUFFIX, sync
@@ -55,8 +56,10 @@ def generate_data(
     Samples are encoded as they come, shuffled with bounded memory and written to a folder
     `.NAME.incomplete`; when all is written the shards are moved to their names and the manifest is
     written.  Whatever happens before leaves nothing that looks finished.  The bytes depend on the
-    problem's settings, its raw files and `seed` alone.  A vocabulary file that is there is used as
-    it is.  A second call for the same data set waits for the first.
+    problem's settings, its raw files and `seed` alone.  A vocabulary that the problem learns is part
+    of the data set: it is learnt with it and published with it; one that is borrowed or the user's
+    own (`kept_vocab_files`) is used as it is.  A second call for the same data set waits for the
+    first.
 
     Args:
       problem: what to generate; a `_rev` or `_copy` problem shares the data of its base.
@@ -70,24 +73,25 @@ def generate_data(
 
     Raises:
       DataError: raw files are missing or malformed, a sample cannot be encoded, a split is empty,
-        or the data set is there with other settings.
+        or the data set is there with other settings, raw files or vocabulary of the user's; or
+        a directory cannot be made.
     """
-    name, folder, raw_files = problem.dataset_name, Path(data_dir), Path(tmp_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    raw_files.mkdir(parents=True, exist_ok=True)
+    name, folder, raw_folder = problem.dataset_name, Path(data_dir), Path(tmp_dir)
+    _make_directory(folder, "the data (--data_dir)")
+    _make_directory(raw_folder, "the raw files (--tmp_dir)")
     settings = _settings(problem, problem.shuffle_seed if seed is None else seed, max_cases)
     with exclusive(folder / f".{name}.lock", f"generating {name!r}"):
         if not overwrite:
-            manifest = _complete(name, folder, settings)
+            manifest = _complete(problem, folder, raw_folder, settings)
             if manifest is not None:
                 return manifest
-        return _make(problem, folder, raw_files, settings, num_processes, progress=progress)
+        return _make(problem, folder, raw_folder, settings, num_processes, progress=progress)
 
 
 def _make(
     problem: Problem,
     folder: Path,
-    raw_files: Path,
+    raw_folder: Path,
     settings: Mapping[str, Any],
     num_processes: int | None,
     *,
@@ -100,22 +104,24 @@ def _make(
     staging.mkdir()
     try:
         with _seeded(seed, "prepare"):
-            problem.prepare(raw_files)
-            problem.build_vocab(folder, raw_files)
-        features = problem.stored_features(folder)
-        make_features = MakeFeatures(problem, folder, registry.usr_dirs())
+            problem.prepare(raw_folder)
+            made_from = raw_files.entries(problem, raw_folder)
+            vocab_folder = vocabulary.make(problem, folder, raw_folder, staging)
+        features = problem.stored_features(vocab_folder)
+        make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
         with Encoder(features, make_features, num_processes) as encoder:
             generation = _Generation(problem, features, encoder, staging, seed)
             splits = {
-                split.value: generation.write(split, raw_files, max_cases, progress=progress)
+                split.value: generation.write(split, raw_folder, max_cases, progress=progress)
                 for split in problem.shards
             }
         manifest = Manifest(
             problem=problem.dataset_name,
             settings=settings,
             features=_feature_entries(features),
-            vocab_files={file: sha256_of(folder / file) for file in problem.vocab_files},
+            vocab_files={file: sha256_of(vocab_folder / file) for file in problem.vocab_files},
             splits=splits,
+            raw_files=made_from,
         )
         _publish(manifest, staging, folder)
     finally:
@@ -135,7 +141,9 @@ class _Generation:
         self._seed = seed
         self._schema = schema_of({name: f.arrow_type for name, f in features.all.items()})
 
-    def write(self, split: Split, raw_files: Path, max_cases: int, *, progress: bool) -> SplitEntry:
+    def write(
+        self, split: Split, raw_folder: Path, max_cases: int, *, progress: bool
+    ) -> SplitEntry:
         """Generates, encodes, shuffles and writes one split to the staging folder."""
         where = f"{self._problem.dataset_name!r} {split.value}"
         spill = self._staging / f"spill-{split.value}"
@@ -143,7 +151,7 @@ class _Generation:
         tokens = dict.fromkeys(self._schema.names, 0)
         longest = dict.fromkeys(self._schema.names, 0)
         with _seeded(self._seed, split.value), _bar(where, show=progress) as bar:
-            samples = self._problem.generate_samples(raw_files, split)
+            samples = samples_of(self._problem, raw_folder, split)
             limited = itertools.islice(samples, max_cases or None)
             for rows in self._encoder.encode(chunks_of(limited, self._schema.names, where)):
                 for name, column in rows.items():
@@ -154,7 +162,7 @@ class _Generation:
         if shuffle.num_rows == 0:
             raise DataError(
                 f"{where}: generate_samples gave no sample, and at least one was expected. Look at "
-                f"the raw files in {raw_files}, or take the split out of the problem's `shards`."
+                f"the raw files in {raw_folder}, or take the split out of the problem's `shards`."
             )
         logging.info("%s: %d rows encoded, writing the shards.", where, shuffle.num_rows)
         shards = self._write_shards(split, shuffle)
@@ -206,8 +214,21 @@ def _settings(problem: Problem, seed: int, max_cases: int) -> Mapping[str, Any]:
     return loaded
 
 
-def _complete(name: str, folder: Path, settings: Mapping[str, Any]) -> Manifest | None:
+def _make_directory(path: Path, purpose: str) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"The directory for {purpose}, {path}, cannot be made: {error.strerror}. "
+            "Choose another."
+        ) from None
+
+
+def _complete(
+    problem: Problem, folder: Path, raw_folder: Path, settings: Mapping[str, Any]
+) -> Manifest | None:
     """The manifest of a whole data set with these settings; None if it must be generated."""
+    name = problem.dataset_name
     if not Manifest.path(folder, name).exists():
         return None
     manifest = Manifest.load(folder, name)
@@ -218,12 +239,10 @@ def _complete(name: str, folder: Path, settings: Mapping[str, Any]) -> Manifest 
             for key in keys
             if manifest.settings.get(key) != settings.get(key)
         ]
-        raise DataError(
-            f"{folder} has data of {name!r} that was made with other settings:\n  "
-            + "\n  ".join(differences)
-            + "\nKeep it and choose another --data_dir, or replace it:  "
-            + f"{datagen_command(name, folder)} --overwrite"
-        )
+        raise _other(name, folder, "with other settings", differences)
+    if changes := raw_files.changes(problem, raw_folder, manifest.raw_files):
+        raise _other(name, folder, "from other raw files", changes)
+    vocabulary.check_kept(problem, folder, manifest.vocab_files)
     try:
         manifest.verify(folder)
     except DataError as error:
@@ -233,14 +252,25 @@ def _complete(name: str, folder: Path, settings: Mapping[str, Any]) -> Manifest 
     return manifest
 
 
+def _other(name: str, folder: Path, how: str, differences: Sequence[str]) -> DataError:
+    """Says that the data that is there is not what is asked for."""
+    return DataError(
+        f"{folder} has data of {name!r} that was made {how}:\n  "
+        + "\n  ".join(differences)
+        + "\nKeep it and choose another --data_dir, or replace it:  "
+        + f"{datagen_command(name, folder)} --overwrite"
+    )
+
+
 def _publish(manifest: Manifest, staging: Path, folder: Path) -> None:
-    """Moves finished shards to their names, then writes the manifest that declares them whole."""
+    """Moves vocabulary and shards to their names, then writes the manifest that declares all."""
     name = manifest.problem
     Manifest.path(folder, name).unlink(missing_ok=True)
     shards = [shard.file for split in manifest.splits.values() for shard in split.shards]
     for stale in _shard_files(folder, name, manifest.splits):
         stale.unlink()
     sync(staging)
+    vocabulary.publish(manifest.vocab_files, staging, folder)
     for file in shards:
         (staging / file).rename(folder / file)
     sync(folder)

@@ -17,6 +17,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 
 _BLOCK_BYTES = 1 << 20
+_CHECKSUM = "checksum"
 
 
 class _Entry(pydantic.BaseModel):
@@ -49,6 +50,13 @@ class ShardEntry(_Entry):
         return file
 
 
+class RawFileEntry(_Entry):
+    """A raw file that the data was made from: its size in bytes, its sha256."""
+
+    bytes: int
+    sha256: str
+
+
 class SplitEntry(_Entry):
     """A split: its shards in order; per feature the sum and the maximum of its rows' lengths."""
 
@@ -61,7 +69,8 @@ class SplitEntry(_Entry):
 class Manifest(_Entry):
     """All that makes a data set whole.  Written last, so where it is, everything is.
 
-    It holds neither times, machines nor versions: the same settings give the same bytes.
+    It holds neither times, machines nor versions: the same settings give the same bytes.  In the
+    file there is one field more, `checksum`, of all others, so that no damage goes unnoticed.
 
     Attributes:
       problem: the data set's name, which its files' names start with.
@@ -69,6 +78,7 @@ class Manifest(_Entry):
       features: by name, in the order of the columns.
       vocab_files: the sha256 of each vocabulary file in the data folder.
       splits: by `Split.value`.
+      raw_files: by path below the folder of raw files; those that the problem names.
     """
 
     format: Literal[1] = 1
@@ -77,6 +87,7 @@ class Manifest(_Entry):
     features: Mapping[str, FeatureEntry]
     vocab_files: Mapping[str, str]
     splits: Mapping[str, SplitEntry]
+    raw_files: Mapping[str, RawFileEntry] = {}
 
     @staticmethod
     def path(data_dir: Path, name: str) -> Path:
@@ -88,20 +99,23 @@ class Manifest(_Entry):
         """Reads a manifest.
 
         Raises:
-          DataError: there is none, or it is not a manifest of this data set.
+          DataError: there is none, it cannot be read or was altered, or it is not a manifest of
+            this data set.
         """
         path = cls.path(data_dir, name)
         try:
-            manifest = cls.model_validate_json(path.read_bytes())
+            manifest = cls.model_validate(_checked_content(path.read_bytes()))
         except FileNotFoundError:
             raise DataError(
                 f"No data of {name!r} in {data_dir}. Make it:  {datagen_command(name, data_dir)}"
             ) from None
-        except pydantic.ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(key) for key in first["loc"]) or "the file"
+        except OSError as error:
             raise DataError(
-                f"{path} is not a manifest that this version can read: {place}: {first['msg']}. "
+                f"Cannot read the data of {name!r}, {path}: {error.strerror}. Is --data_dir right?"
+            ) from None
+        except ValueError as error:
+            raise DataError(
+                f"{path} is not a manifest that this version can read: {_told(error)}. "
                 f"Make it anew:  {datagen_command(name, data_dir)} --overwrite"
             ) from None
         if manifest.problem != name:
@@ -112,9 +126,11 @@ class Manifest(_Entry):
         return manifest
 
     def save(self, data_dir: Path) -> None:
-        """Writes the manifest, whole or not at all."""
+        """Writes the manifest and its checksum, whole or not at all."""
+        content = self.model_dump(mode="json")
+        text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2)
         with staged(self.path(data_dir, self.problem)) as temporary:
-            temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+            temporary.write_text(text + "\n", encoding="utf-8")
 
     def split(self, split: Split, data_dir: Path) -> SplitEntry:
         """The entry of one split; DataError if the data set has none such."""
@@ -181,6 +197,37 @@ def sha256_of(path: Path) -> str:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
+
+
+def fault_of(path: Path, entry: RawFileEntry) -> str | None:
+    """What differs between a file and its entry, or None."""
+    return _fault(path, entry.bytes, entry.sha256)
+
+
+def _checked_content(text: bytes) -> Any:
+    """What a manifest's file holds, without its checksum; ValueError if that does not fit.
+
+    A manifest of an earlier version has none, and is taken as it is.
+    """
+    content = json.loads(text)
+    if isinstance(content, dict) and _CHECKSUM in content:
+        expected = content.pop(_CHECKSUM)
+        if _checksum(content) != expected:
+            raise ValueError("it was altered or damaged: its checksum does not fit its content")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _told(error: ValueError) -> str:
+    """The first of what is wrong with a manifest."""
+    if not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(str(key) for key in first["loc"]) or "the file"
+    return f"{place}: {first['msg']}"
 
 
 def _fault(path: Path, num_bytes: int | None, sha256: str) -> str | None:

@@ -12,9 +12,9 @@ from absl import logging
 from tqdm import tqdm
 
 from t2t_torch.data.shards import Shards
-from t2t_torch.data.staging import staged
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.decode.target import check_target, open_target
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.mode import Split
 from t2t_torch.text.lines import read_lines
@@ -77,17 +77,35 @@ def decode_file(
 ) -> Decoded:
     """Writes one output for each input of a file, in their order.
 
-    The target appears whole or not at all.
+    The target appears whole or not at all; see `open_target`.
 
     Raises:
       DataError: the source cannot be read, or an input has no ids in the vocabulary.
+      UsageError: the target cannot be written, or is the source.
     """
+    check_target(target, source)
     texts = read_inputs(source, hparams.separator)
-    decoded = decode(predictor, predictor.encode(texts, hparams), hparams)
+    decoded = decode(predictor, _encode(predictor, texts, source, hparams), hparams)
     if hparams.log_results:
         _log(texts, decoded.predictions, hparams)
     write_outputs(target, [one_line(found, hparams) for found in decoded.predictions], hparams)
     return decoded
+
+
+def _encode(
+    predictor: Predictor, texts: Sequence[str], source: Path, hparams: DecodeHParams
+) -> list[list[int]]:
+    """The ids of a file's inputs.  An input without ids is named by its place in the file."""
+    try:
+        return predictor.encode(texts, hparams)
+    except DataError:
+        for number, text in enumerate(texts, start=1):
+            try:
+                predictor.encode([text], hparams)
+            except DataError as error:
+                place = f"{number}" if hparams.separator == "\n" else f" input {number}"
+                raise DataError(f"{source}:{place}: {error}") from None
+        raise
 
 
 def decode_dataset(
@@ -108,6 +126,7 @@ def decode_dataset(
     Raises:
       DataError: there is no such data.
       DecodeError: the problem has no inputs.
+      UsageError: a file cannot be written.
     """
     features = predictor.features
     if not features.has_inputs:
@@ -120,8 +139,10 @@ def decode_dataset(
         rows_of(shards, features.columns[next(iter(side))], hparams.num_samples)
         for side in (features.inputs, features.targets)
     )
-    decoded = decode(predictor, inputs, hparams)
     name = decodes_name(base, predictor, hparams)
+    for kind in ("decodes", "targets", "inputs"):
+        check_target(name.with_suffix(f".{kind}"))
+    decoded = decode(predictor, [predictor.cut(ids, hparams) for ids in inputs], hparams)
     texts = {}
     for kind, side, rows in (
         ("targets", features.targets, targets),
@@ -178,13 +199,12 @@ def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
 
 def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
     """Writes outputs, the delimiter after each; the file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with staged(path) as file, file.open("w", encoding="utf-8", newline="") as stream:
+    with open_target(path) as stream:
         stream.writelines(output + hparams.separator for output in outputs)
 
 
 def bleu(outputs: Sequence[str], references: Sequence[str]) -> str:
-    """Returns sacreBLEU's score and, on a second line, its signature.
+    """Returns sacreBLEU's score and, on a second line, its signature; or that there is nothing.
 
     Raises:
       DataError: there are not as many references as outputs.
@@ -192,6 +212,8 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> str:
     from sacrebleu.metrics.bleu import BLEU
 
     check_counts(len(outputs), len(references))
+    if not outputs:
+        return "BLEU: nothing to score (no outputs)"
     metric = BLEU()
     score = metric.corpus_score(list(outputs), [list(references)])
     return f"{score}\n{metric.get_signature()}"

@@ -55,10 +55,18 @@ REFUSED = {
 class DecodeHParams(Params):
     """Decoding: the search, and what is written."""
 
-    beam_size: int = hp(4, "Hypotheses kept per input.  1: greedy search.", low=1)
+    beam_size: int = hp(
+        4,
+        "Hypotheses kept per input, at most half the vocabulary.  1: greedy search.",
+        low=1,
+        high=1000,
+    )
     alpha: float = hp(0.6, "Exponent of the length penalty; larger favours longer outputs.", low=0)
     extra_length: int = hp(
-        100, "Tokens that an output may be longer than its input, end symbol included.", low=0
+        100,
+        "Tokens that an output may be longer than its input, end symbol included.",
+        low=0,
+        high=1_000_000,
     )
     force_decode_length: bool = hp(
         False, "extra_length alone is the limit, whatever the input's length."
@@ -81,6 +89,21 @@ class DecodeHParams(Params):
         r"\n", r"What separates the inputs of a file, and the outputs; \n and \t are understood."
     )
     log_results: bool = hp(False, "Logs every input and output.")
+
+    def check_beam(self, vocab_size: int) -> None:
+        """Checks that the beam is not wider than a vocabulary can fill.
+
+        The default width is allowed with any vocabulary.
+
+        Raises:
+          HParamsError: it is wider than half the vocabulary.
+        """
+        most = max(DecodeHParams.model_fields["beam_size"].default, vocab_size // 2)
+        if self.beam_size > most:
+            raise HParamsError(
+                f"beam_size={self.beam_size} is too wide for a vocabulary of {vocab_size:,} ids: "
+                f"expected at most {most}."
+            )
 
     @property
     def separator(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from t2t_torch.decode.hparam import DecodeHParams
@@ -11,9 +12,13 @@ from t2t_torch.errors import T2TError
 HELP = """Type an input and Enter.  Commands:
   ns=N   show the N best outputs with their scores (widens the beam if need be)
   dl=N   let an output be N tokens longer than its input
-  q      quit"""
+  q      quit
+  ?      show these commands"""
 
 _PROMPT = "> "
+_NUMBER = re.compile(r"(ns|dl)\s*=\s*([0-9]{1,9})")
+# What is surely meant as a command: `ns=` with anything, and one word that looks like another.
+_MISTAKEN = re.compile(r"(ns|dl|it)\s*=.*|[a-z]{2}=\S*|help|quit|exit|\?")
 
 
 class Prompt:
@@ -48,11 +53,14 @@ class Prompt:
         self._write("\n")
 
     def _answer(self, text: str) -> str:
-        command, _, value = text.partition("=")
-        if command in ("ns", "dl") and value.strip().isdecimal():
-            return self._set(command, int(value))
-        if command == "it" and value.strip() in ("input", "text", "image", "label"):
+        if not _is_unicode(text):
+            return "error: that line is not UTF-8. Set the terminal, or the file, to UTF-8.\n"
+        if match := _NUMBER.fullmatch(text):
+            return self._set(match[1], int(match[2]))
+        if text in ("it=input", "it=text", "it=image", "it=label"):
             return "inputs are text here; it= changes nothing\n"
+        if _MISTAKEN.fullmatch(text):
+            return f"{HELP}\n"
         prediction = self._predictor.predict([text], self._hparams)[0]
         if self._shown == 1:
             return f"{prediction.text}\n"
@@ -64,8 +72,19 @@ class Prompt:
         if command == "dl":
             self._hparams = self._hparams.replace(extra_length=number)
             return f"outputs may be {number} tokens longer than inputs\n"
-        self._shown = max(1, number)
-        self._hparams = self._hparams.replace(
-            beam_size=max(self._hparams.beam_size, self._shown), return_beams=self._shown > 1
+        shown = max(1, number)
+        hparams = self._hparams.replace(
+            beam_size=max(self._hparams.beam_size, shown), return_beams=shown > 1
         )
+        hparams.check_beam(self._predictor.vocab_size)
+        self._shown, self._hparams = shown, hparams
         return f"showing {self._shown} of a beam of {self._hparams.beam_size}\n"
+
+
+def _is_unicode(text: str) -> bool:
+    """False of a line with bytes that are no UTF-8; `errors="surrogateescape"` lets them through."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

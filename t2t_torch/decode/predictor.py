@@ -14,13 +14,15 @@ from torch import Tensor
 from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.search import NO_SCORE, beam_search
-from t2t_torch.errors import CheckpointError, DecodeError, RegistryError
+from t2t_torch.errors import CheckpointError, DataError, DecodeError, RegistryError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+_READS = 5  # attempts to read the newest checkpoint of a run that is being trained
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Predictor:
 
     Raises:
       DecodeError: the model's targets are no text, or its inputs more than one.
+      HParamsError: the beam is too wide for the vocabulary.
     """
 
     def __init__(
@@ -95,6 +98,12 @@ class Predictor:
         self.run = run
         self._target = _text_feature(problem, features.targets)
         self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
+        self.hparams.check_beam(self.vocab_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids that an output is made of."""
+        return self._target.vocab_size
 
     def __call__(self, inputs: Sequence[str]) -> list[str]:
         """Returns the best output of each input, in their order.
@@ -115,6 +124,7 @@ class Predictor:
         Raises:
           DataError: a text has no ids in the vocabulary.
           DecodeError: `inputs` is a string, not a list of them.
+          HParamsError: the beam is too wide for the vocabulary.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
@@ -126,13 +136,17 @@ class Predictor:
         """Returns the ids of inputs: `EOS` at the end, none for a language model's beginnings."""
         feature = self._input or self._target
         encoded = feature.encode_batch(texts)
-        most = (hparams or self.hparams).max_input_size
-        if feature.add_eos:
+        if feature.add_eos and self._input is None:
             encoded = [ids[:-1] for ids in encoded]
-        end = [EOS] if feature.add_eos and self._input is not None else []
-        if most > 0:
-            encoded = [ids[: most - len(end)] for ids in encoded]
-        return [ids + end for ids in encoded]
+        return [self.cut(ids, hparams) for ids in encoded]
+
+    def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
+        """Returns the ids of an input, at most `max_input_size` of them, the end symbol kept."""
+        most = (hparams or self.hparams).max_input_size
+        if most <= 0 or len(ids) <= most:
+            return ids
+        ends = self._input is not None and self._input.add_eos
+        return [*ids[: most - 1], EOS] if ends else ids[:most]
 
     def predict_ids(
         self, inputs: Sequence[Sequence[int]], hparams: DecodeHParams | None = None
@@ -146,6 +160,7 @@ class Predictor:
           hparams: how to decode; by default as the predictor was made.
         """
         hparams = hparams or self.hparams
+        hparams.check_beam(self.vocab_size)
         for indices in _batches([len(ids) for ids in inputs], hparams):
             predictions = self._predict_batch([inputs[index] for index in indices], hparams)
             yield from zip(indices, predictions, strict=True)
@@ -216,29 +231,91 @@ def load(
 
     Args:
       run_dir: the run directory.
-      checkpoint: a step, or the path of a `ckpt-<step>` folder; the newest whole one by default.
+      checkpoint: a step, or the path of a `ckpt-<step>` folder, which may be relative to `run_dir`;
+        the newest whole one by default.
       hparams: how to decode.
       device: where to compute; a GPU by default, where there is one.
 
     Raises:
-      CheckpointError: this is no run directory, or it has no such whole checkpoint.
+      CheckpointError: this is no run directory, its vocabulary is missing or damaged, or it has no
+        such whole checkpoint.
       DecodeError: the model does not make text.
+      HParamsError: the beam is too wide for the vocabulary.
     """
     run = RunDirectory(run_dir)
+    _check_is_no_checkpoint(run.path)
     task = run.task()
-    chosen = _checkpoint(run, checkpoint)
     problem, model_class = _registered(run, task)
-    features = problem.features(run.path)
+    features = _features(run, problem)
     model = model_class(
         run.hparams(model_class.HParams),
         features,
         input_space_id=problem.input_space_id,
         target_space_id=problem.target_space_id,
     )
-    chosen.load_model(model)
+    chosen = _load_weights(model, run, checkpoint)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return Predictor(model.to(device), problem, features, hparams, RunInfo(task, chosen.step))
+
+
+def _check_is_no_checkpoint(path: Path) -> None:
+    folder = path.resolve()
+    match = re.fullmatch(r"ckpt-(\d+)", folder.name)
+    if match and folder.is_dir():
+        raise CheckpointError(
+            f"'{path}' is a checkpoint, not a run directory. Give the run, and the checkpoint's "
+            f"step:  --output_dir={folder.parent} --checkpoint_path={match[1]}"
+        )
+
+
+def _features(run: RunDirectory, problem: Problem) -> Features:
+    """The features, with the run's own vocabularies."""
+    try:
+        return problem.features(run.path)
+    except DataError as error:
+        files = problem.vocab_files
+        missing = [name for name in files if not (run.path / name).exists()]
+        if not files:
+            raise
+        # The rest of the message tells how to make a vocabulary, which is not what helps here.
+        fault = str(error).partition(". ")[0]
+        what = f"is not there: {', '.join(missing)}" if missing else f"is damaged: {fault}"
+        raise CheckpointError(
+            f"the vocabulary in the run directory '{run.path}' {what}.\n"
+            "Copy it back from the data_dir this run was trained on; one made anew has other ids:"
+            + "".join(f"\n  cp DATA_DIR/{name} {run.path / name}" for name in missing or files)
+        ) from error
+
+
+def _load_weights(
+    model: T2TModel, run: RunDirectory, wanted: int | str | Path | None
+) -> Checkpoint:
+    """Loads the checkpoint that is asked for.
+
+    A trainer may delete the newest one, grown old, while it is read; then the next one is taken.
+    """
+    directory = CheckpointDirectory(run.path)
+    for _ in range(_READS):
+        there = directory.list()
+        try:
+            chosen = _checkpoint(run, wanted)
+            chosen.load_model(model)
+            return chosen
+        except CheckpointError:
+            if wanted is not None or directory.list() == there:
+                raise
+        except FileNotFoundError as error:
+            if wanted is not None or directory.list() == there:
+                raise CheckpointError(
+                    f"the checkpoint {wanted or ''} of '{run.path}' was deleted while it was read: "
+                    f"{error}. Decode another (--checkpoint_path); there are "
+                    f"{[one.step for one in directory.list()]}."
+                ) from error
+    raise CheckpointError(
+        f"the checkpoints of '{run.path}' are deleted faster than they can be read. Keep more of "
+        "them (--keep_checkpoint_max of t2t-trainer), or decode when the training is over."
+    )
 
 
 def _checkpoint(run: RunDirectory, wanted: int | str | Path | None) -> Checkpoint:
@@ -255,6 +332,9 @@ def _checkpoint(run: RunDirectory, wanted: int | str | Path | None) -> Checkpoin
     path = Path(str(wanted))
     if str(wanted).isdecimal():
         return directory.at(int(path.name))
+    if not path.exists() and (run.path / path).exists():
+        path = run.path / path
+    path = path.resolve()
     match = re.fullmatch(r"ckpt-(\d+)", path.name)
     if match is None:
         raise CheckpointError(

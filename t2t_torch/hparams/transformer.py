@@ -14,10 +14,10 @@ class TransformerHParams(HParams):
     num_heads: int = hp(8, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(2048, "Width inside the feed-forward sublayers.", low=1)
     attention_dropout: float = hp(
-        0.0, "Probability of zeroing an attention weight; training only.", low=0, high=1
+        0.0, "Probability of zeroing an attention weight; training only.", low=0, below=1
     )
     relu_dropout: float = hp(
-        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, high=1
+        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
     )
     num_encoder_layers: int = hp(0, "Layers of the encoder.  0: num_hidden_layers.", low=0)
     num_decoder_layers: int = hp(0, "Layers of the decoder.  0: num_hidden_layers.", low=0)

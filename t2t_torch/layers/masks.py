@@ -16,9 +16,9 @@ def padding_mask(ids: Tensor) -> Tensor:
 def attend_to(mask: Tensor) -> Tensor:
     """Returns an attention mask under which all queries see where `mask` is True.
 
-    [B, S] bool -> [B, 1, 1, S] bool.
+    [B, S] bool -> [B, 1, 1, S] bool; a row without data is all True.
     """
-    return mask[:, None, None, :]
+    return _never_empty(mask)[:, None, None, :]
 
 
 def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
@@ -29,9 +29,17 @@ def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
       keys: segment of each key.  [B, S]
 
     Returns:
-      [B, 1, T, S] bool; padding sees padding, so that no row of a softmax is empty.
+      [B, 1, T, S] bool; padding sees padding, and where there is none, everything.
     """
-    return (queries[:, :, None] == keys[:, None, :])[:, None]
+    return _never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
+
+
+def _never_empty(mask: Tensor) -> Tensor:
+    """Lets a query that may look nowhere look everywhere: a softmax over nothing is not a number.
+
+    What such a query finds has no weight in a loss: it is padding, or an example without inputs.
+    """
+    return mask | ~mask.any(-1, keepdim=True)
 
 
 def causal(length: int, device: torch.device) -> Tensor:

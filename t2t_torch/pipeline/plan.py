@@ -104,6 +104,7 @@ class EpochPlan:
         self._group = group.reshape(-1).astype(np.uint64)  # [kept]
         self._cuts = self._cut(kept[0], carry=carry)
         self._dropped = int(too_long.sum()), int(too_short.sum())
+        self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
     def _cut(self, lengths: np.ndarray, *, carry: bool) -> np.ndarray:
         """Returns where batches end among the rows sorted by length.  [kept] -> [batches]."""
@@ -169,8 +170,7 @@ class EpochPlan:
         key = (self._group << np.uint64(32)) | (noise >> np.uint64(32))
         return self._rows[np.argsort(key, kind="stable")]
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019 -- two epochs; a plan lives as long as its run
-    def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the rows in order, and the order of the batches."""
         noise = _noise(self.batches_per_epoch, self.seed, epoch, stream=_BATCH_STREAM)
         return self._order(epoch), np.argsort(noise, kind="stable")

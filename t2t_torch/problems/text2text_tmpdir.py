@@ -21,9 +21,13 @@ class Text2TextTmpdir(Text2TextProblem):
     Line n of the inputs belongs to line n of the targets.  A file may be packed with gzip.
     """
 
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """The four files."""
+        return [path for split in self.shards for path in _files(tmp_dir, split)]
+
     def prepare(self, tmp_dir: Path) -> None:
         """Raises DataError, naming all that is missing, unless the four files are there."""
-        files = [path for split in self.shards for path in _files(tmp_dir, split)]
+        files = self.raw_files(tmp_dir)
         missing = [path.name for path in files if not path.is_file()]
         if missing:
             raise DataError(
@@ -32,9 +36,17 @@ class Text2TextTmpdir(Text2TextProblem):
             )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs of lines."""
-        for inputs, targets in read_parallel(*_files(tmp_dir, split)):
+        """Yields the pairs of lines; DataError if there is none."""
+        files = _files(tmp_dir, split)
+        empty = True
+        for inputs, targets in read_parallel(*files):
+            empty = False
             yield {"inputs": inputs, "targets": targets}
+        if empty:
+            raise DataError(
+                f"{' and '.join(map(str, files))} are empty; at least one line in each was "
+                "expected. Write one text a line."
+            )
 
 
 def _files(tmp_dir: Path, split: Split) -> tuple[Path, Path]:

@@ -42,6 +42,11 @@ class TranslateMulti30kEnde(Text2TextProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
 
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """Those of the six files that are there."""
+        names = [f"{_PARTS[split]}.{side}" for split in self.shards for side in ("en", "de")]
+        return [path for name in names if (path := _found(tmp_dir, name)) is not None]
+
     def prepare(self, tmp_dir: Path) -> None:
         """Downloads the raw files that are not there."""
         for split in self.shards:
@@ -58,10 +63,17 @@ def _files(tmp_dir: Path, split: Split) -> tuple[Path, Path]:
 
 
 def _file(tmp_dir: Path, name: str) -> Path:
+    found = _found(tmp_dir, name)
+    if found is not None:
+        return found
     packed = f"{name}.gz"
-    for folder in (tmp_dir, tmp_dir / "raw"):
-        for found in (folder / packed, folder / name):
-            if found.is_file():
-                return found
     urls = [mirror + packed for mirror in _MIRRORS]
     return fetch(urls, tmp_dir, filename=packed, sha256=_SHA256[packed])
+
+
+def _found(tmp_dir: Path, name: str) -> Path | None:
+    for folder in (tmp_dir, tmp_dir / "raw"):
+        for path in (folder / f"{name}.gz", folder / name):
+            if path.is_file():
+                return path
+    return None

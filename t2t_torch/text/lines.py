@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -15,10 +16,11 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n".
+    r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n" or "\r\n".
 
-    Only "\n" ends a line: carriage returns, form feeds, U+0085, U+2028 and the like are kept as
-    part of it, so that parallel files stay parallel.
+    Only "\n" ends a line: other carriage returns, form feeds, U+0085, U+2028 and the like are kept
+    as part of it, so that parallel files stay parallel.  One "\r" before the "\n" and a byte order
+    mark at the file's start, which Windows' editors write, are no part of the text.
 
     Raises:
       DataError: there is no such file, it is not UTF-8 (names line and byte), or a packed file is
@@ -30,7 +32,10 @@ def read_lines(path: Path) -> Iterator[str]:
         with _open(path) as file:
             for line in file:
                 number += 1
-                yield line.removesuffix(b"\n").decode()
+                if number == 1 and line.startswith(codecs.BOM_UTF8):
+                    start = len(codecs.BOM_UTF8)
+                    line = line[start:]
+                yield (line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")).decode()
                 start += len(line)
     except UnicodeDecodeError as error:
         raise DataError(
@@ -40,9 +45,8 @@ def read_lines(path: Path) -> Iterator[str]:
             f"({error.reason}). Convert the file:  iconv -f ITS_ENCODING -t UTF-8"
         ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged after line {number}: {error}. Remove it and fetch it again."
-        ) from None
+        fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
+        raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 

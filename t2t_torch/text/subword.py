@@ -113,7 +113,8 @@ class SubwordEncoder(TextEncoder):
                 **_TRAINING,
             )
         except Exception as error:
-            raise sentences.fault(error, vocab_size) from None
+            fault = sentences.fault(error, vocab_size)
+            raise fault from fault.__cause__
         with staged(path) as temporary:
             temporary.write_bytes(model.getvalue())
         return cls(model.getvalue())

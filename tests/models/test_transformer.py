@@ -112,3 +112,25 @@ def test_a_step_leaves_the_position_of_the_state_before_it():
     _, after = model.step(torch.zeros(3, dtype=torch.int64), state)
     assert (state.position, after.position) == (0, 1)
     assert dataclasses.is_dataclass(after)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_targets_without_inputs_have_a_finite_loss(training):
+    """A row without inputs, and packed targets of a segment that has no inputs."""
+    model = transformer().train(training)
+    empty = testing.random_batch(model.features)
+    empty["inputs"][1] = 0
+    packed = {
+        "inputs": torch.tensor([[5, 6, 1, 7, 1]]),
+        "inputs_segmentation": torch.tensor([[1, 1, 1, 2, 2]]),
+        "inputs_position": torch.tensor([[0, 1, 2, 0, 1]]),
+        "targets": torch.tensor([[5, 1, 7, 1, 0, 0]]),
+        "targets_segmentation": torch.tensor([[1, 1, 2, 2, 0, 0]]),
+        "targets_position": torch.tensor([[0, 1, 0, 1, 0, 0]]),
+    }
+    for batch in (empty, packed):
+        model.zero_grad()
+        loss = model(batch).losses["targets"].sum
+        loss.backward()
+        assert loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)

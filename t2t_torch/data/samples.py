@@ -1,0 +1,38 @@
+"""A problem's raw samples, with the place of an error in the problem's own code."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.errors import DataError, T2TError
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.problem import Problem
+
+
+def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+    """Yields what `generate_samples` yields.
+
+    Raises:
+      DataError: it raised something else than a T2TError; names problem, split and sample, and ends
+        with the problem's part of the traceback.
+    """
+    number = 0
+    try:
+        for sample in problem.generate_samples(tmp_dir, split):
+            yield sample
+            number += 1
+    except T2TError:
+        raise
+    except Exception as error:
+        frames = error.__traceback__
+        frames = frames.tb_next or frames if frames else None  # without this function's own
+        told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        raise DataError(
+            f"{problem.dataset_name!r} {split.value}: generate_samples failed at sample {number}, "
+            f"counted from 0:\n{told}"
+        ) from error
