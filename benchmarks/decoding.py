@@ -1,9 +1,10 @@
 """Beam-4 decoding beside Hugging Face transformers: the same weights, the Multi30k test inputs.
 
-Speed is sentences in a second, from ids to texts, float32.  Ours is what `t2t-decoder` runs.  The
-other side is `MarianMTModel.generate` on inputs sorted by length, in batches of several sizes.  The
-tokens that each makes and its BLEU say whether the work was equal: the two searches differ in their
-length penalty and in when they stop.
+Speed is sentences in a second, from ids to texts.  Ours is what `t2t-decoder` runs: bfloat16, as
+the run was trained in it, and float32 beside it, in a process set up as the command sets it up.
+The other side is `MarianMTModel.generate` on inputs sorted by length, in batches of several sizes.
+The tokens that each makes and its BLEU say whether the work was equal: the two searches differ in
+their length penalty and in when they stop.
 
 The weights are of a short training, made when they are not there.
 """
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from multi30k import ARCHITECTURE, PROBLEM, argument_parser, make_data
-from pairing import Side, Turn, Work, alternate, print_comparison
+from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
 from report import print_header
 
 from t2t_torch import registry
@@ -37,7 +37,8 @@ class Settings:
       extra_length: tokens that an output may be longer than its input (theirs: than the longest
         input of the batch).
       early_stopping: transformers' setting.
-      kept: whether the process keeps freed memory.
+      kept: whether the process keeps freed memory, as `t2t-decoder` does.
+      dtype: of activations.
     """
 
     run_dir: Path
@@ -47,6 +48,7 @@ class Settings:
     extra_length: int
     early_stopping: bool = True
     kept: bool = False
+    dtype: str = "float32"
 
 
 _BEAM = 4
@@ -68,18 +70,19 @@ def ours(settings: Settings) -> Turn:
         alpha=_ALPHA,
         batch_tokens=settings.batch_size,
         extra_length=settings.extra_length,
+        activation_dtype=settings.dtype,
     )
     ids = predictor.encode(settings.inputs, how)
 
     def turn(number: int) -> Work:
         del number
         list(predictor.predict_ids(ids[:_WARM_UP], how))
-        start = time.perf_counter()
+        watch = Stopwatch()
         found = dict(predictor.predict_ids(ids, how))
-        seconds = time.perf_counter() - start
+        taken = watch.read()
         best = [found[index].hypotheses[0] for index in range(len(ids))]
         tokens = sum(len(one.ids) + 1 for one in best)
-        return _work([one.text for one in best], tokens, seconds, settings.references)
+        return _work([one.text for one in best], tokens, taken, settings.references)
 
     return turn
 
@@ -129,10 +132,11 @@ def theirs(settings: Settings) -> Turn:
     @torch.inference_mode()
     def turn(number: int) -> Work:
         del number
-        decode(ids[:_WARM_UP])
-        start = time.perf_counter()
-        texts, tokens = decode(ids)
-        return _work(texts, tokens, time.perf_counter() - start, settings.references)
+        with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bfloat16"):
+            decode(ids[:_WARM_UP])
+            watch = Stopwatch()
+            texts, tokens = decode(ids)
+        return _work(texts, tokens, watch.read(), settings.references)
 
     return turn
 
@@ -143,11 +147,13 @@ def _content(row: list[int], eos: int, pad: int) -> list[int]:
     return [token for token in row if token != pad]
 
 
-def _work(texts: list[str], tokens: int, seconds: float, references: Sequence[str]) -> Work:
+def _work(
+    texts: list[str], tokens: int, taken: tuple[float, float], references: Sequence[str]
+) -> Work:
     import sacrebleu
 
     bleu = sacrebleu.corpus_bleu(texts, [list(references)]).score
-    return Work(len(texts), seconds, {"seconds": seconds, "tokens": tokens, "BLEU": bleu})
+    return Work(len(texts), *taken, {"tokens": tokens, "BLEU": bleu})
 
 
 def _train(arguments: argparse.Namespace) -> None:
@@ -176,18 +182,16 @@ def _train(arguments: argparse.Namespace) -> None:
 def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side]:
     sides = []
     for size in arguments.ours:
-        these = Settings(batch_size=size, **settings)
-        sides.append(Side(f"t2t_torch, {size} tokens", ours, these))
+        for dtype in ("bfloat16", "float32"):
+            these = Settings(batch_size=size, dtype=dtype, kept=True, **settings)
+            sides.append(Side(f"t2t_torch {dtype}, {size} tokens", ours, these))
     for size in arguments.theirs:
         for stops in (True, False) if arguments.both_stops else (True,):
-            these = Settings(batch_size=size, early_stopping=stops, **settings)
-            late = "" if stops else ", late stop"
-            sides.append(Side(f"transformers, {size} sentences{late}", theirs, these))
-    if arguments.kept:
-        sides += [
-            Side(f"{side.name}, kept", side.prepare, dataclasses.replace(side.settings, kept=True))
-            for side in sides
-        ]
+            for dtype in ("float32", "bfloat16"):
+                how = {"early_stopping": stops, "dtype": dtype, "kept": arguments.kept}
+                these = Settings(batch_size=size, **how, **settings)
+                late = "" if stops else ", late stop"
+                sides.append(Side(f"transformers {dtype}, {size} sentences{late}", theirs, these))
     return sides
 
 
@@ -198,10 +202,10 @@ def main() -> None:
     parser.add_argument("--train_steps", type=int, default=700)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--ours", type=int, nargs="+", default=[1024], help="batch_tokens")
+    parser.add_argument("--ours", type=int, nargs="+", default=[2048], help="batch_tokens")
     parser.add_argument("--theirs", type=int, nargs="+", default=[8, 16, 32, 64], help="sentences")
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
-    parser.add_argument("--kept", action="store_true", help="all also with the trainer's allocator")
+    parser.add_argument("--kept", action="store_true", help="transformers with our allocator")
     parser.add_argument("--extra_length", type=int, default=100, help="outputs beyond inputs")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"

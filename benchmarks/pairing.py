@@ -8,6 +8,8 @@ and caches that its users have.
 from __future__ import annotations
 
 import multiprocessing
+import statistics
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,17 +26,30 @@ class Work:
     Attributes:
       units: tokens, sentences: what the speed is counted in.
       seconds: of wall time.
+      cpu_seconds: of this process, all threads: it tells the same where other work disturbs.
       notes: other figures.
     """
 
     units: float
     seconds: float
+    cpu_seconds: float
     notes: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def speed(self) -> float:
         """Units in a second."""
         return self.units / self.seconds
+
+
+class Stopwatch:
+    """Wall time and processor time since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Returns seconds, and processor seconds."""
+        return time.perf_counter() - self._wall, time.process_time() - self._cpu
 
 
 Turn = Callable[[int], Work]
@@ -106,12 +121,13 @@ def print_comparison(work: Mapping[str, Sequence[Work]], ours: str, unit: str) -
                 name,
                 *spread([each.speed for each in done], 1 if done[0].speed < 1000 else 0),
                 "" if name == ours else " / ".join(f"{value}" for value in spread(ratios)),
+                f"{statistics.median(each.units / each.cpu_seconds for each in done):,.1f}",
                 *(f"{done[-1].notes[key]:,.6g}" if key in done[-1].notes else "" for key in notes),
             ]
         )
     ratio = f"{ours} : it, median / min / max"
     print()
-    print_table(["side", f"{unit}/s, median", "min", "max", ratio, *notes], rows)
+    print_table(["side", f"{unit}/s, median", "min", "max", ratio, f"{unit}/CPU s", *notes], rows)
 
 
 def _serve(side: Side, connection: Connection) -> None:

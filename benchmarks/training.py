@@ -14,12 +14,11 @@ import argparse
 import dataclasses
 import itertools
 import statistics
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multi30k import argument_parser, hparams, make_data, task
-from pairing import Side, Turn, Work, alternate, print_comparison
+from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
 from report import print_header, print_table
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ def ours(settings: Settings) -> Turn:
     def turn(number: int) -> Work:
         del number
         _our_steps(run, batches[:_WARM_UP], done, settings)
-        start = time.perf_counter()
+        watch = Stopwatch()
         losses = _our_steps(run, batches, done, settings)
-        return _work(batches, time.perf_counter() - start, losses[-1])
+        return _work(batches, watch.read(), losses[-1])
 
     return turn
 
@@ -112,9 +111,7 @@ def _our_steps(
         totals += totals_of(loss, batch)
         norm = run.finish_gradients(totals[1], 1)
         step = next(done)
-        run.set_learning_rate(step)
-        run.optimizer.step()
-        run.optimizer.zero_grad()
+        run.update(step, totals[0], norm)
         run.tally.add(totals, norm, step + 1)
         losses.append(float(totals[0] / totals[1]))
     return losses
@@ -166,16 +163,16 @@ def theirs(settings: Settings) -> Turn:
         del number
         for _, batch in batches[:_WARM_UP]:
             step(batch)
-        start = time.perf_counter()
+        watch = Stopwatch()
         losses = [step(batch) for _, batch in batches]
-        return _work(batches, time.perf_counter() - start, losses[-1])
+        return _work(batches, watch.read(), losses[-1])
 
     return turn
 
 
-def _work(batches: list[tuple[int, Batch]], seconds: float, loss: float) -> Work:
+def _work(batches: list[tuple[int, Batch]], taken: tuple[float, float], loss: float) -> Work:
     tokens = sum(int((batch["targets"] != 0).sum()) for _, batch in batches)
-    return Work(tokens, seconds, {"ms/step": 1000 * seconds / len(batches), "last loss": loss})
+    return Work(tokens, *taken, {"ms/step": 1000 * taken[0] / len(batches), "last loss": loss})
 
 
 def _compare(arguments: argparse.Namespace) -> None:

@@ -182,6 +182,8 @@ def test_a_miss_tells_the_nearest_names_where_it_looked_and_how_to_list(usr_dir:
     assert "no problem is named 'poetry_line'. Did you mean 'poetry_lines'?" in str(told.value)
     assert str(folder) in str(told.value)
     assert "--registry_help" in str(told.value)
+    assert "t2t_torch/problems\n" in str(told.value)
+    assert "optimizer.py" not in str(told.value)
 
 
 def test_a_name_of_another_kind_is_told() -> None:
@@ -316,7 +318,20 @@ def test_the_help_lists_every_name() -> None:
     told = registry.help_string()
     for kind in registry.KINDS:
         for name in registry.list_names(kind):
-            assert f"      * {name}\n" in told
+            assert f"    * {name}\n" in told
+
+
+def test_the_help_gives_no_family_to_a_single_name() -> None:
+    told = registry.help_string()
+    assert "    * true_adam\n" in told
+    assert "true:" not in told
+    assert "    adam:\n      * adam\n      * adam_w\n" in told
+
+
+def test_the_help_names_users_files_that_are_not_python(usr_dir: UserDir) -> None:
+    folder = usr_dir(poetry=POETRY, broken="def f(:\n")
+    registry.import_usr_dir(folder)
+    assert f"{folder / 'broken.py'}:1: invalid syntax" in registry.help_string()
 
 
 def test_an_unknown_kind_is_refused() -> None:

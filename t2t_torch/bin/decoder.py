@@ -129,15 +129,17 @@ def _decode_file(hparams: DecodeHParams) -> None:
 
     source, references = Path(_flag("decode_from_file")), None
     reference = Path(_flag("decode_reference")) if _flag("decode_reference") else None
+    read = [path for path in (source, reference) if path is not None]
     # Looked at first: an hour of decoding should not be for nothing.
     if _flag("decode_to_file"):
-        check_target(Path(_flag("decode_to_file")), *filter(None, (source, reference)))
+        check_target(Path(_flag("decode_to_file")), *read)
     if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
         files.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
     predictor = _load(hparams)
     target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
+    check_target(target, *read)
     decoded = files.decode_file(predictor, source, target, hparams)
     report = sys.stderr if goes_to_stdout(target) else sys.stdout
     print(f"{decoded}: {target}", file=report)

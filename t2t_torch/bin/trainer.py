@@ -29,6 +29,7 @@ from t2t_torch.train.run_config import SCHEDULES, RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:
+    from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
     from t2t_torch.train.distributed import World
     from t2t_torch.train.estimator import Estimator
@@ -103,6 +104,8 @@ def _run() -> int:
         print(registry.hparams(_flag("hparams_set")).parse(_flag("hparams")).describe())
         return 0
     shared.require(FLAGS, "data_dir", "output_dir")
+    if Path(_flag("output_dir")).resolve() == Path(_flag("data_dir")).resolve():
+        raise UsageError("--output_dir and --data_dir are the same folder; give a run its own.")
     if _flag("worker_gpu") > 1:
         raise UsageError(
             f"--worker_gpu={_flag('worker_gpu')}: a process trains on one GPU. Start several: "
@@ -117,12 +120,16 @@ def _run() -> int:
     keep_freed_memory()
     directory = RunDirectory(_flag("output_dir"))
     with StopRequest() as stop, join_world(use_gpu=_flag("worker_gpu") > 0) as world:
-        task = _task(directory, world)
-        config = _run_config(directory)
-        with Estimator(task, directory, config, world=world, stop=stop) as estimator:
-            decode = functools.partial(_decode, world, estimator)
-            Experiment(estimator, decode=decode).run(_flag("schedule"))
-            return 128 + estimator.signal if estimator.signal else 0
+        try:
+            record = _record(directory)
+            task = _task(directory, record, world)
+            config = _run_config(record)
+            with Estimator(task, directory, config, world=world, stop=stop) as estimator:
+                decode = functools.partial(_decode, world, estimator)
+                Experiment(estimator, decode=decode).run(_flag("schedule"))
+                return 128 + estimator.signal if estimator.signal else 0
+        finally:
+            directory.unlock()
 
 
 def _train_steps(known: int) -> int:
@@ -130,7 +137,7 @@ def _train_steps(known: int) -> int:
     return known if known and not FLAGS["train_steps"].present else _flag("train_steps")
 
 
-def _run_config(directory: RunDirectory) -> RunConfig:
+def _run_config(record: TaskRecord) -> RunConfig:
     numbers = {
         name: _flag(name)
         for name in (
@@ -143,17 +150,22 @@ def _run_config(directory: RunDirectory) -> RunConfig:
             "random_seed",
         )
     }
-    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
-    steps = _train_steps(directory.task().train_steps)
-    return RunConfig(train_steps=steps, **numbers, eval_split=split)
+    return RunConfig(train_steps=record.train_steps, **numbers, eval_split=_eval_split())
 
 
-def _task(directory: RunDirectory, world: World) -> ProblemTask:
-    """Joins what the flags name, in a run directory that is begun if the schedule trains."""
+def _eval_split() -> Split:
+    return Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+
+
+def _trains() -> bool:
+    return _flag("schedule") not in ("evaluate", "continuous_eval")
+
+
+def _task(directory: RunDirectory, record: TaskRecord, world: World) -> ProblemTask:
+    """Joins what the flags name, in a run directory that is claimed if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.train.task import ProblemTask, check_pairing
 
-    record = _record(directory)
     problem, model = registry.problem(record.problem), registry.model(record.model)
     hparams = _hparams(directory, record)
     check_pairing(model, hparams)
@@ -162,15 +174,33 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask:
         if leads:
             if _flag("generate_data"):
                 _generate_data(record.problem)
-            Manifest.load(data_dir, problem.dataset_name)  # before a run directory is made
+            manifest = Manifest.load(data_dir, problem.dataset_name)
             problem.features(data_dir)
-            if _flag("schedule") in ("evaluate", "continuous_eval"):
-                directory.task()
+            if not _trains():
+                directory.check_is_of(record)
+                directory.check_hparams(hparams)
             else:
-                for change in directory.begin(record, hparams):
+                _check_later_needs(manifest, data_dir)
+                for change in directory.claim(record, hparams):
                     print(f"changed since the checkpoint:  {change}", file=sys.stderr)
-                directory.copy_vocabularies(problem.vocab_files, data_dir)
-    return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=directory.path)
+                directory.claim_vocabularies(problem.vocab_files, data_dir)
+    # Those of data_dir are the run's, as was checked; the copies come when training begins.
+    vocab_dir = data_dir if _trains() else directory.path
+    return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=vocab_dir)
+
+
+def _check_later_needs(manifest: Manifest, data_dir: Path) -> None:
+    """Checks what is first read after many steps: the split that is evaluated, what is decoded."""
+    from t2t_torch.decode.hparam import parse_decode_hparams
+
+    if _flag("schedule") != "train":
+        manifest.split(_eval_split(), data_dir)
+        manifest.verify(data_dir, [_eval_split()])
+    if _flag("schedule") == "train_eval_and_decode":
+        parse_decode_hparams(_flag("decode_hparams"))
+        for name in ("decode_from_file", "decode_reference"):
+            if _flag(name) and not Path(_flag(name)).is_file():
+                raise UsageError(f"--{name}={_flag(name)}: there is no such file.")
 
 
 def _record(directory: RunDirectory) -> TaskRecord:
@@ -178,7 +208,7 @@ def _record(directory: RunDirectory) -> TaskRecord:
     names = {name: _flag(name) for name in ("problem", "model", "hparams_set")}
     usr_dirs = registry.usr_dirs()
     steps = 0
-    if directory.exists:
+    if directory.exists or directory.has_checkpoints:
         known = directory.task()
         steps = known.train_steps
         names = {name: asked or getattr(known, name) for name, asked in names.items()}
@@ -188,17 +218,26 @@ def _record(directory: RunDirectory) -> TaskRecord:
     else:
         shared.require(FLAGS, *names)
     names["problem"] = registry.problem(names["problem"]).full_name
-    return TaskRecord(
+    record = TaskRecord(
         **names,
         usr_dirs=tuple(registry.usr_dirs()),
         train_steps=_train_steps(steps),
         version=t2t_torch.__version__,
     )
+    if directory.exists:
+        directory.check_is_of(record)
+    return record
 
 
 def _hparams(directory: RunDirectory, record: TaskRecord) -> HParams:
-    """Returns the named set, or that of the run if none is named, changed by `--hparams`."""
-    if directory.exists and not _flag("hparams_set"):
+    """Returns the named set, or that of the run if none is named, changed by `--hparams`.
+
+    What only evaluates takes the run's if its own set is named, too.
+    """
+    own = not _flag("hparams_set")
+    if directory.exists and not own and not _trains():
+        own = _flag("hparams_set") == directory.task().hparams_set
+    if directory.exists and own:
         hparams = directory.hparams(registry.model(record.model).HParams)
     else:
         hparams = registry.hparams(record.hparams_set)
@@ -221,6 +260,8 @@ def _decode(world: World, estimator: Estimator) -> None:
     with world.leader_first() as leads:
         if not leads:
             return
+        if not (estimator.checkpoints.path / f"ckpt-{estimator.state.step}").is_dir():
+            return  # it could not be saved, of which there was a warning
         output_dir, step = _flag("output_dir"), estimator.state.step
         arguments = [f"--output_dir={output_dir}", f"--decode_hparams={_flag('decode_hparams')}"]
         source, target = _flag("decode_from_file"), _flag("decode_to_file")

@@ -56,8 +56,8 @@ def generate_data(
     Samples are encoded as they come, shuffled with bounded memory and written to a folder
     `.NAME.incomplete`; when all is written the shards are moved to their names and the manifest is
     written.  Whatever happens before leaves nothing that looks finished.  The bytes depend on the
-    problem's settings, its raw files and `seed` alone.  A vocabulary that the problem learns is part
-    of the data set: it is learnt with it and published with it; one that is borrowed or the user's
+    problem's settings, its raw files and `seed` alone.  A vocabulary that the problem learns is
+    part of the data set: learnt with it and published with it; one that is borrowed or the user's
     own (`kept_vocab_files`) is used as it is.  A second call for the same data set waits for the
     first.
 

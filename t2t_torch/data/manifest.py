@@ -104,7 +104,7 @@ class Manifest(_Entry):
         """
         path = cls.path(data_dir, name)
         try:
-            manifest = cls.model_validate(_checked_content(path.read_bytes()))
+            manifest = cls._parsed(path.read_bytes())
         except FileNotFoundError:
             raise DataError(
                 f"No data of {name!r} in {data_dir}. Make it:  {datagen_command(name, data_dir)}"
@@ -123,6 +123,19 @@ class Manifest(_Entry):
                 f"{path} is the manifest of {manifest.problem!r}, not of {name!r}. "
                 f"Make it anew:  {datagen_command(name, data_dir)} --overwrite"
             )
+        return manifest
+
+    @classmethod
+    def _parsed(cls, text: bytes) -> Manifest:
+        """Reads a manifest's file; ValueError if it is none, or its checksum does not fit.
+
+        A manifest of an earlier version has no checksum, and is taken as it is.
+        """
+        content = json.loads(text)
+        expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+        manifest = cls.model_validate(content)
+        if expected is not None and _checksum(content) != expected:
+            raise ValueError("it was altered or damaged: its checksum does not fit its content")
         return manifest
 
     def save(self, data_dir: Path) -> None:
@@ -202,19 +215,6 @@ def sha256_of(path: Path) -> str:
 def fault_of(path: Path, entry: RawFileEntry) -> str | None:
     """What differs between a file and its entry, or None."""
     return _fault(path, entry.bytes, entry.sha256)
-
-
-def _checked_content(text: bytes) -> Any:
-    """What a manifest's file holds, without its checksum; ValueError if that does not fit.
-
-    A manifest of an earlier version has none, and is taken as it is.
-    """
-    content = json.loads(text)
-    if isinstance(content, dict) and _CHECKSUM in content:
-        expected = content.pop(_CHECKSUM)
-        if _checksum(content) != expected:
-            raise ValueError("it was altered or damaged: its checksum does not fit its content")
-    return content
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

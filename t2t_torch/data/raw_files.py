@@ -35,7 +35,7 @@ def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry
         return []
     there = _there(problem, tmp_dir)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        told = pool.map(lambda item: _change(*item, recorded), there.items())
+        told = pool.map(lambda name: _change(name, there[name], recorded), there)
         return [change for change in told if change]
 
 

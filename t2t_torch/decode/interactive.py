@@ -82,7 +82,7 @@ class Prompt:
 
 
 def _is_unicode(text: str) -> bool:
-    """False of a line with bytes that are no UTF-8; `errors="surrogateescape"` lets them through."""
+    """False of bytes that were no UTF-8, which `errors="surrogateescape"` lets through."""
     try:
         text.encode()
     except UnicodeEncodeError:

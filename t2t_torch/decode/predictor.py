@@ -308,9 +308,8 @@ def _load_weights(
         except FileNotFoundError as error:
             if wanted is not None or directory.list() == there:
                 raise CheckpointError(
-                    f"the checkpoint {wanted or ''} of '{run.path}' was deleted while it was read: "
-                    f"{error}. Decode another (--checkpoint_path); there are "
-                    f"{[one.step for one in directory.list()]}."
+                    f"a checkpoint of '{run.path}' was deleted while it was read: {error}. Decode "
+                    f"another of {[one.step for one in directory.list()]} (--checkpoint_path)."
                 ) from error
     raise CheckpointError(
         f"the checkpoints of '{run.path}' are deleted faster than they can be read. Keep more of "

@@ -21,18 +21,21 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, MutableSequence
 from pathlib import Path
 
 import pydantic
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+import t2t_torch
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.data.staging import staged, sync
 from t2t_torch.errors import CheckpointError
+from t2t_torch.train.weights import load_optimizer, load_weights, model_tensors, save_optimizer
 
 _NAME = re.compile(r"ckpt-(\d+)")
 _MANIFEST = "MANIFEST.json"
@@ -40,6 +43,12 @@ _MODEL = "model.safetensors"
 _OPTIMIZER = "optimizer.safetensors"
 _TRAINER = "trainer.json"
 _COPIES = ("task.json", "hparams.json")
+_RETRY_SECONDS = (1.0, 5.0, 25.0)
+_SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
+
+
+class SaveError(CheckpointError):
+    """A checkpoint could not be written; those before it are as they were."""
 
 
 class TrainerState(pydantic.BaseModel, extra="forbid"):
@@ -80,17 +89,25 @@ class Checkpoint:
         """Compares every file with the manifest.
 
         Raises:
-          CheckpointError: a file is missing, altered or truncated.
+          CheckpointError: a file is missing, altered, truncated or cannot be read, or the folder
+            was renamed.
         """
         try:
-            files = json.loads((self.path / _MANIFEST).read_bytes())["files"]
-            missing = {_MODEL, _TRAINER} - set(files)
+            manifest = json.loads((self.path / _MANIFEST).read_bytes())
+            files, step = manifest["files"], manifest["step"]
+            missing = {_MODEL, _OPTIMIZER, _TRAINER} - set(files)
             if missing:
                 raise CheckpointError(f"{self.path}: {_MANIFEST} does not list {sorted(missing)}")
+            if step != self.step:
+                raise CheckpointError(
+                    f"{self.path} is the checkpoint of step {step}: rename it to ckpt-{step}"
+                )
             for name, expected in files.items():
                 self._verify_file(name, expected["bytes"], expected["sha256"])
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{self.path}: {_MANIFEST} is damaged: {error}") from error
 
@@ -103,8 +120,23 @@ class Checkpoint:
             raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")
 
     def trainer_state(self) -> TrainerState:
-        """Reads `trainer.json`."""
-        return TrainerState.model_validate_json((self.path / _TRAINER).read_bytes())
+        """Reads `trainer.json`.
+
+        Raises:
+          CheckpointError: another version wrote it in another form, or it is damaged.
+        """
+        text = (self.path / _TRAINER).read_bytes()
+        try:
+            return TrainerState.model_validate_json(text)
+        except pydantic.ValidationError as error:
+            try:
+                version = json.loads(text)["version"]
+            except (ValueError, KeyError, TypeError):
+                version = "unknown"
+            raise CheckpointError(
+                f"{self.path / _TRAINER}, written by t2t_torch {version}, cannot be read by this "
+                f"t2t_torch {t2t_torch.__version__}: {error}. Use the version that wrote it."
+            ) from error
 
     def load_model(self, model: nn.Module) -> None:
         """Loads weights and buffers into a model, on whatever device it is.
@@ -120,17 +152,7 @@ class Checkpoint:
         Raises:
           CheckpointError: the checkpoint is of another optimizer.
         """
-        state: dict[str, dict[str, Tensor]] = {}
-        for key, value in safetensors.torch.load_file(self.path / _OPTIMIZER).items():
-            parameter, slot = key.rsplit("/", 1)
-            state.setdefault(parameter, {})[slot] = value
-        names = _optimizer_names(optimizer, model)
-        unknown = sorted(set(state) - set(names))
-        if unknown:
-            raise CheckpointError(f"{self.path}: the model has no parameter {unknown[0]!r}")
-        groups = optimizer.state_dict()["param_groups"]
-        by_index = {index: state[name] for index, name in enumerate(names) if name in state}
-        optimizer.load_state_dict({"state": by_index, "param_groups": groups})
+        load_optimizer(optimizer, model, self.path / _OPTIMIZER)
 
 
 class CheckpointDirectory:
@@ -139,11 +161,20 @@ class CheckpointDirectory:
     Args:
       path: the run directory.
       keep: newest checkpoints to keep; 0 keeps all.
+      wait: called with seconds before a failed save is tried again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep: int = 0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep: int = 0,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.path = Path(path)
+        self.wait = wait
         self._keep = keep
+        self._told: set[Path] = set()  # broken ones that stay where they are
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, whole or not, oldest first."""
@@ -163,28 +194,81 @@ class CheckpointDirectory:
         Raises:
           CheckpointError: there are checkpoints, and all are broken.
         """
-        faults = []
+        for _ in range(_SCANS):
+            # What was set aside before this scan; `_scan` lists those of its own.
+            faults = [f"{path} was set aside before" for path in self.path.glob("ckpt-*.corrupt*")]
+            try:
+                newest = self._scan(faults, repair=repair)
+            except _VanishedError:
+                continue
+            if newest is None and faults:
+                raise CheckpointError(
+                    f"every checkpoint of '{self.path}' is broken:\n  "
+                    + "\n  ".join(faults)
+                    + "\nNothing was overwritten. Restore one from a backup, or train in another "
+                    "--output_dir."
+                )
+            return newest
+        raise self._too_fast()
+
+    def _scan(self, faults: MutableSequence[str], *, repair: bool) -> Checkpoint | None:
+        """Returns the newest whole checkpoint of one listing; adds what is wrong with the others.
+
+        Raises:
+          _VanishedError: a checkpoint was deleted in between: there may be newer ones by now.
+        """
         for checkpoint in reversed(self.list()):
             try:
                 checkpoint.verify()
             except CheckpointError as fault:
+                if not checkpoint.path.is_dir():
+                    raise _VanishedError from fault
                 faults.append(str(fault))
                 self._report(checkpoint, fault, repair=repair)
                 continue
             return checkpoint
-        faults += [f"{path} was set aside before" for path in self.path.glob("ckpt-*.corrupt*")]
-        if faults:
-            raise CheckpointError(
-                f"every checkpoint of '{self.path}' is broken:\n  "
-                + "\n  ".join(faults)
-                + "\nNothing was overwritten. Restore one from a backup, or train in another "
-                "--output_dir."
-            )
         return None
 
+    def read_newest(self, read: Callable[[Checkpoint], object]) -> Checkpoint | None:
+        """Hands the newest whole checkpoint to `read`; the then newest again if it is deleted.
+
+        For readers beside a trainer, which deletes old checkpoints at any moment.
+
+        Returns:
+          the checkpoint that was read; None if there never was one.
+
+        Raises:
+          CheckpointError: as `newest`, and what `read` raises of a checkpoint that is still there.
+        """
+        for _ in range(_SCANS):
+            newest = self.newest()
+            if newest is None or not self.is_gone_while(read, newest):
+                return newest
+        raise self._too_fast()
+
+    def is_gone_while(self, read: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> bool:
+        """Calls `read`; returns whether it failed as the checkpoint was deleted meanwhile."""
+        try:
+            read(checkpoint)
+        except (CheckpointError, OSError, safetensors.SafetensorError):
+            if checkpoint.path.is_dir():
+                raise
+            return True
+        return False
+
+    def _too_fast(self) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoints of '{self.path}' are deleted faster than they can be read. Keep more "
+            "of them: --keep_checkpoint_max of t2t-trainer."
+        )
+
     def _report(self, checkpoint: Checkpoint, fault: CheckpointError, *, repair: bool) -> None:
+        if checkpoint.path in self._told and not repair:
+            return
         done = "ignored"
-        if repair:
+        if not repair:
+            self._told.add(checkpoint.path)
+        else:
             aside = _free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.corrupt"))
             checkpoint.path.rename(aside)
             sync(self.path)
@@ -211,16 +295,33 @@ class CheckpointDirectory:
     ) -> Checkpoint:
         """Writes a checkpoint, then deletes those beyond `keep`.
 
+        Tries again a few times if the disk is full or fails.
+
         Returns:
           the checkpoint; the one that is there already if that step was saved and is whole.
+
+        Raises:
+          SaveError: it could not be written; nothing half is left.
         """
         final = Checkpoint(state.step, self.path / f"ckpt-{state.step}")
-        if not final.path.exists():
-            self._write(final, model, optimizer, state)
-        with staged(self.path / "latest.json") as file:
-            latest = {"checkpoint": final.path.name, "step": final.step}
-            file.write_text(json.dumps(latest) + "\n", encoding="utf-8")
-        self._remove_old(final)
+        for seconds in (*_RETRY_SECONDS, None):
+            try:
+                self._write(final, model, optimizer, state)
+                break
+            except (OSError, safetensors.SafetensorError) as error:
+                if seconds is None:
+                    raise SaveError(
+                        f"cannot write the checkpoint {final.path}: {error}. Make room on the "
+                        "disk, or mend it; the checkpoints before are whole."
+                    ) from error
+                self.wait(seconds)
+        try:
+            with staged(self.path / "latest.json") as file:
+                latest = {"checkpoint": final.path.name, "step": final.step}
+                file.write_text(json.dumps(latest) + "\n", encoding="utf-8")
+            self._remove_old(final)
+        except OSError as error:  # the checkpoint itself is whole
+            print(f"warning: after saving {final.path}: {error}", file=sys.stderr, flush=True)
         return final
 
     def _write(
@@ -230,11 +331,32 @@ class CheckpointDirectory:
         optimizer: torch.optim.Optimizer,
         state: TrainerState,
     ) -> None:
+        if final.path.is_dir():
+            try:
+                final.verify()
+                return
+            except CheckpointError as fault:
+                self._report(final, fault, repair=True)
         staged = self.path / f"{final.path.name}.tmp-{os.getpid()}"
+        try:
+            self._stage(staged, model, optimizer, state)
+            staged.rename(final.path)
+        except Exception:
+            shutil.rmtree(staged, ignore_errors=True)
+            raise
+        sync(self.path)
+
+    def _stage(
+        self,
+        staged: Path,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: TrainerState,
+    ) -> None:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir()
         safetensors.torch.save_file(model_tensors(model), staged / _MODEL)
-        safetensors.torch.save_file(_optimizer_tensors(optimizer, model), staged / _OPTIMIZER)
+        save_optimizer(optimizer, model, staged / _OPTIMIZER)
         (staged / _TRAINER).write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
         for name in _COPIES:
             if (self.path / name).exists():
@@ -248,8 +370,6 @@ class CheckpointDirectory:
         for file in staged.iterdir():
             sync(file)
         sync(staged)
-        staged.rename(final.path)
-        sync(self.path)
 
     def _remove_old(self, newest: Checkpoint) -> None:
         if not self._keep:
@@ -263,76 +383,8 @@ class CheckpointDirectory:
             shutil.rmtree(removed)
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Returns what a model file holds: parameters and buffers, shared ones under one name."""
-    kept = set(_first_names(model).values())
-    return {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
-        if name in kept
-    }
-
-
-def load_weights(model: nn.Module, file: Path) -> None:
-    """Loads `model.safetensors` into a model.
-
-    Raises:
-      CheckpointError: names or shapes differ, or the file is no safetensors file.
-    """
-    try:
-        tensors = safetensors.torch.load_file(file)
-    except safetensors.SafetensorError as error:
-        raise CheckpointError(f"{file} is damaged: {error}") from error
-    first = _first_names(model)
-    here = model.state_dict()
-    faults = [f"the model has no {name}" for name in sorted(set(tensors) - set(first.values()))]
-    for name in sorted(set(first.values())):
-        if name not in tensors:
-            faults.append(f"it has no {name}")
-        elif tensors[name].shape != here[name].shape:
-            shapes = [list(tensors[name].shape), list(here[name].shape)]
-            faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
-    if faults:
-        raise CheckpointError(
-            f"{file} does not fit the model:\n  "
-            + "\n  ".join(faults[:10])
-            + "\nUse the hparams it was trained with (hparams.json beside it)."
-        )
-    model.load_state_dict({name: tensors[first[name]] for name in here})
-
-
-def _first_names(model: nn.Module) -> dict[str, str]:
-    """Returns for every name of the state dict the first name of the same tensor."""
-    seen: dict[tuple[object, ...], str] = {}
-    names = {}
-    for name, tensor in model.state_dict().items():
-        # An empty tensor has no storage to share; its name is its identity.
-        same = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
-        names[name] = seen.setdefault(same, name)
-    return names
-
-
-def _optimizer_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:
-    """Returns the parameters' names in the optimizer's own order."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    names = _optimizer_names(optimizer, model)
-    state: Mapping[int, Mapping[str, object]] = optimizer.state_dict()["state"]
-    tensors = {}
-    for index, slots in state.items():
-        for slot, value in slots.items():
-            if value is None:  # e.g. momentum not yet begun
-                continue
-            if not isinstance(value, Tensor):
-                raise TypeError(
-                    f"{type(optimizer).__name__} keeps {slot!r} as {type(value).__name__}; only "
-                    "tensors can be stored. Keep it as a 0-dimensional tensor."
-                )
-            tensors[f"{names[index]}/{slot}"] = value.detach().cpu().contiguous()
-    return tensors
+class _VanishedError(Exception):
+    """A checkpoint was deleted while it was verified."""
 
 
 def _free_name(path: Path) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +19,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+# The leader alone generates data, decodes and saves; the others wait for it.  Of a process that
+# died they learn at once, by its closed connection.
+_LONGEST_WAIT = datetime.timedelta(hours=12)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +149,8 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+    dist.init_process_group(backend, timeout=_LONGEST_WAIT)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import t2t_torch
-from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory, TrainerState
+from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory, SaveError, TrainerState
 from t2t_torch.train.distributed import ONE_PROCESS, Agreement, World
 from t2t_torch.train.learner import Learner, autocast, to_device, total_loss
 from t2t_torch.train.opening import opening_lines
@@ -67,12 +68,20 @@ class Estimator:
         self._summary = Summary(directory.path, leads=world.leads)
         self._progress = Progress(config.train_steps, shown=world.leads)
         self._saved_at = time.monotonic()
+        self._saved_step = 0  # or tried to
+        self._failures = 0
 
-    def train(self, until: int) -> None:
+    def train(self, until: int, *, must_save: bool = True) -> None:
         """Trains until `until` steps are done since the run began, or a signal; saves at the end.
 
+        Args:
+          until: steps, counted from the run's beginning.
+          must_save: whether it is an error if the last checkpoint cannot be written.  A signal's
+            and that of `config.train_steps` must be in any case; of others a warning tells.
+
         Raises:
-          CheckpointError: the run cannot be gone on with: it is taken, broken, or of other data.
+          CheckpointError: the run cannot be gone on with: it is taken, broken, or of other data;
+            or the last checkpoint cannot be written.
           T2TError: the loss is not finite.
         """
         run = self.begin()
@@ -92,9 +101,7 @@ class Estimator:
 
             self.world.sum(totals)
             norm = run.finish_gradients(totals[1], self.world.size)
-            run.set_learning_rate(self.state.step)
-            run.optimizer.step()
-            run.optimizer.zero_grad()
+            run.update(self.state.step, totals[0], norm)
 
             self.state.step += 1
             self.state.batches_consumed += self.state.batches_per_step
@@ -106,7 +113,9 @@ class Estimator:
                 self.save()
         run.tally.stop_clock()
         if self.state.step:
-            self.save()
+            must_save |= self.signal != 0 or self.state.step >= self.config.train_steps
+            if must_save or self._saved_step != self.state.step:
+                self.save(must_succeed=must_save)
         if run.tally.steps and (self.signal or self.state.step >= self.config.train_steps):
             self._report(run)  # of the last steps, fewer than log_step_count_steps
 
@@ -181,6 +190,9 @@ class Estimator:
         )
         if newest is not None:
             newest.load_optimizer(run.optimizer, self.model)
+        with world.leader_first() as leads:
+            if leads:
+                self.directory.commit()  # nothing of a run is changed before all is known to fit
         for line in opening_lines(self.task, self.config, self.state, source.report, run):
             self.say(line)
         self._progress.start(self.state.step)
@@ -204,25 +216,61 @@ class Estimator:
                     self.directory.lock()
                 newest = self.checkpoints.newest(repair=repair)
         step = self.world.from_leader(newest.step if newest else -1)
-        return newest if newest or step < 0 else self.checkpoints.at(step)
+        if newest or step < 0:
+            return newest
+        # The leader has verified it; without the lock it may be deleted by now: see restore_newest.
+        path = self.checkpoints.path / f"ckpt-{step}"
+        return self.checkpoints.at(step) if repair else Checkpoint(step, path)
 
-    def save(self) -> None:
+    def save(self, *, must_succeed: bool = False) -> None:
         """Writes a checkpoint of this step, if it is not there yet.
 
+        Args:
+          must_succeed: else a disk that fails is warned of, counted, and training goes on.
+
         Raises:
+          SaveError: it could not be written, and must be.
           T2TError: a loss was not finite: weights made of it are not kept.
         """
         run = self.begin()
         self.state.tokens = run.tally.tokens()
         with self.world.leader_first() as leads:
             if leads:
-                self.checkpoints.save(run.model, run.optimizer, self.state)
+                try:
+                    self.checkpoints.save(run.model, run.optimizer, self.state)
+                except SaveError as error:
+                    self._failures += 1
+                    if must_succeed:
+                        raise
+                    print(f"WARNING: step {self.state.step} IS NOT SAVED: {error}", file=sys.stderr)
         self._saved_at = time.monotonic()
+        self._saved_step = self.state.step
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes the weights and the step of a checkpoint, to evaluate them."""
+        state = checkpoint.trainer_state()
         checkpoint.load_model(self.model)
-        self.state = checkpoint.trainer_state()
+        self.state = state
+
+    def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
+        """Restores the newest whole checkpoint; one that a trainer deletes meanwhile is let go.
+
+        Args:
+          beyond: steps; a checkpoint of no more is left alone.
+
+        Returns:
+          what was restored, in all processes the same; None if there is none.
+
+        Raises:
+          CheckpointError: all checkpoints are broken, or the newest does not fit.
+        """
+        while True:
+            newest = self.newest_checkpoint()
+            if newest is None or newest.step <= beyond:
+                return None
+            gone = self.checkpoints.is_gone_while(self.restore, newest)
+            if not self.world.maximum(int(gone)):
+                return newest
 
     def is_asked_to_stop(self) -> bool:
         """Whether a signal has come, in any process; waits for all of them."""
@@ -244,6 +292,7 @@ class Estimator:
     def _report(self, run: Learner) -> None:
         report = run.tally.read()
         report["learning_rate"] = run.optimizer.param_groups[0]["lr"]
+        report["checkpoint_failures"] = float(self._failures)
         self._summary.write("train", self.state.step, report)
         self._progress.report(self.state.step, report)
 

@@ -67,13 +67,11 @@ class Experiment:
         Raises:
           CheckpointError: there is none.
         """
-        newest = self.estimator.newest_checkpoint()
-        if newest is None:
+        if self.estimator.restore_newest() is None:
             raise CheckpointError(
                 f"'{self.estimator.directory.path}' has no checkpoint to evaluate. "
                 "Train first: --schedule=train"
             )
-        self.estimator.restore(newest)
         self.estimator.evaluate()
 
     def continuous_eval(self) -> None:
@@ -82,9 +80,8 @@ class Experiment:
         patience = self.config.eval_timeout_mins * 60.0
         waited = 0.0
         while seen < self.config.train_steps and not self.estimator.is_asked_to_stop():
-            newest = self.estimator.newest_checkpoint()
-            if newest is not None and newest.step > seen:
-                self.estimator.restore(newest)
+            newest = self.estimator.restore_newest(beyond=seen)
+            if newest is not None:
                 self.estimator.evaluate()
                 seen, waited = newest.step, 0.0
             elif waited >= patience:
@@ -95,9 +92,9 @@ class Experiment:
                 waited += POLL_SECONDS
 
     def test(self) -> None:
-        """Trains one step and evaluates: whether everything fits together."""
-        self.estimator.begin()
-        self.estimator.train(self.estimator.state.step + 1)
+        """Trains one step, if the run is not done, and evaluates: whether all fits together."""
+        if not self._is_done():
+            self.estimator.train(self.estimator.state.step + 1)
         if not self.estimator.signal:
             self.estimator.evaluate()
 
@@ -107,7 +104,7 @@ class Experiment:
         turn = self.config.local_eval_frequency or self.config.train_steps
         while True:
             next_turn = (estimator.state.step // turn + 1) * turn
-            estimator.train(min(next_turn, self.config.train_steps))
+            estimator.train(min(next_turn, self.config.train_steps), must_save=False)
             if estimator.signal:
                 return
             estimator.evaluate()

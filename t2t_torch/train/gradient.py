@@ -61,6 +61,8 @@ class GradientFinisher:
 
     def _decay(self, rate: Tensor) -> None:
         pairs = [(p.grad, p.detach()) for p in self._decayed if p.grad is not None]
+        if not pairs:
+            return
         gradients, parameters = map(list, zip(*pairs, strict=True))
         torch._foreach_add_(gradients, torch._foreach_mul(parameters, rate))
 

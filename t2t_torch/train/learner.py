@@ -89,11 +89,25 @@ class Learner:
             tally=Tally(world.device, tokens=state.tokens),
         )
 
-    def set_learning_rate(self, step: int) -> None:
-        """Sets the rate of the update that follows `step` updates."""
+    def update(self, step: int, loss: Tensor, norm: Tensor) -> None:
+        """Does the update that follows `step` updates, and clears the gradients.
+
+        torch's fused optimizers do nothing if loss or norm are not finite; they find out on the
+        device, so that no step waits.  `Tally` makes the run end at the next report.
+
+        Args:
+          step: updates done.
+          loss: of the step, over all processes, [].
+          norm: of its gradient, [].
+        """
         rate = self.learning_rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        if all(group.get("fused") for group in self.optimizer.param_groups):
+            found_inf = (~(loss + norm).isfinite()).float()
+            self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 
 def total_loss(output: Output) -> Loss:

@@ -13,10 +13,11 @@ train.lock         held (flock) by the process that trains
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,6 +63,7 @@ class RunDirectory:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock: Lock | None = None
+        self._pending: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
@@ -90,8 +92,7 @@ class RunDirectory:
             return TaskRecord.model_validate_json(text)
         except pydantic.ValidationError as error:
             raise CheckpointError(
-                f"{self._task_file} is damaged: {error}. Restore it from a checkpoint: "
-                f"cp {self.path}/ckpt-STEP/task.json {self._task_file}"
+                f"{self._task_file} is damaged: {error}. {self._restoring(self._task_file)}"
             ) from error
 
     def hparams(self, kind: type[HParamsT]) -> HParamsT:
@@ -108,57 +109,111 @@ class RunDirectory:
             return kind.from_json(text)
         except HParamsError as error:
             raise CheckpointError(
-                f"{self._hparams_file} does not fit {kind.__name__}: {error}"
+                f"{self._hparams_file} does not fit {kind.__name__}: {error} "
+                f"{self._restoring(self._hparams_file)}"
             ) from error
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there are checkpoints, whole or not."""
+        return any(self.path.glob("ckpt-*"))
+
+    def _restoring(self, file: Path) -> str:
+        numbers = [path.name.removeprefix("ckpt-") for path in self.path.glob("ckpt-*")]
+        newest = max((int(number) for number in numbers if number.isdecimal()), default="STEP")
+        return (
+            f"Restore it from a checkpoint: cp {self.path}/ckpt-{newest}/{file.name} {self.path}/"
+        )
 
     def _read(self, file: Path) -> str:
         try:
             return file.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            if self.has_checkpoints:
+                raise CheckpointError(f"{file} is missing. {self._restoring(file)}") from None
             raise CheckpointError(
                 f"'{self.path}' is not a run directory: it has no {file.name}. Expected a folder "
                 "that t2t-trainer wrote: give its --output_dir, or train first: t2t-trainer "
                 f"--problem=... --model=... --hparams_set=... --data_dir=... "
                 f"--output_dir={self.path}"
             ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(
+                f"{file} cannot be read: {error}. {self._restoring(file)}"
+            ) from error
+
+    def check_is_of(self, task: TaskRecord) -> None:
+        """Checks that the run that is here is one of this problem and model.
+
+        Raises:
+          CheckpointError: it is another one's.
+        """
+        known = self.task()
+        for what in ("problem", "model"):
+            here, asked = getattr(known, what), getattr(task, what)
+            if here != asked:
+                raise CheckpointError(
+                    f"'{self.path}' holds a run of {what} '{here}', not '{asked}'. "
+                    f"Use another --output_dir, or --{what}={here} to go on with that run."
+                )
+
+    def check_hparams(self, hparams: HParams) -> list[str]:
+        """Returns "field: old -> new" of what these change.
+
+        Raises:
+          CheckpointError: the run's checkpoints are of other hparams.
+        """
+        return changed_fields(self.hparams(type(hparams)), hparams)
 
     def begin(self, task: TaskRecord, hparams: HParams) -> list[str]:
-        """Makes this the run directory of a task, or checks that it is, and locks it.
+        """Makes this the run directory of a task: `claim`, then `commit`."""
+        changes = self.claim(task, hparams)
+        self.commit()
+        return changes
+
+    def claim(self, task: TaskRecord, hparams: HParams) -> list[str]:
+        """Checks that this is, or can become, the run directory of a task, and locks it.
+
+        Changes nothing of a run: `commit` does, when all else is known to fit too.
 
         Returns:
           "field: old -> new" of the hparams, and of `train_steps`, that a resumed run changes.
 
         Raises:
           CheckpointError: it belongs to another problem or model, to hparams that this run cannot
-            go on with, or to a process that trains here.
+            go on with, or to a process that trains here; or nothing can be written here.
         """
-        if self.exists:
-            known = self.task()
-            for what in ("problem", "model"):
-                here, asked = getattr(known, what), getattr(task, what)
-                if here != asked:
-                    raise CheckpointError(
-                        f"'{self.path}' holds a run of {what} '{here}', not '{asked}'. "
-                        f"Use another --output_dir, or --{what}={here} to go on with that run."
-                    )
+        if self.exists or self.has_checkpoints:
+            self.check_is_of(task)
         self.lock()
         changes = []
-        if any(self.path.glob("ckpt-*")):
-            try:
-                changes = changed_fields(self.hparams(type(hparams)), hparams)
+        try:
+            if self.has_checkpoints:
+                changes = self.check_hparams(hparams)
                 steps = self.task().train_steps
-            except CheckpointError:
-                self.unlock()
-                raise
-            if steps and steps != task.train_steps:
-                changes.append(f"train_steps: {steps} -> {task.train_steps}")
-        for file, text in (
-            (self._hparams_file, hparams.to_json()),
-            (self._task_file, task.model_dump_json(indent=2) + "\n"),
-        ):
-            with staged(file) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+                if steps and steps != task.train_steps:
+                    changes.append(f"train_steps: {steps} -> {task.train_steps}")
+        except CheckpointError:
+            self.unlock()
+            raise
+        self._pending = [
+            functools.partial(_write, self._hparams_file, hparams.to_json()),
+            functools.partial(_write, self._task_file, task.model_dump_json(indent=2) + "\n"),
+        ]
         return changes
+
+    def commit(self) -> None:
+        """Writes what `claim` and `claim_vocabularies` have found to fit; once."""
+        pending, self._pending = self._pending, []
+        for write in pending:
+            write()
+
+    def claim_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
+        """Checks what `copy_vocabularies` checks; `commit` will copy."""
+        names = list(files)
+        self._check_vocabularies(names, data_dir)
+        # First: task.json makes it a run, and nothing may be missing then.
+        self._pending.insert(0, functools.partial(self.copy_vocabularies, names, data_dir))
 
     def copy_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
         """Copies vocabularies in, so that decoding needs the run directory alone.
@@ -170,13 +225,19 @@ class RunDirectory:
         Raises:
           CheckpointError: a copy is here already and differs: the data was made anew since.
         """
-        for name in files:
+        names = list(files)
+        self._check_vocabularies(names, data_dir)
+        for name in names:
             source, copy = Path(data_dir) / name, self.path / name
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 with staged(copy) as file:
                     shutil.copyfile(source, file)
-            elif copy.read_bytes() != source.read_bytes():
+
+    def _check_vocabularies(self, names: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
+        for name in names:
+            source, copy = Path(data_dir) / name, self.path / name
+            if copy.exists() and copy.read_bytes() != source.read_bytes():
                 raise CheckpointError(
                     f"the vocabulary {source} differs from {copy}, with which this run began: its "
                     "ids mean other words now. Train in another --output_dir, or point --data_dir "
@@ -187,12 +248,22 @@ class RunDirectory:
         """Makes this process the only one that trains here, until it ends or calls `unlock`.
 
         Raises:
-          CheckpointError: another process trains here.
+          CheckpointError: another process trains here, or this folder cannot be written to.
         """
-        if self._lock is None:
+        if self._lock is not None:
+            return
+        try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError("it is not writable")
             self._lock = Lock(self.path / "train.lock")
             self._remove_leftovers()
+        except OSError as error:
+            self.unlock()
+            raise CheckpointError(
+                f"--output_dir={self.path} cannot be made or written to: "
+                f"{error.strerror or error}. Give a folder that you may write to."
+            ) from error
 
     def unlock(self) -> None:
         """Lets others train here."""
@@ -208,6 +279,11 @@ class RunDirectory:
                     shutil.rmtree(path)
                 else:
                     path.unlink()
+
+
+def _write(file: Path, text: str) -> None:
+    with staged(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 class Lock:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
-import sys
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -30,11 +31,9 @@ class StopRequest:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
         name = signal.Signals(number).name
-        print(
-            f"\n{name}: stopping after this batch; again to stop at once",
-            file=sys.stderr,
-            flush=True,
-        )
+        # Not print: its buffer may be in use by what the signal has interrupted.
+        with contextlib.suppress(OSError):
+            os.write(2, f"\n{name}: stopping after this batch; again to stop at once\n".encode())
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
 

@@ -236,12 +236,37 @@ def test_without_a_problem_all_are_listed(capsys):
         (["--problem=tiny_algo", "--data_dir=x", "--max_cases=-1"], "max_cases"),
         (["--problem=tiny_algo", "--num_concurrent_processes=0"], "num_concurrent_processes"),
         (["--problems=tiny_algo"], "--problem"),
+        (["--problem=,", "--data_dir=x"], "--problem=, names no problem"),
+        (["--problem=tiny_algo", "--data_dir=x", "--exclude_problems=tiny*"], "leaves none of"),
+        (["--problem=*", "--data_dir=x", "--exclude_problems=tiny_alg"], "'tiny_algo'"),
+        (["--problem=tiny_algo,dates_to_is", "--data_dir=x"], "'dates_to_iso'"),
+        (["--problem=tiny_algo", "--data_dir=/proc/foo"], "--data_dir), /proc/foo, cannot be made"),
     ],
 )
 def test_wrong_flags_are_told_with_exit_code_2(options, told, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert datagen.main(options) == 2
     assert told in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+
+
+@pytest.mark.parametrize("flag", ["data_dir", "tmp_dir"])
+def test_a_file_where_a_directory_should_be_is_told(tmp_path, capsys, flag):
+    file = tmp_path / "file"
+    file.touch()
+    command = ["--problem=tiny_algo", f"--data_dir={tmp_path / 'data'}", f"--{flag}={file}"]
+    assert datagen.main(command) == 2
+    assert f"(--{flag}), {file}, cannot be made" in capsys.readouterr().err
+
+
+def test_an_empty_file_of_the_user_is_named(tmp_path, capsys):
+    for name in ("inputs.train", "targets.train", "inputs.eval", "targets.eval"):
+        (tmp_path / f"{name}.txt").write_text("" if name.endswith("eval") else "x\n")
+    code = datagen.main(
+        ["--problem=text2text_tmpdir", f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}"]
+    )
+    assert code == 2
+    assert f"{tmp_path / 'inputs.eval.txt'} and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

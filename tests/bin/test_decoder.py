@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,9 @@ def test_what_can_be_set_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--output_dir={run}", "--decode_interactive", "--problem=other"], "tiny_algo"),
         (["--output_dir={run}", "--decode_interactive", "--checkpoint_path=9"], "step 9"),
         (["--output_dir={run}", "--decode_hparams=shards=2"], "shards"),
+        (["--output_dir={run}", "--decode_hparams=beam_size=100000000"], "beam_size"),
+        (["--output_dir={run}/ckpt-7", "--decode_interactive"], "is a checkpoint"),
+        (["--output_dir={run}", "--data_dir={run}", "--decode_to_file={run}"], "is a folder"),
         (["--output_dir={run}", "--decode_fom_file=x"], "--decode_from_file"),
     ],
 )
@@ -133,3 +137,46 @@ def test_a_wrong_command_says_what_is_wrong_and_exits_2(
     err = capsys.readouterr().err
     assert err.startswith("error: ")
     assert message in err
+
+
+@pytest.mark.parametrize("name", ["in.txt", "reference.txt", "link", "folder", "in.txt/out"])
+def test_a_bad_name_for_the_outputs_is_refused_before_anything_is_loaded(
+    tmp_path: Path, inputs: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    reference = tmp_path / "reference.txt"
+    reference.write_text(inputs.read_text())
+    (tmp_path / "link").symlink_to(reference)
+    (tmp_path / "folder").mkdir()
+    flags = [f"--output_dir={tmp_path / 'no_run'}", f"--decode_from_file={inputs}"]
+    flags += [f"--decode_reference={reference}", f"--decode_to_file={tmp_path / name}"]
+    assert decoder.main(flags) == 2
+    assert "--decode_to_file" in capsys.readouterr().err
+    assert inputs.read_text() == reference.read_text() == "0 1\n\n1 1 1 0"
+
+
+def test_nothing_decoded_has_no_bleu(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    flags = [f"--output_dir={run_dir}", f"--decode_from_file={empty}", SHORT]
+    assert decoder.main([*flags, f"--decode_reference={empty}"]) == 0
+    assert "nothing to score" in capsys.readouterr().out
+
+
+def test_a_data_set_is_not_decoded_into_a_pipe(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    flags = [f"--output_dir={run_dir}", f"--data_dir={tmp_path}"]
+    assert decoder.main([*flags, f"--decode_to_file={tmp_path / 'pipe'}"]) == 2
+    assert "three files" in capsys.readouterr().err
+
+
+def test_typed_bytes_that_are_no_text_are_told(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"0 \xff\n0 1\n"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", typed)
+    assert decoder.main([f"--output_dir={run_dir}", "--decode_interactive", SHORT]) == 0
+    assert "not UTF-8" in capsys.readouterr().out

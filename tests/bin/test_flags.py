@@ -83,6 +83,7 @@ def test_help_shows_what_the_command_does_and_every_flag(
     assert told.startswith("Bakes bread.\n\n    bake --problem=rye\n")
     assert all(f"  --{name}" in told for name in [*SHARED, "train_steps", "profile", "verbosity"])
     assert "Steps in all. (default: 250)" in told
+    assert "models and sets; may be given repeatedly.\n" in told
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,23 @@ def test_an_error_that_the_user_can_mend_comes_without_a_traceback(
 
     assert command.run(main=main) == 2
     assert capsys.readouterr().err == "error: no data of 'rye'.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (PermissionError(13, "Permission denied", "/bread"), "error: /bread: Permission denied\n"),
+        (OSError(28, "No space left on device"), "error: No space left on device\n"),
+    ],
+)
+def test_what_the_system_says_of_a_file_comes_without_a_traceback(
+    command: Command, error: OSError, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main() -> int:
+        raise error
+
+    assert command.run(main=main) == 2
+    assert capsys.readouterr().err == told
 
 
 def test_any_other_error_keeps_its_traceback(command: Command) -> None:
@@ -157,8 +175,20 @@ def test_registry_help_lists_the_users_names_too(
     (folder / "rye.py").write_text("@register_problem\nclass RyeBread: pass\n")
     assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 0
     told = capsys.readouterr().out
-    assert "      * rye_bread\n" in told
+    assert "    * rye_bread\n" in told
     assert "      * transformer_base\n" in told
+
+
+def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "usr_burnt"
+    folder.mkdir()
+    (folder / "rye.py").write_text("@register_problem\nclass (:\n")
+    assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 2
+    told = capsys.readouterr()
+    assert "      * transformer_base\n" in told.out
+    assert f"{folder / 'rye.py'}:2 is not valid Python" in told.err
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:

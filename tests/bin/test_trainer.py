@@ -84,6 +84,7 @@ def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
         "problem": PROBLEM,
         "model": "transformer",
         "hparams_set": "transformer_test",
+        "train_steps": 2,
     }
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 256
     assert json.loads((run / "latest.json").read_text()) == {"checkpoint": "ckpt-2", "step": 2}
@@ -201,7 +202,7 @@ def test_evaluate_reports_the_newest_checkpoint(arguments, capsys, tmp_path):
     trainer.main(arguments(schedule="train"))
     assert trainer.main(arguments(schedule="evaluate")) == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["split"] for line in lines] == ["dev"]
+    assert [json.loads(line)["split"] for line in lines] == ["train", "dev"]
 
 
 def test_generate_data_makes_the_data_first(arguments, tmp_path):

@@ -202,13 +202,16 @@ def test_other_settings_are_refused_with_what_differs_and_replaced_if_asked(tmp_
 
 
 @pytest.mark.parametrize("at", [0, 50, 99])
-def test_a_generator_that_raises_keeps_its_error_and_leaves_nothing(tmp_path, at):
+def test_a_generator_that_raises_is_told_with_its_place_and_leaves_nothing(tmp_path, at):
     def fail(number: int) -> None:
         if number == at:
             raise RuntimeError("the disk of the corpus is gone")
 
-    with pytest.raises(RuntimeError, match="the disk of the corpus is gone"):
+    with pytest.raises(DataError, match="the disk of the corpus is gone") as told:
         generate(toy(before=fail), tmp_path)
+    assert str(told.value).startswith(f"'toy' train: generate_samples failed at sample {at},")
+    assert "in generate_samples" in str(told.value)
+    assert isinstance(told.value.__cause__, RuntimeError)
     assert [path.name for path in (tmp_path / "data").iterdir()] == [".toy.lock"]
     generate(toy(), tmp_path)
     generate(toy(), tmp_path, "clean")
@@ -222,7 +225,7 @@ def test_a_failed_replacement_leaves_the_old_data(tmp_path):
     def fail(number: int) -> None:
         raise RuntimeError("no")
 
-    with pytest.raises(RuntimeError, match="no"):
+    with pytest.raises(DataError, match="no"):
         generate(toy(before=fail), tmp_path, overwrite=True)
     assert files(tmp_path / "data") == expected
 

@@ -12,7 +12,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.files import bleu, decode_dataset, decode_file, one_line, read_inputs
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, load
-from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.mode import Split
 
 SHORT = DecodeHParams(extra_length=4, beam_size=2)
@@ -152,3 +152,50 @@ def test_bleu_is_sacrebleu_with_its_signature() -> None:
 def test_a_reference_of_another_length_is_refused() -> None:
     with pytest.raises(DataError, match="1 lines, but there are 2 outputs"):
         bleu(["a", "b"], ["a"])
+
+
+def test_the_bleu_of_nothing_is_told_to_be_nothing() -> None:
+    assert "nothing to score" in bleu([], [])
+
+
+@pytest.mark.parametrize(("settings", "place"), [("", ":2:"), ("delimiter=;", ": input 2:")])
+def test_an_input_outside_the_vocabulary_is_named_by_file_and_line(
+    predictor: Predictor, tmp_path: Path, settings: str, place: str
+) -> None:
+    hparams = SHORT.parse(settings, "test")
+    source = tmp_path / "in.txt"
+    source.write_text(hparams.separator.join(["1 2", "house", "tree"]))
+    with pytest.raises(DataError, match=rf"in\.txt{place}.*house"):
+        decode_file(predictor, source, tmp_path / "out.txt", hparams)
+
+
+def test_inputs_are_not_written_over(predictor: Predictor, tmp_path: Path) -> None:
+    source, link = tmp_path / "in.txt", tmp_path / "link"
+    source.write_text("1 2\n")
+    link.symlink_to(source)
+    with pytest.raises(UsageError, match="would overwrite"):
+        decode_file(predictor, source, link, SHORT)
+    assert source.read_text() == "1 2\n"
+
+
+def test_max_input_size_cuts_the_inputs_of_a_data_set(
+    predictor: Predictor, reverse_data: Path, tmp_path: Path
+) -> None:
+    whole, cut = SHORT.replace(num_samples=5), SHORT.replace(num_samples=5, max_input_size=3)
+    base = tmp_path / "decodes" / "dev"
+    decoded, inputs = decode_dataset(predictor, reverse_data, Split.EVAL, base, cut)
+    longer = decode_dataset(predictor, reverse_data, Split.EVAL, base, whole)[1]
+    assert inputs == longer  # the files show the data as it is
+    assert [found.text for found in decoded.predictions] == [
+        found.text for found in predictor.predict(inputs, cut)
+    ]
+    assert max(len(text.split()) for text in inputs) > 2
+    assert all(len(p.hypotheses[0].ids) <= 3 + 4 for p in decoded.predictions)
+
+
+def test_no_examples_of_a_data_set_are_decoded_to_empty_files(
+    predictor: Predictor, reverse_data: Path, tmp_path: Path
+) -> None:
+    none = SHORT.replace(num_samples=0)
+    decoded, targets = decode_dataset(predictor, reverse_data, Split.EVAL, tmp_path / "dev", none)
+    assert decoded.predictions == targets == []

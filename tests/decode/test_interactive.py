@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.interactive import Prompt
+from t2t_torch.decode.interactive import HELP, Prompt
 from t2t_torch.decode.predictor import Predictor
 
 SHORT = DecodeHParams(extra_length=4, beam_size=2)
@@ -38,3 +40,26 @@ def test_a_line_that_cannot_be_decoded_does_not_end_the_conversation(predictor: 
     assert wrong.startswith("error: ")
     assert "house" in wrong
     assert not right.startswith("error")
+
+
+@pytest.mark.parametrize(
+    "line", ["ns=abc", "ns = 1.5", "dl=-1", "ns=", "it=x", "xx=3", "help", "?", "quit"]
+)
+def test_what_is_meant_as_a_command_is_answered_with_the_commands(
+    predictor: Predictor, line: str
+) -> None:
+    told, answer, _ = answers(predictor, line, "5")
+    assert told == f"{HELP}\n"
+    assert answer == f"{predictor.predict(['5'], SHORT)[0].text}\n"
+
+
+@pytest.mark.parametrize("line", ["ns=51", "ns=999999999", "dl=999999999", "ns=" + "9" * 5000])
+def test_a_number_that_is_too_large_changes_nothing(predictor: Predictor, line: str) -> None:
+    told, answer, _ = answers(predictor, line, "5")
+    assert told.startswith("error: ") or told == f"{HELP}\n"
+    assert answer == f"{predictor.predict(['5'], SHORT)[0].text}\n"
+
+
+def test_bytes_that_are_no_text_are_told(predictor: Predictor) -> None:
+    told, _, _ = answers(predictor, b"5 \xff".decode(errors="surrogateescape"), "5")
+    assert "not UTF-8" in told

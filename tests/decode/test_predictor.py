@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Predictor, load
-from t2t_torch.errors import CheckpointError, DataError, DecodeError
+from t2t_torch.errors import CheckpointError, DataError, DecodeError, HParamsError
 from t2t_torch.features import Features, Text
+from t2t_torch.mode import Split
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text_problem import Text2TextProblem
+from t2t_torch.train.checkpoint import Checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer"
 SHORT = DecodeHParams(extra_length=5)
@@ -192,3 +196,73 @@ def test_a_run_whose_user_folder_is_gone_says_which(run_dir: Path) -> None:
     (run_dir / "task.json").write_text(json.dumps(record))
     with pytest.raises(CheckpointError, match=r"--t2t_usr_dir=.*gone"):
         load(run_dir)
+
+
+@pytest.mark.parametrize("beam_size", [51, 1000])
+def test_a_beam_wider_than_half_the_vocabulary_is_refused(
+    predictor: Predictor, beam_size: int
+) -> None:
+    assert predictor.vocab_size < 102
+    with pytest.raises(HParamsError, match=f"beam_size={beam_size}.*at most"):
+        predictor.predict(["5"], SHORT.replace(beam_size=beam_size))
+
+
+def test_a_beam_that_no_machine_can_hold_is_refused(run_dir: Path) -> None:
+    with pytest.raises(HParamsError, match="beam_size"):
+        DecodeHParams().replace(beam_size=100_000_000)
+    with pytest.raises(HParamsError, match="at most 129"):  # 258 bytes and reserved ids
+        load(run_dir, hparams=DecodeHParams(beam_size=130))
+
+
+def test_a_checkpoint_may_be_named_relative_to_its_run(run_dir: Path) -> None:
+    predictor = load(run_dir, "ckpt-3")
+    assert predictor.run is not None
+    assert predictor.run.step == 3
+
+
+def test_a_checkpoint_in_place_of_a_run_is_told(run_dir: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"is a checkpoint.*--checkpoint_path=3"):
+        load(run_dir / "ckpt-3")
+
+
+def test_a_checkpoint_that_goes_while_it_is_read_gives_way_to_the_next(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Checkpoint.load_model
+
+    def too_late(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
+        if checkpoint.step == 7:
+            checkpoint.path.rename(run_dir / "ckpt-7.removed")
+        read(checkpoint, model)
+
+    monkeypatch.setattr(Checkpoint, "load_model", too_late)
+    predictor = load(run_dir)
+    assert predictor.run is not None
+    assert predictor.run.step == 3
+    (run_dir / "ckpt-7.removed").rename(run_dir / "ckpt-7")
+    with pytest.raises(CheckpointError, match=r"deleted while it was read.*\[3\]"):
+        load(run_dir, 7)
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "is not there: vocab.w"), (b"x", "is damaged: .*vocab.w")]
+)
+def test_a_run_without_its_vocabulary_asks_for_it_back(
+    run_dir: Path, content: bytes | None, message: str
+) -> None:
+    @registry.register_problem("words_for_test")
+    class _(Text2TextProblem):
+        vocab_filename = "vocab.words"
+
+        def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+            yield {"inputs": "a", "targets": "b"}
+
+    record = json.loads((run_dir / "task.json").read_text()) | {"problem": "words_for_test"}
+    (run_dir / "task.json").write_text(json.dumps(record))
+    if content is not None:
+        (run_dir / "vocab.words").write_bytes(content)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load(run_dir)
+    assert "data_dir this run was trained on" in str(caught.value)
+    assert "t2t-datagen" not in str(caught.value)

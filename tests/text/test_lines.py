@@ -18,7 +18,27 @@ def _file(folder: Path, content: bytes, name: str = "text.txt") -> Path:
 def test_only_newlines_end_lines(tmp_path: Path) -> None:
     odd = "a\rb\x0b\x0c\x1c\x85\u2028\u2029\xa0 \t"
     path = _file(tmp_path, f"{odd}\nc\r\n\n d ".encode())
-    assert list(read_lines(path)) == [odd, "c\r", "", " d "]
+    assert list(read_lines(path)) == [odd, "c", "", " d "]
+
+
+def test_what_windows_adds_is_no_part_of_the_text(tmp_path: Path) -> None:
+    bom = "\ufeff"
+    path = _file(tmp_path, f"{bom}a\r\n{bom}b\r\r\n\r\nc\rd\r".encode())
+    assert list(read_lines(path)) == ["a", f"{bom}b\r", "", "c\rd\r"]
+    assert list(read_lines(_file(tmp_path, bom.encode()))) == [""]
+
+
+def test_invalid_utf8_after_a_byte_order_mark_is_counted_from_the_files_start(
+    tmp_path: Path,
+) -> None:
+    path = _file(tmp_path, "\ufeffa\r\n".encode() + b"b\xff\n")
+    with pytest.raises(DataError, match=r"line 2: byte 2 of the line \(byte 8 of the text\)"):
+        list(read_lines(path))
+
+
+def test_garbage_that_starts_like_gzip_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"text\.txt is not a gzip file"):
+        list(read_lines(_file(tmp_path, b"\x1f\x8bgarbage of some length")))
 
 
 def test_a_last_newline_makes_no_empty_line(tmp_path: Path) -> None:

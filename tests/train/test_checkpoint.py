@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from t2t_torch.errors import CheckpointError
-from t2t_torch.train.checkpoint import CheckpointDirectory, TrainerState, load_weights
+from t2t_torch.train.checkpoint import CheckpointDirectory, TrainerState
+from t2t_torch.train.weights import load_weights
 
 
 class Tied(nn.Module):

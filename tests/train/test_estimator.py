@@ -252,7 +252,7 @@ def test_a_stop_in_an_evaluation_reports_nothing(make_estimator):
     assert not (run.directory.path / "metrics.jsonl").exists()
 
 
-def test_a_signal_asks_once_and_the_second_one_is_the_systems(capsys):
+def test_a_signal_asks_once_and_the_second_one_is_the_systems(capfd):
     before = signal.getsignal(signal.SIGUSR1)
     with StopRequest() as stop:
         assert not stop
@@ -261,7 +261,7 @@ def test_a_signal_asks_once_and_the_second_one_is_the_systems(capsys):
         assert stop.signal == signal.SIGUSR1
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGUSR1) == before
-    assert "SIGUSR1: stopping" in capsys.readouterr().err
+    assert "SIGUSR1: stopping" in capfd.readouterr().err
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
@@ -279,6 +279,20 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
     with pytest.raises(T2TError, match="not finite at step 3"):
         run.train(10)
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd"])
+def test_a_step_that_is_not_finite_moves_nothing(make_estimator, monkeypatch, optimizer):
+    def broken(self, hidden, targets):
+        return Loss(hidden.sum() * float("nan"), (targets != 0).sum())
+
+    run = make_estimator(hparams=f"optimizer={optimizer}", log_step_count_steps=1)
+    run.train(2)
+    before = {name: value.clone() for name, value in run.model.state_dict().items()}
+    monkeypatch.setattr(TextModality, "training_loss", broken)
+    with pytest.raises(T2TError, match="not finite at step 3"):
+        run.train(3)
+    assert_bit_equal(run.model.state_dict(), before)
 
 
 def test_reports_hold_what_a_user_watches(make_estimator):

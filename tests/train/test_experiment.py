@@ -137,3 +137,13 @@ def test_test_takes_one_step_and_evaluates(make_estimator):
     estimator = make_estimator(eval_steps=1)
     Experiment(estimator).run("test")
     assert (checkpoints(estimator), reports(estimator, "dev")) == ([1], [1])
+
+
+def test_test_trains_no_further_than_the_run_goes(make_estimator, capsys):
+    first = make_estimator(train_steps=2)
+    first.train(2)
+    first.close()
+    estimator = make_estimator(train_steps=2)
+    Experiment(estimator).run("test")
+    assert "is at step 2 already" in capsys.readouterr().err
+    assert (checkpoints(estimator), reports(estimator, "dev")) == ([2], [2])

@@ -79,6 +79,42 @@ def test_a_damaged_task_is_refused_with_where_to_find_it_whole(tmp_path):
         RunDirectory(tmp_path).task()
 
 
+@pytest.mark.parametrize("damage", ["gone", "half"])
+@pytest.mark.parametrize("name", ["task.json", "hparams.json"])
+def test_a_run_whose_own_files_are_lost_is_told_to_copy_them_back(tmp_path, name, damage):
+    begun(tmp_path).unlock()
+    (tmp_path / "ckpt-9").mkdir()
+    (tmp_path / "ckpt-10").mkdir()
+    (tmp_path / name).unlink()
+    if damage == "half":
+        (tmp_path / name).write_text("{")
+    with pytest.raises(CheckpointError, match=f"cp {tmp_path}/ckpt-10/{name} {tmp_path}/"):
+        begun(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["file", "file/run"])
+def test_an_output_dir_that_cannot_be_one_is_refused(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be made or written to"):
+        begun(tmp_path / place)
+
+
+def test_a_claim_changes_nothing_before_it_is_committed(tmp_path):
+    begun(tmp_path / "run").unlock()
+    (tmp_path / "vocab.a").write_text("one")
+    files = [tmp_path / "run" / name for name in ("task.json", "hparams.json")]
+    before = [file.read_bytes() for file in files]
+    directory = RunDirectory(tmp_path / "run")
+    directory.claim(RECORD, transformer_test().replace(hidden_size=32))
+    directory.claim_vocabularies(["vocab.a"], tmp_path)
+    directory.unlock()
+    assert [file.read_bytes() for file in files] == before
+    assert not (tmp_path / "run" / "vocab.a").exists()
+    directory.commit()
+    assert directory.hparams(Transformer.HParams).hidden_size == 32
+    assert (tmp_path / "run" / "vocab.a").read_text() == "one"
+
+
 def test_hparams_that_do_not_fit_are_refused_by_file(tmp_path):
     begun(tmp_path).unlock()
     (tmp_path / "hparams.json").write_text('{"hiden_size": 3}')
