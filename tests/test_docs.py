@@ -37,6 +37,11 @@ SMALL = {
     "t2t-decoder": ["--decode_hparams=extra_length=2"],
 }
 NOT_OURS = {"--nproc-per-node", "--logdir"}  # torchrun's, TensorBoard's
+BENCHMARK_FLAGS = {
+    flag
+    for script in (ROOT / "benchmarks").glob("*.py")
+    for flag in re.findall(r'add_argument\(\s*"(--\w+)"', script.read_text("utf-8"))
+}
 
 
 def page_id(page: Path) -> str:
@@ -169,7 +174,7 @@ def test_every_flag_that_is_named_exists(page: Path):
         for flag in re.findall(r"--(\w+)", command) if name in known else ():
             assert flag in known[name], f"{name} has no --{flag}: {command}"
     everywhere = set().union(*known.values()) | {"help"}
-    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - NOT_OURS
+    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - NOT_OURS - BENCHMARK_FLAGS
     assert not {flag for flag in named if flag[2:] not in everywhere}
 
 

@@ -84,6 +84,8 @@ def start(*command, **environment):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},
+        # A shell's background jobs ignore Ctrl-C, and would hand that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
