@@ -14,9 +14,10 @@ _LARGE = 2**30  # bytes: larger than the tensors of a step
 def keep_freed_memory() -> bool:
     """Makes this process keep what it frees, up to a gigabyte, instead of returning it each time.
 
-    By default glibc gives each tensor of more than 32 MB, and often smaller ones, back to the
-    kernel, and the next step pays for every page again: half of a training step on a CPU (0.75 s
-    against 0.42 s with `transformer_multi30k` on two cores).  Without glibc nothing changes.
+    By default glibc gives a large tensor back to the kernel, and the next step pays for every page
+    again.  What that costs depends on the machine and on how large the tensors are: a training step
+    of `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without, one that makes
+    all logits 0.56 s and 0.90 s (docs/benchmarks.md).  Without glibc nothing changes.
 
     Returns:
       Whether the C library took both settings.

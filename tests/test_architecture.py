@@ -156,9 +156,9 @@ def test_everything_above_the_torch_line_works_without_torch() -> None:
     above = [module for module in TREES if FLOORS.get(room(module), 0) <= TORCH_LINE]
     script = (
         f"import importlib, sys\nfor name in {TORCH}: sys.modules[name] = None\n"
-        f"for name in {above}: importlib.import_module(name)"
+        f"for name in {above}: importlib.import_module(name)\nprint('imported')"
     )
-    python(script)
+    assert python(script) == "imported\n"
 
 
 @pytest.mark.parametrize("flag", ["--help", "--registry_help"])
@@ -200,7 +200,7 @@ def test_no_file_is_called_after_no_subject() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_every_source_is_python_3_10(path: Path) -> None:
-    ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
+    assert ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
 
 
 def public(tree: ast.Module) -> Iterator[ast.ClassDef | ast.FunctionDef]:

@@ -22,8 +22,6 @@ from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
-_READS = 5  # attempts to read the newest checkpoint of a run that is being trained
-
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -291,46 +289,34 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
 def _load_weights(
     model: T2TModel, run: RunDirectory, wanted: int | str | Path | None
 ) -> Checkpoint:
-    """Loads the checkpoint that is asked for.
+    """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
 
-    A trainer may delete the newest one, grown old, while it is read; then the next one is taken.
+    Raises:
+      CheckpointError: there is none, or it is broken, or a trainer deletes it meanwhile.
     """
-    directory = CheckpointDirectory(run.path)
-    for _ in range(_READS):
-        there = directory.list()
-        try:
-            chosen = _checkpoint(run, wanted)
-            chosen.load_model(model)
-            return chosen
-        except CheckpointError:
-            if wanted is not None or directory.list() == there:
-                raise
-        except FileNotFoundError as error:
-            if wanted is not None or directory.list() == there:
-                raise CheckpointError(
-                    f"a checkpoint of '{run.path}' was deleted while it was read: {error}. Decode "
-                    f"another of {[one.step for one in directory.list()]} (--checkpoint_path)."
-                ) from error
-    raise CheckpointError(
-        f"the checkpoints of '{run.path}' are deleted faster than they can be read. Keep more of "
-        "them (--keep_checkpoint_max of t2t-trainer), or decode when the training is over."
-    )
-
-
-def _checkpoint(run: RunDirectory, wanted: int | str | Path | None) -> Checkpoint:
-    """Finds a checkpoint and verifies it."""
-    directory = CheckpointDirectory(run.path)
     if wanted is None:
-        newest = directory.newest()
+        newest = CheckpointDirectory(run.path).read_newest(lambda one: one.load_model(model))
         if newest is None:
             raise CheckpointError(
                 f"'{run.path}' has no checkpoint yet. t2t-trainer writes the first after "
                 "--local_eval_frequency steps."
             )
         return newest
+    chosen = _checkpoint(run, wanted)
+    directory = CheckpointDirectory(chosen.path.parent)
+    if directory.is_gone_while(lambda one: one.load_model(model), chosen):
+        raise CheckpointError(
+            f"'{chosen.path}' was deleted while it was read. Decode another of "
+            f"{[one.step for one in directory.list()]} (--checkpoint_path)."
+        )
+    return chosen
+
+
+def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
+    """Finds the checkpoint of a step, or of a folder's path, and verifies it."""
     path = Path(str(wanted))
     if str(wanted).isdecimal():
-        return directory.at(int(path.name))
+        return CheckpointDirectory(run.path).at(int(path.name))
     if not path.exists() and (run.path / path).exists():
         path = run.path / path
     path = path.resolve()

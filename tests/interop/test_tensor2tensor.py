@@ -77,7 +77,11 @@ def test_optimizer_slots_and_counters_are_passed_over() -> None:
         f"{QUERY}/Adam_1": given[QUERY],
         "global_step": np.array(400),
     }
-    load_variables(model(), given)
+    loaded, expected = model(), model()
+    load_variables(loaded, given)
+    load_variables(expected, variables())
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
 
 
 def test_variables_that_do_not_fit_are_named() -> None:

@@ -52,8 +52,12 @@ def test_a_second_trainer_is_refused_until_the_first_one_ends(tmp_path):
 def test_locking_again_is_nothing(tmp_path):
     directory = begun(tmp_path)
     directory.lock()
+    with pytest.raises(CheckpointError, match="another process trains in"):
+        RunDirectory(tmp_path).lock()
     directory.unlock()
     directory.unlock()
+    RunDirectory(tmp_path).lock()
+    assert directory.task() == RECORD
 
 
 def test_leftovers_of_a_crash_are_removed_by_the_next_trainer(tmp_path):
