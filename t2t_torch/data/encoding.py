@@ -53,7 +53,7 @@ class MakeFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Consecutive samples of a split, by feature; `where` and `first` are for messages."""
+    """Consecutive samples of a split, by field; `where` and `first` are for messages."""
 
     where: str
     first: int
@@ -148,20 +148,21 @@ def available_cpus() -> int:
 
 
 def chunks_of(
-    samples: Iterable[Mapping[str, Any]], names: Sequence[str], where: str
+    samples: Iterable[Mapping[str, Any]], fields: Iterable[str], where: str
 ) -> Iterator[Chunk]:
     """Groups samples into chunks of bounded size.
 
     Raises:
-      DataError: a sample has not exactly the features `names`.
+      DataError: a sample has not exactly these fields.
     """
+    names = list(dict.fromkeys(fields))
     columns: dict[str, list[Any]] = {name: [] for name in names}
     first = rows = characters = 0
     for sample in samples:
         if sample.keys() != columns.keys():
             raise DataError(
                 f"{where}: sample {first + rows} has {', '.join(sample) or 'nothing'}; "
-                f"the problem's features are {', '.join(names)}. Mend its generate_samples."
+                f"the problem's features need {', '.join(names)}. Mend its generate_samples."
             )
         for name, column in columns.items():
             value = sample[name]
@@ -179,8 +180,8 @@ def chunks_of(
 def encode_chunk(features: Mapping[str, Feature], chunk: Chunk) -> Rows:
     """Encodes a chunk's samples; DataError names the first that cannot be encoded."""
     return {
-        name: _encode_column(features[name], name, column, chunk)
-        for name, column in chunk.columns.items()
+        name: _encode_column(feature, name, chunk.columns[feature.source or name], chunk)
+        for name, feature in features.items()
     }
 
 
@@ -191,10 +192,11 @@ def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Ch
     except _UNFIT as error:
         raise _located(error, feature, name, column, chunk) from error
     size = feature.vocab_size
-    if size and len(rows.values) and not 0 <= rows.values.min() <= rows.values.max() < size:
+    low = feature.lowest_id
+    if size and len(rows.values) and not low <= rows.values.min() <= rows.values.max() < size:
         raise DataError(
             f"{chunk.where}, samples from {chunk.first} on: {name!r} encodes to ids from "
-            f"{rows.values.min()} to {rows.values.max()}; its vocabulary has {size}, so 0 to "
+            f"{rows.values.min()} to {rows.values.max()}; its vocabulary has {size}, so {low} to "
             f"{size - 1} were expected. Mend the encoder, or its vocab_size."
         )
     return rows

@@ -139,6 +139,7 @@ class _Generation:
         self._encoder = encoder
         self._staging = staging
         self._seed = seed
+        self._fields = list(features.sources.values())
         self._schema = schema_of({name: f.arrow_type for name, f in features.all.items()})
 
     def write(
@@ -153,7 +154,7 @@ class _Generation:
         with _seeded(self._seed, split.value), _bar(where, show=progress) as bar:
             samples = samples_of(self._problem, raw_folder, split)
             limited = itertools.islice(samples, max_cases or None)
-            for rows in self._encoder.encode(chunks_of(limited, self._schema.names, where)):
+            for rows in self._encoder.encode(chunks_of(limited, self._fields, where)):
                 for name, column in rows.items():
                     tokens[name] += len(column.values)
                     longest[name] = max(longest[name], int(column.lengths.max()))

@@ -28,9 +28,11 @@ class Ragged:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[Any]], dtype: npt.DTypeLike) -> Ragged:
-        """Packs Python lists."""
+        """Packs lists of numbers, or arrays of one dimension."""
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+        if rows and isinstance(rows[0], np.ndarray):
+            return cls(np.concatenate(rows, dtype=dtype, casting="same_kind"), offsets)
         flat = itertools.chain.from_iterable(rows)
         return cls(np.fromiter(flat, dtype=dtype, count=int(offsets[-1])), offsets)
 

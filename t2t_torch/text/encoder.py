@@ -37,6 +37,13 @@ class TextEncoder(ABC):
         """Returns the ids of each text, as `encode` does; faster where that is possible."""
         return [self.encode(text) for text in texts]
 
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each word of a text whose words are joined by single spaces.
+
+        Concatenated they decode to that text; so a word but the first takes the space before it.
+        """
+        return self.encode_batch([word if i == 0 else f" {word}" for i, word in enumerate(words)])
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of a sequence: up to the first `EOS`, if there is one, `PAD` skipped."""
         return self._decode(content(ids))

@@ -39,12 +39,20 @@ class ClassLabelEncoder:
         """The number of classes."""
         return len(self.labels)
 
-    def encode(self, label: str) -> int:
-        """Returns the id of a label, in [0, vocab_size); DataError if there is no such label."""
-        try:
-            return self._ids[label]
-        except KeyError:
-            raise DataError(f"{label!r} is no label; the labels are {list(self.labels)}.") from None
+    def encode(self, label: str, *, allow_unknown: bool = False) -> int:
+        """Returns the id of a label, in [0, vocab_size).
+
+        Args:
+          label: its name.
+          allow_unknown: whether -1 is the id of all other labels.
+
+        Raises:
+          DataError: there is no such label.
+        """
+        identity = self._ids.get(label, -1)
+        if identity < 0 and not allow_unknown:
+            raise DataError(f"{label!r} is no label; the labels are {list(self.labels)}.")
+        return identity
 
     def decode(self, identity: int) -> str:
         """Returns the label of an id; DataError if there is no such class."""

@@ -65,7 +65,13 @@ class TokenEncoder(TextEncoder):
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per word; DataError if a word is unknown and there is no `replace_oov`."""
-        words = text.split()
+        return self._lookup(text.split(), text)
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the one id of each word."""
+        return [[identity] for identity in self._lookup(words, " ".join(words))]
+
+    def _lookup(self, words: Sequence[str], text: str) -> list[int]:
         if self._replace_oov is not None:
             unknown = self._ids[self._replace_oov]
             return [self._ids.get(word, unknown) for word in words]

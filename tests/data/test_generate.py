@@ -233,7 +233,7 @@ def test_a_failed_replacement_leaves_the_old_data(tmp_path):
 @pytest.mark.parametrize(
     ("sample", "told"),
     [
-        ({"inputs": "a"}, "sample 5 has inputs; the problem's features are inputs, targets"),
+        ({"inputs": "a"}, "sample 5 has inputs; the problem's features need inputs, targets"),
         ({"inputs": "a", "targets": "b", "label": 1}, "sample 5 has inputs, targets, label"),
         ({"inputs": "a\ud800", "targets": "b"}, r"sample 5, 'inputs' is 'a\\ud800'"),
         ({"inputs": "a", "targets": None}, "sample 5, 'targets' is None"),

@@ -1,4 +1,4 @@
-"""What data is: the kinds of value that an example consists of."""
+"""Contract: one value of an example, and all of them together."""
 
 from __future__ import annotations
 
@@ -7,76 +7,83 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from t2t_torch.errors import UsageError
-from t2t_torch.text.encoder import EOS, TextEncoder
+
+UNKNOWN = -1
+"""The id of a label that training does not know: never right, and without a loss."""
+
+IGNORED = -100
+"""What fills up sequences of labels, whose ids start at 0: it counts for nothing."""
 
 
 class Feature(ABC):
-    """One value of an example: how it becomes ids, is stored, and becomes a value again.
+    """One value of an example: how it becomes numbers, is stored, and becomes a value again.
 
-    How a feature enters and leaves a network is its modality's business.
+    An example's numbers are stored as one flat list; `shape` says how they lie in a batch.  How a
+    feature enters and leaves a network is its modality's business.
     """
 
     @property
     @abstractmethod
     def arrow_type(self) -> str:
-        """The Arrow type of the feature's column in the shards."""
+        """The Arrow type of the feature's column in the shards, a list of numbers."""
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """The number of different ids."""
-
-    @abstractmethod
-    def encode(self, value: Any) -> list[int]:
-        """Returns the ids of a raw value; DataError if it has none."""
-
-    @abstractmethod
-    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the ids of many raw values, each as `encode` would."""
-
-    @abstractmethod
-    def decode(self, ids: Iterable[int]) -> Any:
-        """Returns the raw value of ids, padded or not."""
-
-
-@dataclass(frozen=True)
-class Text(Feature):
-    """A text, as a sequence of ids.
-
-    Attributes:
-      encoder: between the text and ids.
-      add_eos: whether `EOS` follows the text's ids.
-    """
-
-    encoder: TextEncoder
-    add_eos: bool = True
+        """The number of different ids; 0 where the numbers are no ids."""
 
     @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit integers."""
-        return "list<int32>"
+    def shape(self) -> tuple[int | None, ...]:
+        """Of one example in a batch; None, which only the first may be, is as long as it takes."""
+        return (None,)
 
     @property
-    def vocab_size(self) -> int:
-        """The encoder's."""
-        return self.encoder.vocab_size
+    def padding(self) -> int:
+        """What fills up shorter examples of a batch."""
+        return 0
 
-    def encode(self, value: str) -> list[int]:
-        """Returns the ids of a text, and `EOS` if `add_eos`."""
-        return self.encode_batch([value])[0]
+    @property
+    def lowest_id(self) -> int:
+        """The lowest id that `encode` gives."""
+        return 0
 
-    def encode_batch(self, values: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, and `EOS` after each if `add_eos`."""
-        batch = self.encoder.encode_batch(values)
-        if self.add_eos:
-            for ids in batch:
-                ids.append(EOS)
-        return batch
+    @property
+    def source(self) -> str | None:
+        """The field of a sample that it is made from; None is the one of the feature's name."""
+        return None
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text before the first `EOS`, `PAD` skipped."""
-        return self.encoder.decode(ids)
+    @property
+    def aligned_to(self) -> str | None:
+        """The feature of words that it has one entry for each word of, if it has."""
+        return None
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether examples differ in length."""
+        return self.shape[:1] == (None,)
+
+    def lengths(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns positions from counts of stored numbers; what is no sequence has one.  [N]."""
+        if not self.is_sequence:
+            return np.ones_like(stored)
+        width = int(np.prod(self.shape[1:], dtype=np.int64))
+        return stored // width if width > 1 else stored
+
+    @abstractmethod
+    def encode(self, value: Any) -> Sequence[Any]:
+        """Returns the numbers of a raw value, flat; DataError if it has none."""
+
+    def encode_batch(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Returns the numbers of many raw values, each as `encode` would."""
+        return [self.encode(value) for value in values]
+
+    @abstractmethod
+    def decode(self, ids: Iterable[Any]) -> Any:
+        """Returns the raw value of numbers, padded or not."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,11 @@ class Features:
     def columns(self) -> dict[str, str]:
         """For each feature, the column of the shards that holds it."""
         return {name: self.stored_as.get(name, name) for name in self.all}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """For each feature, the field of a sample that it is made from."""
+        return {name: feature.source or name for name, feature in self.all.items()}
 
     @property
     def has_inputs(self) -> bool:

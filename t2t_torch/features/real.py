@@ -1,0 +1,114 @@
+"""Numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_torch.errors import DataError
+from t2t_torch.features.feature import Feature
+
+
+@dataclass(frozen=True)
+class Real(Feature):
+    """So many numbers for each example; `[B, size]` in a batch.
+
+    Attributes:
+      size: how many.
+      mean: what is subtracted from each, [size]; nothing if empty.
+      std: what each is then divided by, [size]; nothing if empty.
+    """
+
+    size: int = 1
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit floats."""
+        return "list<float32>"
+
+    @property
+    def vocab_size(self) -> int:
+        """0: the numbers are no ids."""
+        return 0
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """One number for each place."""
+        return (self.size,)
+
+    def encode(self, value: Any) -> list[float]:
+        """Returns the standardized numbers of one number or a list.
+
+        Raises:
+          DataError: they are no finite numbers, or not so many.
+        """
+        numbers = numbers_of(value)
+        if len(numbers) != self.size:
+            raise DataError(f"{value!r}: {len(numbers)} numbers; {self.size} were expected.")
+        if not self.mean:
+            return numbers
+        return [(x - m) / s for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
+
+    def decode(self, ids: Iterable[float]) -> list[float]:
+        """Returns the numbers as they were before they were standardized."""
+        numbers = [float(x) for x in ids]
+        if not self.mean:
+            return numbers
+        return [x * s + m for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
+
+
+@dataclass(frozen=True)
+class RowWeight(Feature):
+    """How much an example counts in the loss; `[B]` in a batch.  No part of what a model sees.
+
+    Attributes:
+      of: the target whose loss it weights; None is all of them.
+    """
+
+    of: str | None = None
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of one 32-bit float."""
+        return "list<float32>"
+
+    @property
+    def vocab_size(self) -> int:
+        """0: the number is no id."""
+        return 0
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """A single number."""
+        return ()
+
+    def encode(self, value: Any) -> list[float]:
+        """Returns the weight; DataError if it is below 0 or no finite number."""
+        numbers = numbers_of(value)
+        if len(numbers) != 1 or numbers[0] < 0:
+            raise DataError(f"{value!r} is no weight; one number from 0 on was expected.")
+        return numbers
+
+    def decode(self, ids: Iterable[float]) -> float:
+        """Returns the weight."""
+        return next(float(x) for x in ids)
+
+
+def numbers_of(value: Any) -> list[float]:
+    """Returns one number, or a list of them, as a list of floats.
+
+    Raises:
+      DataError: one is no number, infinite, or not a number.
+    """
+    values = value if isinstance(value, (list, tuple)) else [value]
+    try:
+        numbers = [float(x) for x in values]
+    except (TypeError, ValueError):
+        raise DataError(f"{value!r} is no number, and no list of numbers.") from None
+    if not all(map(math.isfinite, numbers)):
+        raise DataError(f"{value!r} is not finite.")
+    return numbers

@@ -1,0 +1,125 @@
+"""Texts as sequences of ids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_torch.errors import DataError
+from t2t_torch.features.feature import Feature
+from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+
+
+@dataclass(frozen=True)
+class Text(Feature):
+    """A text, as a sequence of ids.
+
+    Attributes:
+      encoder: between the text and ids.
+      add_eos: whether `EOS` follows the text's ids.
+    """
+
+    encoder: TextEncoder
+    add_eos: bool = True
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit integers."""
+        return "list<int32>"
+
+    @property
+    def vocab_size(self) -> int:
+        """The encoder's."""
+        return self.encoder.vocab_size
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the ids of a text, and `EOS` if `add_eos`."""
+        return self.encode_batch([value])[0]
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the ids of each text, and `EOS` after each if `add_eos`."""
+        batch = self.encoder.encode_batch(values)
+        if self.add_eos:
+            for ids in batch:
+                ids.append(EOS)
+        return batch
+
+    def decode(self, ids: Iterable[int]) -> Any:
+        """Returns the text before the first `EOS`, `PAD` skipped."""
+        return self.encoder.decode(ids)
+
+
+@dataclass(frozen=True)
+class Words(Text):
+    """A text given as words, whose ids are those of the words one after another.
+
+    A vocabulary of words gives each word one id; one of subwords or bytes several, and a
+    `WordStarts` beside it says where each begins.
+    """
+
+    add_eos: bool = False
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the ids of lists of words; DataError if a word is empty or has a space in it."""
+        batch = [list(itertools.chain.from_iterable(words)) for words in self.by_word(values)]
+        if self.add_eos:
+            for ids in batch:
+                ids.append(EOS)
+        return batch
+
+    def by_word(self, values: Sequence[Any]) -> list[list[list[int]]]:
+        """Returns for each list of words the ids of each word, at least one."""
+        return [self.encoder.encode_words(words_of(value)) for value in values]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns the words before the first `EOS`, `PAD` skipped."""
+        text = self.encoder.decode(ids)
+        return text.split(" ") if text else []
+
+
+@dataclass(frozen=True)
+class Turns(Text):
+    """A list of texts, such as the utterances of a dialogue: `EOS` follows each.
+
+    Attributes:
+      max_turns: so many are kept, the last ones; 0 is all.
+    """
+
+    max_turns: int = 0
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the ids of all turns in a line; DataError unless each value is a list."""
+        batch = []
+        for turns in values:
+            if isinstance(turns, str):
+                raise DataError(f"{turns!r} is one text, where a list of texts was expected.")
+            kept = list(turns)[-self.max_turns :]
+            rows = self.encoder.encode_batch(kept)
+            batch.append([i for ids in rows for i in (*ids, EOS)])
+        return batch
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns the texts."""
+        turns: list[list[int]] = [[]]
+        for identity in map(int, ids):
+            if identity == EOS:
+                turns.append([])
+            elif identity != PAD:
+                turns[-1].append(identity)
+        return [self.encoder.decode(turn) for turn in turns[:-1]]
+
+
+def words_of(value: Any) -> Sequence[str]:
+    """Returns a value as a list of words; a string is cut at its spaces.
+
+    Raises:
+      DataError: a word is empty or has a space in it.
+    """
+    if isinstance(value, str):
+        return value.split()
+    for word in value:
+        if not word or " " in word:
+            raise DataError(f"{word!r} among {list(value)!r} is no word: empty, or with a space.")
+    return list(value)

@@ -1,0 +1,240 @@
+"""What is known of each word of a text, beside its id."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from t2t_torch.errors import DataError
+from t2t_torch.features.feature import Feature
+from t2t_torch.features.text import Words, words_of
+from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.label import ClassLabelEncoder
+
+NUM_RESERVED = 1
+"""Ids of word features start after 0, the padding."""
+
+
+@dataclass(frozen=True)
+class OfWords(Feature):
+    """A feature with an entry for each word of another.
+
+    Attributes:
+      of: the feature of words.
+    """
+
+    of: str
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit integers."""
+        return "list<int32>"
+
+    @property
+    def source(self) -> str | None:
+        """The words' field."""
+        return self.of
+
+    @property
+    def aligned_to(self) -> str | None:
+        """The feature of words."""
+        return self.of
+
+
+@dataclass(frozen=True)
+class WordStarts(OfWords):
+    """The place of each word's first id among the ids of its text, from 0; `[B, W]`.
+
+    Where a word has several ids, what is known of words, tags for instance, belongs to its first.
+
+    Attributes:
+      words: the feature itself.
+    """
+
+    words: Words
+
+    @property
+    def vocab_size(self) -> int:
+        """0: the numbers are places."""
+        return 0
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the places."""
+        return self.encode_batch([value])[0]
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the places of each list of words."""
+        return [
+            list(itertools.accumulate(map(len, by_word[:-1]), initial=0)) if by_word else []
+            for by_word in self.words.by_word(values)
+        ]
+
+    def decode(self, ids: Iterable[int]) -> list[int]:
+        """Returns the places."""
+        return [int(i) for i in ids]
+
+
+@dataclass(frozen=True)
+class WordCharacters(OfWords):
+    """The first characters, or bytes, of each word; `[B, W, width]`, filled up with 0.
+
+    Attributes:
+      encoder: of characters or bytes; `text/character.py`, `text/byte.py`.
+      width: how many of each word are kept.
+    """
+
+    encoder: TextEncoder
+    width: int = 20
+
+    @property
+    def vocab_size(self) -> int:
+        """The encoder's."""
+        return self.encoder.vocab_size
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """`width` ids for each word."""
+        return (None, self.width)
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the ids of each word, filled up."""
+        flat: list[int] = []
+        for ids in self.encoder.encode_batch(words_of(value)):
+            flat += ids[: self.width]
+            flat += [0] * (self.width - len(ids))
+        return flat
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns what is kept of each word."""
+        flat = [int(i) for i in ids]
+        rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
+        return [self.encoder.decode(row) for row in rows if any(row)]
+
+
+class Shape(enum.IntEnum):
+    """How a word is written; the ids of `WordShape`."""
+
+    OTHER = 1
+    LOWER = 2
+    UPPER = 3
+    CAPITALIZED = 4
+    MIXED = 5
+    NUMBER = 6
+    WITH_DIGIT = 7
+
+
+@dataclass(frozen=True)
+class WordShape(OfWords):
+    """How each word is written: small, capital or mixed letters, digits; `[B, W]`."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The shapes, and padding."""
+        return NUM_RESERVED + len(Shape)
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the shape of each word."""
+        return [int(shape_of(word)) for word in words_of(value)]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns the names of the shapes."""
+        return [Shape(int(i)).name for i in ids if i]
+
+
+def shape_of(word: str) -> Shape:
+    """Returns how a word is written."""
+    if word.isdecimal():
+        return Shape.NUMBER
+    if any(character.isdigit() for character in word):
+        return Shape.WITH_DIGIT
+    if word.islower():
+        return Shape.LOWER
+    if word.isupper():
+        return Shape.UPPER if len(word) > 1 else Shape.CAPITALIZED
+    if word[:1].isupper() and word[1:].islower():
+        return Shape.CAPITALIZED
+    return Shape.MIXED if any(character.isalpha() for character in word) else Shape.OTHER
+
+
+@dataclass(frozen=True)
+class Gazetteer(OfWords):
+    """Which entries of word lists each word belongs to; `[B, W, width]` ids, filled up with 0.
+
+    A value is a list with, for each word, a mapping of labels to weights.  Beside it stands
+    a `GazetteerWeights` of the same field; the number of a word's entries is that of its ids.
+
+    Attributes:
+      encoder: between labels and their places; ids are one more.
+      field: of a sample.
+      width: entries kept of each word, those of greatest weight.
+    """
+
+    encoder: ClassLabelEncoder
+    field: str = "gazetteer"
+    width: int = 4
+
+    @property
+    def vocab_size(self) -> int:
+        """The labels, and padding."""
+        return NUM_RESERVED + self.encoder.vocab_size
+
+    @property
+    def source(self) -> str:
+        """The field."""
+        return self.field
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """`width` ids for each word."""
+        return (None, self.width)
+
+    def encode(self, value: Any) -> Sequence[Any]:
+        """Returns the ids of each word's labels; labels that training does not know are left
+        out.
+        """
+        return [NUM_RESERVED + i if i >= 0 else 0 for i, _ in self._entries(value)]
+
+    def _entries(self, value: Sequence[Mapping[str, float]]) -> list[tuple[int, float]]:
+        flat: list[tuple[int, float]] = []
+        for labels in value:
+            if not isinstance(labels, Mapping):
+                raise DataError(f"{labels!r} is no mapping of gazetteer labels to weights.")
+            encode = self.encoder.encode
+            known = [(encode(label, allow_unknown=True), float(w)) for label, w in labels.items()]
+            known = sorted((k for k in known if k[0] >= 0), key=lambda k: (-k[1], k[0]))
+            row = known[: self.width]
+            flat += row + [(-1, 0.0)] * (self.width - len(row))
+        return flat
+
+    def decode(self, ids: Iterable[Any]) -> list[list[str]]:
+        """Returns the labels of each word, those of greatest weight first."""
+        flat = [int(i) for i in ids]
+        rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
+        return [[self.encoder.decode(i - NUM_RESERVED) for i in row if i] for row in rows]
+
+
+@dataclass(frozen=True)
+class GazetteerWeights(Gazetteer):
+    """The weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 where there is none."""
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit floats."""
+        return "list<float32>"
+
+    @property
+    def vocab_size(self) -> int:
+        """0: the numbers are no ids."""
+        return 0
+
+    def encode(self, value: Any) -> Sequence[Any]:
+        """Returns the weights of each word's labels, in the order of their ids."""
+        return [weight for _, weight in self._entries(value)]
+
+    def decode(self, ids: Iterable[Any]) -> list[list[Any]]:
+        """Returns the weights of each word, the greatest first."""
+        flat = [float(x) for x in ids]
+        return [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
