@@ -1,61 +1,93 @@
-"""The contract of problems whose raw samples are text."""
+"""The contract of problems whose samples hold text."""
 
 from __future__ import annotations
 
 import enum
-import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
+from t2t_torch.data.learner import (
+    UNKNOWN_WORD,
+    CharacterLearner,
+    LabelLearner,
+    Learner,
+    MomentsLearner,
+    SubwordLearner,
+    WordLearner,
+    load_moments,
+)
 from t2t_torch.data.manifest import datagen_command
-from t2t_torch.data.samples import samples_of
 from t2t_torch.errors import DataError
-from t2t_torch.features import Features, Text
-from t2t_torch.mode import Split
+from t2t_torch.features import Feature, Features, Real, RowWeight, Text
 from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
 
 
 class VocabType(enum.Enum):
-    """What a text is cut into.  The names are tensor2tensor's."""
+    """What a text is cut into.  The names of the first three are tensor2tensor's."""
 
     CHARACTER = "character"  # bytes, in truth
     SUBWORD = "subword"
-    TOKEN = "token"
+    TOKEN = "token"  # whole words, those of the user's file
+    WORD = "word"  # whole words, learnt
+    SYMBOL = "symbol"  # single Unicode characters, learnt
 
 
-class Text2TextProblem(Problem):
-    """Text in, text out: `generate_samples` yields {"inputs": str, "targets": str}.
+_SUFFIXES = {
+    VocabType.SUBWORD: "subwords",
+    VocabType.TOKEN: "tokens",
+    VocabType.WORD: "words",
+    VocabType.SYMBOL: "symbols",
+}
 
-    Both sides share one vocabulary.  A subword vocabulary is learnt from both sides of the training
-    samples; a token vocabulary is the user's file in the data folder.
+
+class TextProblem(Problem):
+    """Samples with texts, which share one vocabulary, learnt from the training samples.
 
     Attributes:
+      text_fields: the fields of a sample that hold texts, or lists of texts or words.
       vocab_type: what a text is cut into.
-      approx_vocab_size: ids wanted of a subword vocabulary; a small corpus gives fewer.
+      approx_vocab_size: ids wanted of a learnt vocabulary; a small corpus gives fewer.
       max_samples_for_vocab: a subword vocabulary is learnt from so many samples, drawn evenly from
         all; None for all.
+      min_word_count: words that are seen more seldom are not in a learnt vocabulary of words.
       oov_token: the word of a token vocabulary that stands for unknown words; None refuses them.
+      splits_words: whether texts are cut at spaces into words, for a vocabulary of words; else they
+        are lists of words.
       use_vocab_from_other_problem: the name of the problem whose vocabulary is this one's too.
-      has_inputs: False for a language model, whose samples are {"targets": str}.
+      class_labels: the labels; if empty, those of the training samples.
+      dense_size: numbers in the field "dense", which are an input more; 0 for none.
+      row_weight: whether the field "weight" says how much a sample counts in the loss.
     """
 
-    batch_size_means_tokens = True
+    text_fields: ClassVar[tuple[str, ...]] = ("inputs", "targets")
     vocab_type: ClassVar[VocabType] = VocabType.SUBWORD
     approx_vocab_size: ClassVar[int] = 2**15
     max_samples_for_vocab: ClassVar[int | None] = 1_000_000
+    min_word_count: ClassVar[int] = 0
     oov_token: ClassVar[str | None] = None
     use_vocab_from_other_problem: ClassVar[str | None] = None
-    has_inputs: ClassVar[bool] = True
+    class_labels: ClassVar[tuple[str, ...]] = ()
+    dense_size: ClassVar[int] = 0
+    row_weight: ClassVar[bool] = False
+    splits_words: ClassVar[bool] = True
     setting_names: ClassVar[tuple[str, ...]] = (
         "vocab_filename",
         "max_samples_for_vocab",
         "oov_token",
+    )
+    optional_setting_names: ClassVar[tuple[str, ...]] = (
+        "min_word_count",
+        "class_labels",
+        "dense_size",
+        "row_weight",
     )
 
     @property
@@ -65,22 +97,47 @@ class Text2TextProblem(Problem):
             return self._vocab_owner().vocab_filename
         if self.vocab_type is VocabType.CHARACTER:
             return None
-        kind = "tokens" if self.vocab_type is VocabType.TOKEN else "subwords"
-        return f"vocab.{self.dataset_name}.{self.approx_vocab_size}.{kind}"
+        suffix = _SUFFIXES[self.vocab_type]
+        return f"vocab.{self.dataset_name}.{self.approx_vocab_size}.{suffix}"
 
     @property
     def vocab_files(self) -> tuple[str, ...]:
-        """The vocabulary's file, if it has one."""
-        return (self.vocab_filename,) if self.vocab_filename is not None else ()
+        """The vocabulary's file, if it has one, and those of labels and moments."""
+        own = (self.vocab_filename,) if self.vocab_filename is not None else ()
+        return tuple(dict.fromkeys((*own, *super().vocab_files)))
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
         """The vocabulary's file, if it is another problem's or a list of words of the user's."""
         borrowed = self.use_vocab_from_other_problem is not None
-        return self.vocab_files if borrowed or self.vocab_type is VocabType.TOKEN else ()
+        kept = borrowed or self.vocab_type is VocabType.TOKEN
+        return (self.vocab_filename,) if kept and self.vocab_filename is not None else ()
+
+    def texts(self, sample: Mapping[str, Any]) -> Iterator[str]:
+        """Yields the texts of a sample; a list of words is one text, its words joined."""
+        for field in self.text_fields:
+            value = sample[field]
+            yield value if isinstance(value, str) else " ".join(value)
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, unless it is another's, and the moments of dense numbers."""
+        learners: list[Learner] = []
+        file = self.vocab_filename
+        if file is not None and file not in self.kept_vocab_files:
+            size = self.approx_vocab_size
+            if self.vocab_type is VocabType.SUBWORD:
+                limit, seed = self.max_samples_for_vocab, self.shuffle_seed
+                learners.append(SubwordLearner(file, self.texts, size, limit, seed))
+            elif self.vocab_type is VocabType.WORD:
+                learners.append(WordLearner(file, self._words, size, self.min_word_count))
+            else:
+                learners.append(CharacterLearner(file, self.texts))
+        if self.dense_size:
+            learners.append(MomentsLearner(self._moments_file, "dense"))
+        return learners
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Learns the subword vocabulary, unless it is in `data_dir` already.
+        """Learns what is learnt, unless it is in `data_dir` already.
 
         Raises:
           DataError: there is no text to learn from, or the user's token vocabulary is missing.
@@ -90,70 +147,128 @@ class Text2TextProblem(Problem):
             if not all((data_dir / file).exists() for file in owner.vocab_files):
                 owner.prepare(tmp_dir)
                 owner.build_vocab(data_dir, tmp_dir)
-            return
-        if self.vocab_filename is None or (data_dir / self.vocab_filename).exists():
-            return
-        path = data_dir / self.vocab_filename
-        if self.vocab_type is VocabType.TOKEN:
+        elif self.vocab_type is VocabType.TOKEN and not (data_dir / self._file).exists():
             raise DataError(
-                f"{self.name!r} has a vocabulary of whole words, {path.name}, which is not there. "
+                f"{self.name!r} has a vocabulary of whole words, {self._file}, which is not there. "
                 "Write it in --data_dir: one word a line, the first two lines <pad> and <EOS>."
             )
-        SubwordEncoder.train(self._vocab_texts(tmp_dir), self.approx_vocab_size, path)
+        super().build_vocab(data_dir, tmp_dir)
 
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the texts' features, which share one encoder."""
-        text = Text(self._encoder(directory))
-        return Features({"inputs": text} if self.has_inputs else {}, {"targets": text})
+    def encoder(self, directory: Path) -> TextEncoder:
+        """Returns the texts' encoder.
 
-    def _encoder(self, directory: Path) -> TextEncoder:
+        Args:
+          directory: holds the vocabulary: a data folder or a run directory.
+
+        Raises:
+          DataError: the vocabulary is missing or malformed.
+        """
         if self.vocab_filename is None:
             return ByteEncoder()
-        path = directory / self.vocab_filename
-        if not path.exists():
-            raise DataError(
-                f"The vocabulary of {self.name!r}, {path}, is not there. "
-                f"Make it:  {datagen_command(self.name, directory)}"
-            )
+        path = self._there(directory, self._file)
         if path.suffix == ".tokens":
             return TokenEncoder.load(path, replace_oov=self.oov_token)
+        if path.suffix == ".words":
+            return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD)
+        if path.suffix == ".symbols":
+            return CharacterEncoder.load(path)
         return SubwordEncoder.load(path)
 
-    def _vocab_texts(self, tmp_dir: Path) -> Iterator[str]:
-        samples: Iterator[dict[str, Any]] = samples_of(self, tmp_dir, Split.TRAIN)
-        if self.max_samples_for_vocab is not None:
-            samples = sample_evenly(samples, self.max_samples_for_vocab, seed=self.shuffle_seed)
-        for sample in samples:
-            yield from sample.values()
+    def dense(self, directory: Path) -> dict[str, Feature]:
+        """Returns the feature "dense", if there is one."""
+        if not self.dense_size:
+            return {}
+        mean, std = load_moments(self._there(directory, self._moments_file))
+        return {"dense": Real(self.dense_size, tuple(mean), tuple(std))}
 
-    def _vocab_owner(self) -> Text2TextProblem:
+    def weights(self) -> dict[str, Feature]:
+        """Returns the note "weight", if there is one."""
+        return {"weight": RowWeight()} if self.row_weight else {}
+
+    def labels_file(self, field: str) -> str:
+        """The name of the file of labels that are learnt from a field of the samples."""
+        return f"labels.{self.dataset_name}.{field}.txt"
+
+    def label_learner(self, field: str) -> list[Learner]:
+        """Returns what learns the labels of a field, which holds one or a list; none if given."""
+        if self.class_labels:
+            return []
+
+        def labels(sample: Mapping[str, Any]) -> Iterable[str]:
+            return [sample[field]] if isinstance(sample[field], str) else sample[field]
+
+        return [LabelLearner(self.labels_file(field), labels)]
+
+    def label_encoder(self, directory: Path, field: str) -> ClassLabelEncoder:
+        """Returns the encoder of the labels of a field."""
+        if self.class_labels:
+            return ClassLabelEncoder(self.class_labels)
+        return ClassLabelEncoder.load(self._there(directory, self.labels_file(field)))
+
+    @property
+    def _file(self) -> str:
+        return str(self.vocab_filename)
+
+    @property
+    def _moments_file(self) -> str:
+        return f"moments.{self.dataset_name}.dense.json"
+
+    def _there(self, directory: Path, file: str) -> Path:
+        if not (directory / file).exists():
+            kind = "vocabulary" if file == self.vocab_filename else "learnt file"
+            raise DataError(
+                f"The {kind} of {self.name!r}, {directory / file}, is not there. "
+                f"Make it:  {datagen_command(self.name, directory)}"
+            )
+        return directory / file
+
+    def _words(self, sample: Mapping[str, Any]) -> Iterator[str]:
+        for field in self.text_fields:
+            value = sample[field]
+            for part in [value] if isinstance(value, str) else value:
+                yield from part.split() if self.splits_words else [part]
+
+    def _vocab_owner(self) -> TextProblem:
         owner = registry.problem(str(self.use_vocab_from_other_problem))
-        if not isinstance(owner, Text2TextProblem):
+        if not isinstance(owner, TextProblem):
             raise DataError(
                 f"{self.name!r} wants the vocabulary of {owner.name!r}, which is no "
-                "Text2TextProblem. Name one that is in `use_vocab_from_other_problem`."
+                "TextProblem. Name one that is in `use_vocab_from_other_problem`."
             )
         return owner
 
 
-class Text2SelfProblem(Text2TextProblem):
-    """A language model: `generate_samples` yields {"targets": str}."""
+class Text2TextProblem(TextProblem):
+    """Text in, text out: `generate_samples` yields {"inputs": str, "targets": str}.
 
-    has_inputs = False
+    Both sides share one vocabulary.  A subword vocabulary is learnt from both sides of the training
+    samples; a token vocabulary is the user's file in the data folder.
 
-
-def sample_evenly(
-    samples: Iterable[dict[str, Any]], count: int, *, seed: int
-) -> Iterator[dict[str, Any]]:
-    """Yields `count` of the samples, or all if there are fewer, each as likely as any other.
-
-    Holds `count` samples in memory.  Vitter 1985, "Random sampling with a reservoir", algorithm R.
+    Attributes:
+      has_inputs: False for a language model, whose samples are {"targets": str}.
     """
-    draw = random.Random(seed)
-    kept: list[dict[str, Any]] = []
-    for index, sample in enumerate(samples):
-        if index < count:
-            kept.append(sample)
-        elif (place := draw.randrange(index + 1)) < count:
-            kept[place] = sample
-    yield from kept
+
+    batch_size_means_tokens = True
+    has_inputs: ClassVar[bool] = True
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts' features, which share one encoder."""
+        text = Text(self.encoder(directory))
+        inputs = {"inputs": text} if self.has_inputs else {}
+        dense = self.dense(directory) if self.has_inputs else {}
+        return Features({**inputs, **dense}, {"targets": text}, notes=self.weights())
+
+
+class Text2SelfProblem(Text2TextProblem):
+    """A language model: `generate_samples` yields {"targets": str}.
+
+    Attributes:
+      chop_length: the texts are cut into pieces of so many tokens, each learnt by itself; 0 takes
+        each text as a whole.  The hyperparameter `split_to_length` overrides it.
+    """
+
+    text_fields = ("targets",)
+    has_inputs = False
+    chop_length: ClassVar[int] = 0
+    metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity", "word_perplexity")
+    suggested_flags = "--model=transformer --hparams_set=transformer_small"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType, sample_evenly
+from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 
 
 class Greetings(Text2TextProblem):
@@ -125,16 +124,6 @@ def test_settings_name_the_vocabulary_and_fit_json() -> None:
     settings = json.loads(json.dumps(Greetings().settings()))
     assert settings["vocab_filename"] == "vocab.greetings.320.subwords"
     assert json.loads(json.dumps(GreetingsBytes().settings()))["vocab_filename"] is None
-
-
-def test_a_bounded_sample_is_the_same_every_time_and_drawn_from_all() -> None:
-    samples = [{"targets": str(i)} for i in range(1000)]
-    drawn = list(sample_evenly(iter(samples), 100, seed=1))
-    assert drawn == list(sample_evenly(iter(samples), 100, seed=1))
-    assert len({sample["targets"] for sample in drawn}) == 100
-    tenths = Counter(int(sample["targets"]) // 100 for sample in drawn)
-    assert min(tenths[tenth] for tenth in range(10)) > 0
-    assert list(sample_evenly(iter(samples), 1000, seed=1)) == samples
 
 
 def test_the_vocabulary_is_learnt_from_no_more_samples_than_allowed(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ class _Entry(pydantic.BaseModel):
 
 
 class FeatureEntry(_Entry):
-    """A feature as it is stored: which side it is on, its Arrow type, its number of ids."""
+    """A feature as it is stored: what it is to a model, its Arrow type, its number of ids."""
 
-    role: Literal["inputs", "targets"]
+    role: Literal["inputs", "targets", "notes"]
     type: str
     vocab_size: int | None
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-    """Yields what `generate_samples` yields.
+    """Yields what `examples_of` makes of what `generate_samples` yields.
 
     Raises:
-      DataError: it raised something else than a T2TError; names problem, split and sample, and ends
+      DataError: they raised something else than a T2TError; names problem, split and sample, and ends
         with the problem's part of the traceback.
     """
     number = 0
     try:
         for sample in problem.generate_samples(tmp_dir, split):
-            yield sample
+            yield from problem.examples_of(sample)
             number += 1
     except T2TError:
         raise

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import UsageError
+
+Role: TypeAlias = Literal["inputs", "targets", "notes"]
+"""What a feature is to a model: given, produced, or only known of the example."""
 
 UNKNOWN = -1
 """The id of a label that training does not know: never right, and without a loss."""
@@ -62,6 +66,11 @@ class Feature(ABC):
         return None
 
     @property
+    def generates(self) -> bool:
+        """Whether a model produces it id after id, ended by `EOS`; true of texts."""
+        return False
+
+    @property
     def is_sequence(self) -> bool:
         """Whether examples differ in length."""
         return self.shape[:1] == (None,)
@@ -70,7 +79,7 @@ class Feature(ABC):
         """Returns positions from counts of stored numbers; what is no sequence has one.  [N]."""
         if not self.is_sequence:
             return np.ones_like(stored)
-        width = int(np.prod(self.shape[1:], dtype=np.int64))
+        width = math.prod(size or 1 for size in self.shape[1:])
         return stored // width if width > 1 else stored
 
     @abstractmethod
@@ -94,16 +103,25 @@ class Features:
       inputs: by name, what the model is given; empty for a language model.
       targets: by name, what the model has to produce.
       stored_as: by name, the column of the shards that holds a feature, where its name differs.
+      notes: by name, what is known of an example beside: its weight, where its words begin.  They
+        are in every batch as they are; nothing is embedded.
     """
 
     inputs: Mapping[str, Feature]
     targets: Mapping[str, Feature]
     stored_as: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, Feature] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, Feature]:
-        """All features by name, inputs first."""
-        return {**self.inputs, **self.targets}
+        """All features by name: inputs, targets, notes."""
+        return {**self.inputs, **self.targets, **self.notes}
+
+    def role(self, name: str) -> Role:
+        """Returns which of the three a feature is among."""
+        if name in self.inputs:
+            return "inputs"
+        return "targets" if name in self.targets else "notes"
 
     @property
     def columns(self) -> dict[str, str]:
@@ -124,11 +142,12 @@ class Features:
         """Returns these features with "inputs" and "targets" exchanged; other features stay.
 
         Raises:
-          UsageError: one of the two is missing.
+          UsageError: one of the two is missing, or no text.
         """
         self._require_pair("_rev exchanges")
         columns = self.columns
-        return Features(
+        return replace(
+            self,
             inputs={**self.inputs, "inputs": self.targets["targets"]},
             targets={**self.targets, "targets": self.inputs["inputs"]},
             stored_as={**columns, "inputs": columns["targets"], "targets": columns["inputs"]},
@@ -149,9 +168,15 @@ class Features:
         )
 
     def _require_pair(self, what: str) -> None:
-        if "inputs" not in self.inputs or "targets" not in self.targets:
+        pair = self.inputs.get("inputs"), self.targets.get("targets")
+        # What the notes tell is of one side; it would have to change sides too.
+        if not all(feature and feature.generates for feature in pair) or self.notes:
             raise UsageError(
-                f"{what} 'inputs' and 'targets', but this problem's inputs are "
-                f"{list(self.inputs)} and its targets {list(self.targets)}. "
+                f"{what} the texts 'inputs' and 'targets', but this problem's inputs are "
+                f"{_told(self.inputs)} and its targets {_told(self.targets)}. "
                 "Name the problem without the suffix."
             )
+
+
+def _told(features: Mapping[str, Feature]) -> str:
+    return ", ".join(f"{name} ({type(f).__name__})" for name, f in features.items()) or "none"

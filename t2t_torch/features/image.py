@@ -42,7 +42,7 @@ class Image(Feature):
         """Rows, columns, channels."""
         return (self.height, self.width, self.channels)
 
-    def encode(self, value: Any) -> npt.NDArray[np.uint8]:
+    def encode(self, value: Any) -> Any:
         """Returns the bytes of an array of this shape; DataError if it has another."""
         pixels = np.asarray(value)
         if pixels.shape not in (self.shape, self.shape[:2]) or pixels.dtype != np.uint8:

@@ -34,6 +34,11 @@ class Text(Feature):
         """The encoder's."""
         return self.encoder.vocab_size
 
+    @property
+    def generates(self) -> bool:
+        """If `EOS` ends it."""
+        return self.add_eos
+
     def encode(self, value: Any) -> list[int]:
         """Returns the ids of a text, and `EOS` if `add_eos`."""
         return self.encode_batch([value])[0]

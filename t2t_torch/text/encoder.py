@@ -25,6 +25,11 @@ class TextEncoder(ABC):
     def vocab_size(self) -> int:
         """The number of ids, the two reserved ones counted."""
 
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The ids of what has none of its own: of unknown words, of rare characters' bytes."""
+        return frozenset()
+
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without `EOS`.

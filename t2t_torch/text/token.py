@@ -63,6 +63,13 @@ class TokenEncoder(TextEncoder):
         """The number of words plus 2."""
         return len(self._tokens)
 
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The id of `replace_oov`, if there is one."""
+        return (
+            frozenset() if self._replace_oov is None else frozenset({self._ids[self._replace_oov]})
+        )
+
     def encode(self, text: str) -> list[int]:
         """Returns one id per word; DataError if a word is unknown and there is no `replace_oov`."""
         return self._lookup(text.split(), text)

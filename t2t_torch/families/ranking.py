@@ -1,0 +1,59 @@
+"""A query and documents, to the order of the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from t2t_torch.data.learner import Learner
+from t2t_torch.features import Choice, ClassLabel, Features, Text
+from t2t_torch.text_problem import TextProblem
+
+
+class PairRankingProblem(TextProblem):
+    """A query, a document that answers it better, and one that answers it worse.
+
+    `generate_samples` yields {"query": str, "positive": str, "negative": str}.
+    """
+
+    text_fields = ("query", "positive", "negative")
+    candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
+    metrics = ("accuracy", "neg_log_likelihood")
+    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    batch_size_means_tokens = True
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample with the name of the better document."""
+        yield {**sample, "targets": self.candidates[0]}
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and which candidate is the better one."""
+        text = Text(self.encoder(directory))
+        inputs = {"query": text, "positive": text, "negative": text, **self.dense(directory)}
+        return Features(inputs, {"targets": Choice(self.candidates)}, notes=self.weights())
+
+
+class QueryRelevanceProblem(TextProblem):
+    """A query and one document, to how relevant it is.
+
+    `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
+    label such as "0" or "1".
+    """
+
+    text_fields = ("query", "document")
+    metrics = ("accuracy", "neg_log_likelihood")
+    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    batch_size_means_tokens = True
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and the relevance."""
+        text = Text(self.encoder(directory))
+        labels = self.label_encoder(directory, "targets")
+        inputs = {"query": text, "document": text, **self.dense(directory)}
+        target = ClassLabel(labels, allow_unknown=not self.class_labels)
+        return Features(inputs, {"targets": target}, notes=self.weights())
