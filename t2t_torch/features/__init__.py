@@ -7,6 +7,7 @@ from t2t_torch.features.real import Real, RowWeight
 from t2t_torch.features.span import NO_SPAN, Span
 from t2t_torch.features.tags import Tags
 from t2t_torch.features.text import Text, Turns, Words
+from t2t_torch.features.tree import TreeFeature
 from t2t_torch.features.word import (
     Gazetteer,
     GazetteerWeights,
@@ -33,6 +34,7 @@ __all__ = [
     "Span",
     "Tags",
     "Text",
+    "TreeFeature",
     "Turns",
     "WordCharacters",
     "WordShape",

@@ -49,6 +49,15 @@ class TextEncoder(ABC):
         """
         return self.encode_batch([word if i == 0 else f" {word}" for i, word in enumerate(words)])
 
+    def words_of_ids(self) -> list[float]:
+        """Returns how many words end with each id, for a perplexity of words: [vocab_size].
+
+        A space ends a word; a line break ends one and counts as one more; so does `EOS`.
+        """
+        ends = [_ends(self._decode([identity])) for identity in range(self.vocab_size)]
+        ends[PAD], ends[EOS] = 0.0, 2.0
+        return ends
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of a sequence: up to the first `EOS`, if there is one, `PAD` skipped."""
         return self._decode(content(ids))
@@ -56,6 +65,10 @@ class TextEncoder(ABC):
     @abstractmethod
     def _decode(self, ids: list[int]) -> str:
         """Returns the text of ids that hold neither `PAD` nor `EOS`."""
+
+
+def _ends(text: str) -> float:
+    return float(text.count(" ") + 2 * text.count("\n"))
 
 
 def content(ids: Iterable[int]) -> list[int]:

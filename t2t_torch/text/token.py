@@ -21,12 +21,15 @@ class TokenEncoder(TextEncoder):
     Args:
       tokens: the vocabulary, the reserved tokens in it or not; its first word has id 2.
       replace_oov: the word, itself in the vocabulary, that stands for any word that is not.
+      reverse: whether the ids of a text are in the order from its last word to its first.
 
     Raises:
       DataError: a word is there twice, or `replace_oov` is not there.
     """
 
-    def __init__(self, tokens: Sequence[str], *, replace_oov: str | None = None) -> None:
+    def __init__(
+        self, tokens: Sequence[str], *, replace_oov: str | None = None, reverse: bool = False
+    ) -> None:
         words = [token for token in tokens if token not in RESERVED_TOKENS]
         self._tokens = [*RESERVED_TOKENS, *words]
         self._ids = {word: i for i, word in enumerate(words, start=NUM_RESERVED)}
@@ -39,9 +42,12 @@ class TokenEncoder(TextEncoder):
                 "or name one that is."
             )
         self._replace_oov = replace_oov
+        self._step = -1 if reverse else 1
 
     @classmethod
-    def load(cls, path: Path, *, replace_oov: str | None = None) -> TokenEncoder:
+    def load(
+        cls, path: Path, *, replace_oov: str | None = None, reverse: bool = False
+    ) -> TokenEncoder:
         """Reads a vocabulary file: one word a line, the first two lines `<pad>` and `<EOS>`.
 
         Raises:
@@ -54,7 +60,7 @@ class TokenEncoder(TextEncoder):
                 f"{' and '.join(RESERVED_TOKENS)}. Put them there."
             )
         try:
-            return cls(tokens[len(RESERVED_TOKENS) :], replace_oov=replace_oov)
+            return cls(tokens[len(RESERVED_TOKENS) :], replace_oov=replace_oov, reverse=reverse)
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
 
@@ -72,11 +78,15 @@ class TokenEncoder(TextEncoder):
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per word; DataError if a word is unknown and there is no `replace_oov`."""
-        return self._lookup(text.split(), text)
+        return self._lookup(text.split(), text)[:: self._step]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Returns the one id of each word."""
+        """Returns the one id of each word, in the words' order also with `reverse`."""
         return [[identity] for identity in self._lookup(words, " ".join(words))]
+
+    def words_of_ids(self) -> list[float]:
+        """Returns 1 for each word and for `EOS`, 0 for `PAD`."""
+        return [0.0, *[1.0] * (self.vocab_size - 1)]
 
     def _lookup(self, words: Sequence[str], text: str) -> list[int]:
         if self._replace_oov is not None:
@@ -92,4 +102,5 @@ class TokenEncoder(TextEncoder):
 
     def _decode(self, ids: list[int]) -> str:
         known = range(len(self._tokens))
-        return " ".join(self._tokens[i] if i in known else f"ID_{i}" for i in ids)
+        words = [self._tokens[i] if i in known else f"ID_{i}" for i in ids]
+        return " ".join(words[:: self._step])

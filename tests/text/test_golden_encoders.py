@@ -60,11 +60,11 @@ def test_the_integer_encoder_has_tensor2tensors_ids() -> None:
 
 @pytest.mark.parametrize("case", _token_cases())
 def test_the_token_encoder_has_tensor2tensors_ids(case: dict[str, Any]) -> None:
-    oov = case["replace_oov"]
+    options = {"replace_oov": case["replace_oov"], "reverse": case["reverse"]}
     if case["name"].startswith("file"):
-        encoder = TokenEncoder.load(FOLDER / GOLDEN["token"]["file"], replace_oov=oov)
+        encoder = TokenEncoder.load(FOLDER / GOLDEN["token"]["file"], **options)
     else:
-        encoder = TokenEncoder(GOLDEN["token"]["vocab_list"], replace_oov=oov)
+        encoder = TokenEncoder(GOLDEN["token"]["vocab_list"], **options)
     assert encoder.vocab_size == case["vocab_size"]
     for example in case["encode"]:
         if set(example["text"].split()) & set(RESERVED_TOKENS):

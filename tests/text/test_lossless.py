@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from t2t_torch.errors import DataError
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 
 CORPUS = ["the quick brown fox jumps over the lazy dog", "Übung macht den Meister", "x\ty\nz"] * 20
@@ -42,11 +43,18 @@ def _subwords(folder: Path) -> SubwordEncoder:
     return SubwordEncoder.train(iter(CORPUS), 320, folder / "vocab.subwords")
 
 
-@pytest.fixture(scope="module", params=["byte", "subword"])
+@cache
+def _subtokens(folder: Path) -> SubtokenEncoder:
+    return SubtokenEncoder.train(iter(CORPUS), 320, folder / "vocab.subtokens")
+
+
+@pytest.fixture(scope="module", params=["byte", "subword", "subtoken"])
 def encoder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> TextEncoder:
-    return ByteEncoder() if request.param == "byte" else _subwords(tmp_path_factory.getbasetemp())
+    folder = tmp_path_factory.getbasetemp()
+    made = {"byte": ByteEncoder, "subword": lambda: _subwords(folder)}
+    return made.get(request.param, lambda: _subtokens(folder))()
 
 
 @settings(max_examples=400, deadline=None)

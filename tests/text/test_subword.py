@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
+from t2t_torch.text import subword
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.subword import SubwordEncoder, _escape
 
 WORDS = "ein Mann in blauem Hemd steht auf einer Leiter und putzt das Fenster".split()
 CORPUS = [" ".join(WORDS[i:] + WORDS[:i]) for i in range(len(WORDS))] * 10
@@ -48,6 +51,63 @@ def test_a_written_model_reads_back_the_same(tmp_path: Path) -> None:
     loaded = SubwordEncoder.load(tmp_path / "vocab")
     sent = pickle.loads(pickle.dumps(loaded))
     assert trained.encode_batch(CORPUS) == loaded.encode_batch(CORPUS) == sent.encode_batch(CORPUS)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> SubwordEncoder:
+    texts = [*CORPUS, *(f"  {text}  {text}\t" for text in CORPUS)]
+    return SubwordEncoder.train(texts, 340, tmp_path_factory.mktemp("vocab") / "vocab")
+
+
+HARD = [
+    "Mann",
+    " Mann",
+    "  ",
+    " ",
+    "\u2581",
+    "\u2585",
+    "\x1a",
+    "\x00",
+    "\t",
+    "</s>",
+    "日",
+    "Fenster ",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    texts=st.lists(
+        st.lists(st.one_of(st.sampled_from([*HARD, *WORDS]), st.text(max_size=5)), max_size=9).map(
+            "".join
+        ),
+        max_size=4,
+    )
+)
+def test_encoding_by_remembered_words_is_that_of_sentencepiece(
+    encoder: SubwordEncoder, texts: list[str]
+) -> None:
+    expected = encoder._pieces.encode([_escape(text) for text in texts])
+    for _ in range(2):  # remembered the second time
+        assert encoder.encode_batch(texts) == expected
+
+
+def test_the_words_remembered_are_bounded(
+    encoder: SubwordEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subword, "_MAX_REMEMBERED", 10)
+    texts = [f"{number} {'x' * number} {number}" for number in range(50)]
+    expected = encoder._pieces.encode(texts)
+    copy = pickle.loads(pickle.dumps(encoder))
+    assert copy.encode_batch(texts) == expected
+    assert 0 < len(copy._words._others) <= 10
+    assert max(map(len, copy._words._others)) <= 32
+
+
+def test_an_id_list_belongs_to_its_text_alone(encoder: SubwordEncoder) -> None:
+    first = encoder.encode("Mann")
+    first.append(EOS)
+    assert encoder.encode("Mann") == first[:-1]
 
 
 def test_reserved_ids_and_ids_outside_decode_to_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,319 @@
+"""Bracketed trees over words: phrase structure, and requests as nested intents and slots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from t2t_torch.errors import DataError
+
+SHIFT, REDUCE = "SHIFT", "REDUCE"
+OPEN = "("
+"""What a transition that opens a constituent begins with; its label follows."""
+
+TRACE = "-NONE-"
+"""The Penn Treebank's label of what is not spoken."""
+
+_BLANKS = " \t\r\n"
+_ROUND_TOKEN = re.compile(r"[()]|[^() \t\r\n]+")
+_SQUARE_TOKEN = re.compile(r"[^ \t\r\n]+")
+_NAME = re.compile(r"[^()\[\] \t\r\n]+")
+_WORD = re.compile(r"[^ \t\r\n]+")
+_FUNCTION = re.compile(r"^([^-=]+)[-=].*")  # labels such as -LRB- and -NONE- begin with a hyphen
+
+_Step = tuple[str, str]  # "(" and a label, "" and a word, or ")" and nothing
+
+
+class TreeSyntaxError(DataError):
+    """A text is no tree.
+
+    Attributes:
+      why: what is wrong.
+      position: where, in characters of the text, from 0.
+    """
+
+    def __init__(self, why: str, position: int, text: str) -> None:
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        super().__init__(f"column {position + 1}: {why}, in {shown!r}")
+        self.why = why
+        self.position = position
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tree:
+    """A constituent, with what it consists of; of any depth.
+
+    Two trees are equal if they have the same labels, words and form.
+
+    Attributes:
+      label: its name, which has no brackets and no blanks.
+      children: constituents and words; a word has no blanks.
+
+    Raises:
+      DataError: a label or a word has what it may not have, or is empty.
+    """
+
+    label: str
+    children: tuple[Tree | str, ...]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.label):
+            raise DataError(f"{self.label!r} is no label: empty, or with a bracket or a blank.")
+        for child in self.children:
+            if isinstance(child, str) and not _WORD.fullmatch(child):
+                raise DataError(f"{child!r} is no word: empty, or with a blank.")
+
+    @property
+    def words(self) -> list[str]:
+        """The words, from left to right."""
+        return [word for kind, word in self._steps() if not kind]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of all constituents, a constituent before what is in it."""
+        return [label for kind, label in self._steps() if kind == "("]
+
+    def transitions(self) -> list[str]:
+        """Returns what builds the tree from its words, in order.  Dyer et al. 2016.
+
+        "(NP" opens a constituent, `SHIFT` takes the next word, `REDUCE` closes the constituent that
+        was opened last.
+        """
+        names = {"(": OPEN, ")": REDUCE, "": SHIFT}
+        return [names[kind] + (label if kind == "(" else "") for kind, label in self._steps()]
+
+    @classmethod
+    def from_transitions(cls, transitions: Iterable[str], words: Sequence[str]) -> Tree:
+        """Returns the tree that transitions build from words.
+
+        Raises:
+          DataError: they build no tree, or there are more or fewer words than they take.
+        """
+        steps: list[_Step] = []
+        taken = 0
+        for transition in transitions:
+            if transition == SHIFT:
+                steps.append(("", words[taken] if taken < len(words) else "?"))
+                taken += 1
+            elif transition == REDUCE:
+                steps.append((")", ""))
+            elif transition.startswith(OPEN):
+                steps.append(("(", transition.removeprefix(OPEN)))
+            else:
+                raise DataError(f"{transition!r} is no transition: {SHIFT}, {REDUCE} or (LABEL.")
+        if taken != len(words):
+            raise DataError(f"The transitions take {taken} words, and there are {len(words)}.")
+        return _built(steps)
+
+    def without_traces(self) -> Tree:
+        """Returns the tree of what is spoken: without `TRACE`, and what holds nothing else.
+
+        Raises:
+          DataError: nothing is left.
+        """
+        steps: list[_Step] = []
+        empty: list[int] = []  # where the constituents start that are open, and have no words yet
+        for kind, name in self._steps():
+            if kind == "(":
+                empty.append(len(steps))
+            elif not kind:
+                if steps[-1] == ("(", TRACE):
+                    continue
+                for depth in range(len(empty) - 1, -1, -1):
+                    if empty[depth] < 0:
+                        break
+                    empty[depth] = -1
+            elif (start := empty.pop()) >= 0:
+                del steps[start:]
+                continue
+            steps.append((kind, name))
+        if not steps:
+            raise DataError(f"{_short(self)} has no words.")
+        return _built(steps)
+
+    def without_functions(self) -> Tree:
+        """Returns the tree with bare categories: NP-SBJ-1 and NP=2 become NP."""
+        return _built((kind, _FUNCTION.sub(r"\1", name) if kind == "(" else name)
+                      for kind, name in self._steps())  # fmt: skip
+
+    def to_round(self) -> str:
+        """Returns the tree as the Penn Treebank writes it, on one line: (NP (DT the) (NN board)).
+
+        A round bracket in a word is written -LRB- or -RRB-.
+        """
+        pieces: list[str] = []
+        for kind, name in self._steps():
+            if kind == ")":
+                pieces.append(")")
+            else:
+                name = name if kind else name.replace("(", "-LRB-").replace(")", "-RRB-")
+                pieces.append(f"{' ' if pieces else ''}{kind}{name}")
+        return "".join(pieces)
+
+    def __str__(self) -> str:
+        """The tree as TOP writes it: [IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ].
+
+        A word that would be read as a bracket is written with -LSB- or -RSB- in its place.
+        """
+        pieces = []
+        for kind, name in self._steps():
+            if kind == "(":
+                pieces.append(f"[{name}")
+            elif kind == ")":
+                pieces.append("]")
+            else:
+                pieces.append(_square_word(name))
+        return " ".join(pieces)
+
+    def __repr__(self) -> str:
+        return f"parse_tree({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and list(self._steps()) == list(other._steps())
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._steps()))
+
+    def _steps(self) -> Iterator[_Step]:
+        yield "(", self.label
+        pending = [iter(self.children)]
+        while pending:
+            for child in pending[-1]:
+                if isinstance(child, str):
+                    yield "", child
+                else:
+                    yield "(", child.label
+                    pending.append(iter(child.children))
+                    break
+            else:
+                pending.pop()
+                yield ")", ""
+
+
+def parse_tree(text: str) -> Tree:
+    """Returns the tree that a text writes in one of two forms; its first character tells which.
+
+    Round, the Penn Treebank's: "(S (NP (NN time)) (VP (VBZ flies)))", over any number of lines;
+    brackets need no blanks beside them, and an outer bracket without a label is left out.  In words
+    -LRB- and -RRB- are round brackets, -LSB- and -RSB- square ones.
+
+    Square, TOP's: "[IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ]"; a piece between blanks that
+    begins with "[" and goes on opens, "]" closes, and all others are words, whatever they hold.
+    At the beginning of a word -LSB- is "[", and the word -RSB- is "]".
+
+    Raises:
+      TreeSyntaxError: it is no tree, or more than one.
+    """
+    start = len(text) - len(text.lstrip(_BLANKS))
+    first = text[start : start + 1]
+    if first not in ("(", "["):
+        raise TreeSyntaxError("a tree begins with ( or [", start, text)
+    tokens = _round_steps(text) if first == "(" else _square_steps(text)
+    steps: list[_Step] = []
+    open_at: list[int] = []
+    for position, kind, name in tokens:
+        if not steps and kind != "(":
+            raise TreeSyntaxError("a lone [ opens nothing", position, text)
+        if steps and not open_at:
+            raise TreeSyntaxError("the tree has ended, and something follows", position, text)
+        if kind == "(":
+            if not _NAME.fullmatch(name) and (name or steps):
+                why = f"{name!r} is no label" if name else "a bracket without a label"
+                raise TreeSyntaxError(why, position, text)
+            open_at.append(position)
+        elif kind:
+            open_at.pop()
+        steps.append((kind, name))
+    if open_at:
+        why = "the bracket that opens here is never closed"
+        if first == "[":
+            why += " (] is one only with blanks on both sides)"
+        raise TreeSyntaxError(why, open_at[-1], text)
+    return _built(_without_outer(steps, start, text))
+
+
+def _without_outer(steps: list[_Step], start: int, text: str) -> list[_Step]:
+    """Leaves out an outer bracket without a label, which must hold one tree."""
+    if steps[0] != ("(", ""):
+        return steps
+    depth = 0
+    for i, (kind, _) in enumerate(steps[1:-1], 1):
+        depth += {"(": 1, ")": -1, "": 0}[kind]
+        if depth == 0 and (not kind or i < len(steps) - 2):
+            break
+    else:
+        if len(steps) > 2:
+            return steps[1:-1]
+    raise TreeSyntaxError("a bracket without a label that holds no single tree", start, text)
+
+
+def _round_steps(text: str) -> Iterator[tuple[int, str, str]]:
+    opened = -1  # where the bracket is that has no label yet
+    for token in _ROUND_TOKEN.finditer(text):
+        piece, position = token[0], token.start()
+        if opened >= 0:
+            named = piece not in ("(", ")")
+            yield opened, "(", piece if named else ""
+            opened = -1
+            if named:
+                continue
+        if piece == "(":
+            opened = position
+        elif piece == ")":
+            yield position, ")", ""
+        else:
+            for name, bracket in _ESCAPED:
+                piece = piece.replace(name, bracket)
+            yield position, "", piece
+    if opened >= 0:
+        yield opened, "(", ""
+
+
+_ESCAPED = (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"))
+
+
+def _square_steps(text: str) -> Iterator[tuple[int, str, str]]:
+    for token in _SQUARE_TOKEN.finditer(text):
+        piece, position = token[0], token.start()
+        if piece == "]":
+            yield position, ")", ""
+        elif piece.startswith("[") and len(piece) > 1:
+            yield position, "(", piece[1:]
+        elif piece.startswith("-LSB-"):
+            yield position, "", "[" + piece.removeprefix("-LSB-")
+        else:
+            yield position, "", "]" if piece == "-RSB-" else piece
+
+
+def _square_word(word: str) -> str:
+    if word == "]":
+        return "-RSB-"
+    return f"-LSB-{word[1:]}" if word.startswith("[") and len(word) > 1 else word
+
+
+def _built(steps: Iterable[_Step]) -> Tree:
+    pending: list[tuple[str, list[Tree | str]]] = []
+    root: Tree | None = None
+    for kind, name in steps:
+        if root is not None or (kind != "(" and not pending):
+            raise DataError("The steps build no tree: more than one, or a word or end outside it.")
+        if kind == "(":
+            pending.append((name, []))
+        elif not kind:
+            pending[-1][1].append(name)
+        else:
+            label, children = pending.pop()
+            tree = Tree(label, tuple(children))
+            if pending:
+                pending[-1][1].append(tree)
+            else:
+                root = tree
+    if root is None:
+        raise DataError("The steps build no tree: none, or one that does not end.")
+    return root
+
+
+def _short(tree: Tree) -> str:
+    text = str(tree)
+    return text if len(text) <= 80 else f"{text[:77]}..."
