@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.learner import (
@@ -26,8 +26,11 @@ from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import TextEncoder
 from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.vocabulary import load_subwords
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import DataHParams
 
 
 class VocabType(enum.Enum):
@@ -172,7 +175,7 @@ class TextProblem(Problem):
             return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD)
         if path.suffix == ".symbols":
             return CharacterEncoder.load(path)
-        return SubwordEncoder.load(path)
+        return load_subwords(path)
 
     def dense(self, directory: Path) -> dict[str, Feature]:
         """Returns the feature "dense", if there is one."""
@@ -270,5 +273,15 @@ class Text2SelfProblem(Text2TextProblem):
     text_fields = ("targets",)
     has_inputs = False
     chop_length: ClassVar[int] = 0
-    metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity", "word_perplexity")
+    metrics: ClassVar[tuple[str, ...]] = (
+        "accuracy",
+        "accuracy_top5",
+        "neg_log_perplexity",
+        "perplexity",
+        "word_perplexity",
+    )
     suggested_flags = "--model=transformer --hparams_set=transformer_small"
+
+    def split_length(self, hparams: DataHParams) -> int:
+        """The tokens of a piece: what hparams say, else `chop_length`."""
+        return hparams.split_to_length or self.chop_length

@@ -15,19 +15,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data.ragged import Ragged, Rows, num_rows, value_dtype
+from t2t_torch.data.chunks import Chunk
+from t2t_torch.data.ragged import Ragged, Rows, value_dtype
 from t2t_torch.errors import DataError, T2TError
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature, Features
     from t2t_torch.problem import Problem
 
-# A chunk is what one task of a worker encodes: large enough to hide the cost of sending it.
-CHUNK_ROWS = 8192
-_CHUNK_CHARACTERS = 1 << 22
 # Rows encoded in this process before a pool is started, if the caller leaves the choice to us: the
 # pool's start costs CPU time worth some 10,000 sentences, and small data need not be twice as fast.
 _ROWS_BEFORE_POOL = 1 << 18
@@ -52,12 +52,20 @@ class MakeFeatures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Chunk:
-    """Consecutive samples of a split, by field; `where` and `first` are for messages."""
+class Encoded:
+    """What became of a chunk.
 
-    where: str
-    first: int
-    columns: Mapping[str, Sequence[Any]]
+    Attributes:
+      chunk_rows: how many samples it had.
+      rows: those that could be encoded.
+      numbers: [rows] int64, their samples' numbers, rising.
+      unfit: number and reason of each that could not, rising; empty unless they are to be skipped.
+    """
+
+    chunk_rows: int
+    rows: Rows
+    numbers: npt.NDArray[np.int64]
+    unfit: Sequence[tuple[int, str]] = ()
 
 
 class Encoder:
@@ -71,6 +79,8 @@ class Encoder:
         features: Features,
         make_features: MakeFeatures,
         num_processes: int | None = None,
+        *,
+        skip_unfit: bool = False,
     ) -> None:
         """Starts no process yet.
 
@@ -79,8 +89,10 @@ class Encoder:
           make_features: makes the same in a worker process.
           num_processes: 1 encodes here; more are used from the first chunk on.  None uses all CPUs
             of this process, but only once the data proves large enough to repay their start.
+          skip_unfit: samples that cannot be encoded are left out and listed; else they are errors.
         """
         self._features = features.all
+        self._skip_unfit = skip_unfit
         self._make_features = make_features
         self._rows_before_pool = _ROWS_BEFORE_POOL if num_processes is None else 0
         self._num_processes = num_processes or available_cpus()
@@ -102,19 +114,19 @@ class Encoder:
         """Whether worker processes have been started."""
         return self._pool is not None
 
-    def encode(self, chunks: Iterable[Chunk]) -> Iterator[Rows]:
+    def encode(self, chunks: Iterable[Chunk]) -> Iterator[Encoded]:
         """Encodes every chunk; holds at most two chunks per worker at a time.
 
         Raises:
-          DataError: a sample cannot be encoded (names split, sample and feature), or a worker died.
+          DataError: a sample cannot be encoded (names split, sample and feature) and is not to be
+            skipped, or a worker died.
         """
-        waiting: collections.deque[concurrent.futures.Future[Rows]] = collections.deque()
+        waiting: collections.deque[concurrent.futures.Future[Encoded]] = collections.deque()
         try:
             for chunk in chunks:
                 if self._num_processes == 1 or self._rows < self._rows_before_pool:
-                    rows = encode_chunk(self._features, chunk)
-                    self._rows += num_rows(rows)
-                    yield rows
+                    self._rows += chunk.num_rows
+                    yield encode_chunk(self._features, chunk, skip_unfit=self._skip_unfit)
                     continue
                 waiting.append(self._started_pool().submit(_encode_in_worker, chunk))
                 if len(waiting) >= 2 * self._num_processes:
@@ -134,7 +146,7 @@ class Encoder:
                 self._num_processes,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_start_worker,
-                initargs=(self._make_features,),
+                initargs=(self._make_features, self._skip_unfit),
             )
         return self._pool
 
@@ -147,38 +159,37 @@ def available_cpus() -> int:
         return os.cpu_count() or 1
 
 
-def chunks_of(
-    samples: Iterable[Mapping[str, Any]], fields: Iterable[str], where: str
-) -> Iterator[Chunk]:
-    """Groups samples into chunks of bounded size.
+def encode_chunk(
+    features: Mapping[str, Feature], chunk: Chunk, *, skip_unfit: bool = False
+) -> Encoded:
+    """Encodes a chunk's samples.
 
     Raises:
-      DataError: a sample has not exactly these fields.
+      DataError: a sample cannot be encoded, and `skip_unfit` is False; names the first.
     """
-    names = list(dict.fromkeys(fields))
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    first = rows = characters = 0
-    for sample in samples:
-        if sample.keys() != columns.keys():
-            raise DataError(
-                f"{where}: sample {first + rows} has {', '.join(sample) or 'nothing'}; "
-                f"the problem's features need {', '.join(names)}. Mend its generate_samples."
-            )
-        for name, column in columns.items():
-            value = sample[name]
-            column.append(value)
-            characters += len(value) if isinstance(value, (str, bytes)) else 1
-        rows += 1
-        if rows == CHUNK_ROWS or characters >= _CHUNK_CHARACTERS:
-            yield Chunk(where, first, columns)
-            columns = {name: [] for name in names}
-            first, rows, characters = first + rows, 0, 0
-    if rows:
-        yield Chunk(where, first, columns)
+    try:
+        rows = _encode_columns(features, chunk)
+    except DataError:
+        if not skip_unfit:
+            raise
+    else:
+        return Encoded(chunk.num_rows, rows, chunk.first + np.arange(chunk.num_rows))
+    unfit = {}
+    for index in range(chunk.num_rows):
+        try:
+            _encode_columns(features, chunk.only([index]))
+        except DataError as error:
+            unfit[index] = str(error)
+    kept = [index for index in range(chunk.num_rows) if index not in unfit]
+    return Encoded(
+        chunk.num_rows,
+        _encode_columns(features, chunk.only(kept)),
+        chunk.first + np.array(kept, dtype=np.int64),
+        [(chunk.first + index, why) for index, why in unfit.items()],
+    )
 
 
-def encode_chunk(features: Mapping[str, Feature], chunk: Chunk) -> Rows:
-    """Encodes a chunk's samples; DataError names the first that cannot be encoded."""
+def _encode_columns(features: Mapping[str, Feature], chunk: Chunk) -> Rows:
     return {
         name: _encode_column(feature, name, chunk.columns[feature.source or name], chunk)
         for name, feature in features.items()
@@ -195,7 +206,7 @@ def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Ch
     low = feature.lowest_id
     if size and len(rows.values) and not low <= rows.values.min() <= rows.values.max() < size:
         raise DataError(
-            f"{chunk.where}, samples from {chunk.first} on: {name!r} encodes to ids from "
+            f"{chunk.where}, samples from {chunk.number(0)} on: {name!r} encodes to ids from "
             f"{rows.values.min()} to {rows.values.max()}; its vocabulary has {size}, so {low} to "
             f"{size - 1} were expected. Mend the encoder, or its vocab_size."
         )
@@ -211,10 +222,10 @@ def _located(
             feature.encode(value)
         except Exception:
             shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
-            place = f"sample {chunk.first + index}, {name!r} is {shown}"
+            place = f"sample {chunk.number(index)}, {name!r} is {shown}"
             break
     else:
-        place = f"samples from {chunk.first} on, {name!r}"
+        place = f"samples from {chunk.number(0)} on, {name!r}"
     return DataError(f"{chunk.where}, {place}, which cannot be encoded: {error}")
 
 
@@ -228,14 +239,15 @@ def _can_be_sent(make_features: MakeFeatures) -> bool:
 
 # What a worker process encodes with; set once when it starts.
 _worker_features: Mapping[str, Feature] = {}
+_worker_skips_unfit = False
 
 
-def _start_worker(make_features: MakeFeatures) -> None:
-    global _worker_features
+def _start_worker(make_features: MakeFeatures, skip_unfit: bool) -> None:
+    global _worker_features, _worker_skips_unfit
     # Control-C reaches the whole group of processes; the parent alone ends the work.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    _worker_features = make_features().all
+    _worker_features, _worker_skips_unfit = make_features().all, skip_unfit
 
 
 def _follow_parent() -> None:
@@ -246,5 +258,5 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _encode_in_worker(chunk: Chunk) -> Rows:
-    return encode_chunk(_worker_features, chunk)
+def _encode_in_worker(chunk: Chunk) -> Encoded:
+    return encode_chunk(_worker_features, chunk, skip_unfit=_worker_skips_unfit)

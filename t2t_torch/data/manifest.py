@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pydantic
 
+from t2t_torch.data import verified
 from t2t_torch.data.staging import staged
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -58,12 +59,16 @@ class RawFileEntry(_Entry):
 
 
 class SplitEntry(_Entry):
-    """A split: its shards in order; per feature the sum and the maximum of its rows' lengths."""
+    """A split: its shards in order; per feature the sum and the maximum of its rows' lengths.
+
+    `skipped` is how many bad records and unfit samples were left out.
+    """
 
     rows: int
     tokens: Mapping[str, int]
     max_length: Mapping[str, int]
     shards: Sequence[ShardEntry]
+    skipped: int = 0
 
 
 class Manifest(_Entry):
@@ -157,12 +162,19 @@ class Manifest(_Entry):
                 f"{datagen_command(self.problem, data_dir)} --overwrite"
             ) from None
 
-    def verify(self, data_dir: Path, splits: Sequence[Split] | None = None) -> None:
+    def verify(
+        self, data_dir: Path, splits: Sequence[Split] | None = None, *, thorough: bool = False
+    ) -> None:
         """Compares sizes and checksums of the vocabulary files and shards with the manifest.
+
+        What was hashed before is noted in `.NAME.verified.json`, and a shard whose size, time of
+        modification and inode are as noted is not hashed again.  So bytes that a failing disk
+        changes, or a program that puts the time back, are found by a thorough verification alone.
 
         Args:
           data_dir: the folder that the manifest describes.
           splits: whose shards; None for all.
+          thorough: hash every byte, whatever is noted.
 
         Raises:
           DataError: names every file that is missing or differs, and the command that mends it.
@@ -171,9 +183,11 @@ class Manifest(_Entry):
         shards = [
             shard for key in self.splits if key in chosen for shard in self.splits[key].shards
         ]
+        known = set() if thorough else verified.unchanged(data_dir, self.problem, shards)
+        hashed = [shard for shard in shards if shard.file not in known]
         checks: list[tuple[str, int | None, str]] = [
             *((file, None, sha256) for file, sha256 in self.vocab_files.items()),
-            *((shard.file, shard.bytes, shard.sha256) for shard in shards),
+            *((shard.file, shard.bytes, shard.sha256) for shard in hashed),
         ]
         # Threads, since hashlib lets go of the interpreter while it works.
         with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -185,6 +199,8 @@ class Manifest(_Entry):
                 + "\n  ".join(faults)
                 + f"\nMake it anew:  {datagen_command(self.problem, data_dir)}"
             )
+        if hashed:
+            verified.remember(data_dir, self.problem, hashed)
 
     def fingerprint(self, split: Split) -> str:
         """16 hex digits that change when the split's content or the meaning of its ids does."""

@@ -13,6 +13,10 @@ import numpy.typing as npt
 Values: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
+# Values whose places are found at a time: int64 places take twice the memory of int32 values, and
+# what fits in the processor's cache is found faster.
+_BLOCK_VALUES = 1 << 18
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
@@ -37,12 +41,17 @@ class Ragged:
         return cls(np.fromiter(flat, dtype=dtype, count=int(offsets[-1])), offsets)
 
     @classmethod
+    def from_lengths(cls, values: Values, lengths: npt.NDArray[np.integer[Any]]) -> Ragged:
+        """Cuts values into rows of these lengths."""
+        return cls(values, _offsets(lengths))
+
+    @classmethod
     def concatenate(cls, parts: Sequence[Ragged]) -> Ragged:
         """Puts at least one list of rows after another."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([part.lengths for part in parts])
-        return cls(np.concatenate([part.values for part in parts]), _offsets(lengths))
+        return cls.from_lengths(np.concatenate([part.values for part in parts]), lengths)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -64,10 +73,21 @@ class Ragged:
 
     def take(self, order: npt.NDArray[np.integer[Any]]) -> Ragged:
         """The rows whose numbers `order` holds, in that order."""
-        offsets = _offsets(self.lengths[order])
+        lengths = self.lengths[order]
+        offsets = _offsets(lengths)
         # Value j of the result comes from its row's old start plus its place in the row.
-        shift = np.repeat(self.offsets[order] - offsets[:-1], np.diff(offsets))
-        return Ragged(self.values[np.arange(offsets[-1]) + shift], offsets)
+        shift = self.offsets[order] - offsets[:-1]
+        values = np.empty(offsets[-1], self.values.dtype)
+        start = 0
+        while start < len(order):
+            limit = offsets[start] + _BLOCK_VALUES
+            stop = max(start + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
+            first, last = offsets[start], offsets[stop]
+            places = np.arange(first, last)
+            places += np.repeat(shift[start:stop], lengths[start:stop])
+            np.take(self.values, places, out=values[first:last], mode="clip")
+            start = stop
+        return Ragged(values, offsets)
 
 
 Rows: TypeAlias = Mapping[str, Ragged]
@@ -108,7 +128,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     return {name: Ragged.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _offsets(lengths: npt.NDArray[np.int64]) -> Offsets:
+def _offsets(lengths: npt.NDArray[np.integer[Any]]) -> Offsets:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

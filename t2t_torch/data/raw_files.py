@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,8 +42,11 @@ def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry
 
 def _there(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
     found = sorted(path for path in problem.raw_files(tmp_dir) if path.is_file())
+    # Files elsewhere, as beside a declaration: train/label and test/label are told apart.
+    above = [path.parent for path in found if not path.is_relative_to(tmp_dir)]
+    root = Path(os.path.commonpath(above)) if above else tmp_dir
     return {
-        path.relative_to(tmp_dir).as_posix() if path.is_relative_to(tmp_dir) else path.name: path
+        path.relative_to(tmp_dir if path.is_relative_to(tmp_dir) else root).as_posix(): path
         for path in found
     }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from t2t_torch.errors import DataError, T2TError
 
@@ -36,3 +40,16 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
             f"{problem.dataset_name!r} {split.value}: generate_samples failed at sample {number}, "
             f"counted from 0:\n{told}"
         ) from error
+
+
+@contextlib.contextmanager
+def seeded(seed: int, purpose: str) -> Iterator[None]:
+    """Seeds the global generators, as tensor2tensor's datagen does, and puts them back after."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(f"{seed}:{purpose}")
+    np.random.seed(random.getrandbits(32))
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

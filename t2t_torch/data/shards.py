@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from t2t_torch.data import ragged
 from t2t_torch.data.manifest import Manifest, ShardEntry, datagen_command, sha256_of
-from t2t_torch.data.ragged import Offsets, Ragged, Rows, Values, value_dtype
+from t2t_torch.data.ragged import Ragged, Rows, Values, value_dtype
 from t2t_torch.data.staging import sync
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -56,8 +56,8 @@ class Shards:
           dataset_name: the problem's `dataset_name`.
           split: which part of it.
           verify: compare sizes and checksums of this split's shards and of the vocabulary files
-            with the manifest.  It reads every byte once; further openings by the same job (other
-            ranks, worker processes) may leave it out.
+            with the manifest.  The first opening reads every byte; later ones, and those after
+            t2t-datagen, read only what has changed since, by its size, time and inode.
 
         Raises:
           DataError: there is no such data, or a file is missing, truncated or altered.
@@ -91,22 +91,25 @@ class Shards:
 
         Computed from the list offsets alone; the values are not read.
         """
-        return {
-            name: np.concatenate(
-                [np.zeros(0, np.int32)]
-                + [np.diff(offsets).astype(np.int32) for _, offsets in self.column(name)]
-            )
-            for name in self.features
-        }
+        return {name: self._lengths(name) for name in self.features}
 
-    def column(self, feature: str) -> list[tuple[Values, Offsets]]:
+    def _lengths(self, feature: str) -> npt.NDArray[np.int32]:
+        lengths = np.empty(self.num_rows, np.int32)
+        start = 0
+        for _, offsets in self.column(feature):
+            stop = start + len(offsets) - 1
+            np.subtract(offsets[1:], offsets[:-1], out=lengths[start:stop])
+            start = stop
+        return lengths
+
+    def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
         """A feature's rows as flat arrays, one pair per record batch, in row order.
 
         A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
 
         Returns:
-          Pairs of values [total], a read-only view of the mapped file, and offsets [rows + 1]
-          int64: row i of the batch is `values[offsets[i]:offsets[i + 1]]`.
+          Pairs of values [total] and offsets [rows + 1] int32, read-only views of the mapped file:
+          row i of the batch is `values[offsets[i]:offsets[i + 1]]`.
         """
         if feature not in self.manifest.features:
             raise DataError(
@@ -116,7 +119,7 @@ class Shards:
         pairs = []
         for batch in self._batches:
             column = batch.column(batch.schema.get_field_index(feature))
-            offsets = column.offsets.to_numpy(zero_copy_only=True).astype(np.int64)
+            offsets = column.offsets.to_numpy(zero_copy_only=True)
             pairs.append((column.values.to_numpy(zero_copy_only=True), offsets))
         return pairs
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.download import fetch
+from t2t_torch.data.raw_file import RawFile
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text.lines import read_parallel
@@ -28,6 +28,20 @@ _SHA256 = {
 }
 
 
+_FILES = {
+    split: tuple(
+        RawFile(
+            f"{part}.{side}",
+            ("", "raw"),
+            [f"{mirror}{part}.{side}.gz" for mirror in _MIRRORS],
+            _SHA256[f"{part}.{side}.gz"],
+        )
+        for side in ("en", "de")
+    )
+    for split, part in _PARTS.items()
+}
+
+
 @register_problem("translate_multi30k_ende")
 class TranslateMulti30kEnde(Text2TextProblem):
     """English to German captions; evaluated on val, tested on test_2016_flickr.
@@ -42,38 +56,10 @@ class TranslateMulti30kEnde(Text2TextProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
 
-    def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Those of the six files that are there."""
-        names = [f"{_PARTS[split]}.{side}" for split in self.shards for side in ("en", "de")]
-        return [path for name in names if (path := _found(tmp_dir, name)) is not None]
-
-    def prepare(self, tmp_dir: Path) -> None:
-        """Downloads the raw files that are not there."""
-        for split in self.shards:
-            _files(tmp_dir, split)
+    sources = tuple(file for files in _FILES.values() for file in files)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the pairs of captions."""
-        for english, german in read_parallel(*_files(tmp_dir, split)):
-            yield {"inputs": english, "targets": german}
-
-
-def _files(tmp_dir: Path, split: Split) -> tuple[Path, Path]:
-    return _file(tmp_dir, f"{_PARTS[split]}.en"), _file(tmp_dir, f"{_PARTS[split]}.de")
-
-
-def _file(tmp_dir: Path, name: str) -> Path:
-    found = _found(tmp_dir, name)
-    if found is not None:
-        return found
-    packed = f"{name}.gz"
-    urls = [mirror + packed for mirror in _MIRRORS]
-    return fetch(urls, tmp_dir, filename=packed, sha256=_SHA256[packed])
-
-
-def _found(tmp_dir: Path, name: str) -> Path | None:
-    for folder in (tmp_dir, tmp_dir / "raw"):
-        for path in (folder / f"{name}.gz", folder / name):
-            if path.is_file():
-                return path
-    return None
+        english, german = (file.get(tmp_dir) for file in _FILES[split])
+        for inputs, targets in read_parallel(english, german):
+            yield {"inputs": inputs, "targets": targets}

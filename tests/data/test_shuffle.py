@@ -74,8 +74,8 @@ def test_keys_are_those_of_splitmix64():
         4593380528125082431,
         16408922859458223821,
     ]
-    assert _splitmix64(1234567, 0, 5).tolist() == expected
-    assert _splitmix64(1234567, 2, 4).tolist() == expected[2:4]
+    assert _splitmix64(1234567, np.arange(5)).tolist() == expected
+    assert _splitmix64(1234567, np.arange(2, 4)).tolist() == expected[2:4]
 
 
 def test_take_and_between_agree_with_lists():

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.data import raw_file
 from t2t_torch.mode import Split
-from t2t_torch.problems import translate_multi30k
 
 PARTS = {Split.TRAIN: "train", Split.EVAL: "val", Split.TEST: "test_2016_flickr"}
 
@@ -43,7 +43,7 @@ def test_what_is_absent_is_downloaded_with_its_checksum(
         asked[filename] = (urls, sha256)
         return tmp_dir / filename
 
-    monkeypatch.setattr(translate_multi30k, "fetch", fetch)
+    monkeypatch.setattr(raw_file, "fetch", fetch)
     (tmp_path / "train.en").write_text("here\n", encoding="utf-8")
     registry.problem("translate_multi30k_ende").prepare(tmp_path)
     names = [f"{part}.{language}.gz" for part in PARTS.values() for language in ("en", "de")]

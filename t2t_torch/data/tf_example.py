@@ -1,0 +1,201 @@
+"""The records of tensor2tensor's files: `tf.train.Example`, read and written without TensorFlow.
+
+An Example maps names to lists of integers, floats or bytes.  Source: TensorFlow's
+`core/example/feature.proto` and protobuf's encoding, https://protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from t2t_torch.data.ragged import Ragged
+
+Kind: TypeAlias = Literal["bytes", "float", "int64"]
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+_KINDS: Mapping[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # numbers of Feature's fields
+_MAX_VARINT_BYTES = 10
+_FLOAT = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class Values:
+    """One list of an Example.
+
+    Attributes:
+      kind: of what.
+      packed: int64: the varints; float: the little-endian numbers; one after another.
+      items: bytes: the list.
+    """
+
+    kind: Kind
+    packed: bytes = b""
+    items: Sequence[bytes] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the list has no entry."""
+        return not self.packed and not self.items
+
+    def to_list(self) -> list[int] | list[float] | list[bytes]:
+        """Returns the list; ValueError if it is malformed."""
+        if self.kind == "bytes":
+            return list(self.items)
+        rows = int64_rows if self.kind == "int64" else float_rows
+        numbers: list[int] | list[float] = rows([self.packed]).values.tolist()
+        return numbers
+
+
+def parse_example(record: bytes) -> dict[str, Values]:
+    """Returns the lists of an Example by name, without those of no kind; skips unknown fields.
+
+    Raises:
+      ValueError: it is no Example; says why.
+    """
+    lists: dict[str, Values] = {}
+    for number, wire, start, stop in _fields(record, 0, len(record)):
+        if number == 1 and wire == _BYTES:
+            for entry, entry_wire, begin, end in _fields(record, start, stop):
+                if entry == 1 and entry_wire == _BYTES:
+                    name, values = _entry(record, begin, end)
+                    if values is None:
+                        lists.pop(name, None)
+                    else:
+                        lists[name] = values
+    return lists
+
+
+def int64_rows(packed: Sequence[bytes]) -> Ragged:
+    """Returns the integers of lists in one step, as int64; ValueError if one is malformed."""
+    data = np.frombuffer(b"".join(packed), np.uint8)
+    is_last = data < 0x80
+    stops = np.cumsum(np.fromiter(map(len, packed), np.int64, len(packed)))
+    if not is_last[stops[np.diff(stops, prepend=0) > 0] - 1].all():
+        raise ValueError("a list of integers ends within a number")
+    counted = np.concatenate([[0], np.cumsum(is_last)])
+    offsets = np.concatenate([[0], counted[stops]]).astype(np.int64)
+    if is_last.all():
+        return Ragged(data.astype(np.int64), offsets)
+    ends = np.flatnonzero(is_last) + 1
+    sizes = np.diff(ends, prepend=0)
+    if sizes.max() > _MAX_VARINT_BYTES:
+        raise ValueError(f"an integer has more than {_MAX_VARINT_BYTES} bytes")
+    starts = ends - sizes
+    place = np.arange(len(data)) - np.repeat(starts, sizes)
+    parts = (data & np.uint8(0x7F)).astype(np.uint64) << (7 * place).astype(np.uint64)
+    return Ragged(np.add.reduceat(parts, starts).view(np.int64), offsets)
+
+
+def float_rows(packed: Sequence[bytes]) -> Ragged:
+    """Returns the numbers of lists in one step, as float32; ValueError if one is malformed."""
+    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
+    if (sizes % _FLOAT.itemsize).any():
+        raise ValueError("a list of floats ends within a number")
+    offsets = np.concatenate([[0], np.cumsum(sizes // _FLOAT.itemsize)]).astype(np.int64)
+    values = np.frombuffer(b"".join(packed), _FLOAT).astype(np.float32)
+    return Ragged(values, offsets)
+
+
+def write_example(lists: Mapping[str, Sequence[int] | Sequence[float] | Sequence[bytes]]) -> bytes:
+    """Returns an Example with these lists, none of them empty; the kind is that of the values."""
+    entries = []
+    for name, values in lists.items():
+        if isinstance(values[0], bytes):
+            field, content = 1, b"".join(_framed(1, bytes(v)) for v in values)  # type: ignore[arg-type]
+        elif isinstance(values[0], float):
+            field, content = 2, _framed(1, np.asarray(values, _FLOAT).tobytes())
+        else:
+            field, content = 3, _framed(1, b"".join(_varint_of(int(v)) for v in values))
+        feature = _framed(field, content)
+        entries.append(_framed(1, _framed(1, name.encode()) + _framed(2, feature)))
+    return _framed(1, b"".join(entries))
+
+
+def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
+    """A name and its list."""
+    name = ""
+    values: Values | None = None
+    for number, wire, begin, end in _fields(record, start, stop):
+        if number == 1 and wire == _BYTES:
+            name = record[begin:end].decode()
+        elif number == 2 and wire == _BYTES:
+            values = _feature(record, begin, end)
+    return name, values
+
+
+def _feature(record: bytes, start: int, stop: int) -> Values | None:
+    """The last kind of list that is there; what is there of it several times is one list."""
+    values: Values | None = None
+    for number, wire, begin, end in _fields(record, start, stop):
+        kind = _KINDS.get(number) if wire == _BYTES else None
+        if kind is not None:
+            more = _list(record, begin, end, kind)
+            if values is not None and values.kind == kind:
+                more = Values(kind, values.packed + more.packed, [*values.items, *more.items])
+            values = more
+    return values
+
+
+def _list(record: bytes, start: int, stop: int, kind: Kind) -> Values:
+    """The values of a list, packed or one by one: the bytes of the numbers are the same."""
+    single = {"bytes": _BYTES, "float": _FIXED32, "int64": _VARINT}[kind]
+    parts = [
+        record[begin:end]
+        for number, wire, begin, end in _fields(record, start, stop)
+        if number == 1 and wire in (single, _BYTES)
+    ]
+    return Values(kind, items=parts) if kind == "bytes" else Values(kind, packed=b"".join(parts))
+
+
+def _fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (number, wire type, start, stop of the content) of each field of a message."""
+    while start < stop:
+        tag, start = _varint(record, start, stop)
+        wire = tag & 7
+        if wire == _BYTES:
+            size, start = _varint(record, start, stop)
+            end = start + size
+        elif wire == _VARINT:
+            _, end = _varint(record, start, stop)
+        elif wire == _FIXED32:
+            end = start + 4
+        elif wire == _FIXED64:
+            end = start + 8
+        else:
+            raise ValueError(f"wire type {wire} at byte {start}, where 0, 1, 2 or 5 is expected")
+        if end > stop or tag < 8:
+            raise ValueError(
+                f"a field at byte {start} has no number, or is longer than its message"
+            )
+        yield tag >> 3, wire, start, end
+        start = end
+
+
+def _varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
+    """A number of 7 bits a byte, the low ones first, and where it ends."""
+    if start < stop and record[start] < 0x80:  # most are of one byte
+        return record[start], start + 1
+    number = 0
+    for place in range(start, min(stop, start + _MAX_VARINT_BYTES)):
+        byte = record[place]
+        number |= (byte & 0x7F) << (7 * (place - start))
+        if byte < 0x80:
+            return number, place + 1
+    raise ValueError(f"a number at byte {start} does not end")
+
+
+def _framed(field: int, content: bytes) -> bytes:
+    return bytes([field << 3 | _BYTES]) + _varint_of(len(content)) + content
+
+
+def _varint_of(number: int) -> bytes:
+    number &= 0xFFFF_FFFF_FFFF_FFFF
+    digits = []
+    while number >= 0x80:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*digits, number])
