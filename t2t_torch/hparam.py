@@ -42,18 +42,45 @@ class DataHParams(Params):
         False, "Every batch holds batch_size examples, whatever their length."
     )
     max_length: int = hp(
-        0, "Tokens; longer training examples are left out.  0: as many as batch_size.", low=0
+        0,
+        "Tokens; longer training examples are left out.  0: as many as batch_size where that "
+        "counts tokens, else no limit.",
+        low=0,
     )
     min_length: int = hp(0, "Tokens; shorter training examples are left out.", low=0)
     min_length_bucket: int = hp(8, "Tokens; the upper end of the shortest bucket.", low=1)
     length_bucket_step: float = hp(
         1.1, "A bucket's boundary is about this many times the one before.", above=1
     )
-    eval_drop_long_sequences: bool = hp(
-        False, "Evaluation leaves out examples longer than max_length, as training does."
+    batch_shuffle_size: int = hp(
+        512,
+        "Batches; so many that follow each other are shuffled, all of an epoch if it has no more.  "
+        "0: always all of an epoch.",
+        low=0,
     )
-    max_input_seq_length: int = hp(0, "Tokens; inputs are cut to this length.  0: never.", low=0)
+    eval_drop_long_sequences: bool = hp(
+        False,
+        "Evaluation leaves out examples longer than max_length, as training does; else it cuts "
+        "those longer than max_length and batch_size.",
+    )
+    max_input_seq_length: int = hp(
+        0,
+        "Tokens; inputs are cut to this length, and what belongs to their words with them.  "
+        "0: never.",
+        low=0,
+    )
     max_target_seq_length: int = hp(0, "Tokens; targets are cut to this length.  0: never.", low=0)
+    split_to_length: int = hp(
+        0,
+        "Tokens; the texts of a language model are cut in pieces of this length, each an example. "
+        " 0: never, but where the problem does.",
+        low=0,
+    )
+    pack_dataset: bool = hp(
+        False,
+        "Training examples share rows of max_length tokens; attention does not cross from one to "
+        "another.",
+    )
     pad_batch: bool = hp(
         False, "Pads every batch to its bucket's boundary: a compiled model sees few shapes."
     )
@@ -160,7 +187,7 @@ class HParams(
     unsupported: ClassVar[frozenset[str]] = frozenset(
         """
         add_relative_to_values area_key_mode area_value_mode attention_dropout_broadcast_dims
-        attention_key_channels attention_value_channels attention_variables_3d batch_shuffle_size
+        attention_key_channels attention_value_channels attention_variables_3d
         bottom causal_decoder_self_attention compress_steps conv_first_kernel daisy_chain_variables
         dropout eval_run_autoregressive factored_logits ffn_layer force_full_predict
         gpu_automatic_mixed_precision grad_noise_scale gumbel_noise_weight hard_attention_k
@@ -179,14 +206,14 @@ class HParams(
         optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type
         optimizer_adafactor_factored optimizer_adafactor_memory_exponent
         optimizer_adafactor_multiply_by_parameter_scale optimizer_momentum_momentum
-        optimizer_momentum_nesterov optimizer_zero_grads overload_eval_metric_name pack_dataset
+        optimizer_momentum_nesterov optimizer_zero_grads overload_eval_metric_name
         parameter_attention_key_channels parameter_attention_value_channels position_features
         prepend_mode pretrained_model_dir proximity_bias relu_dropout_broadcast_dims
         sampling_keep_top_k sampling_method sampling_temp scheduled_sampling_gold_mixin_prob
         scheduled_sampling_method scheduled_sampling_num_passes scheduled_sampling_prob
         scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps self_attention_type
         split_targets_chunk_length split_targets_max_chunks split_targets_strided_training
-        split_to_length summarize_grads summarize_vars symbol_modality_num_shards top
+        summarize_grads summarize_vars symbol_modality_num_shards top
         tpu_enable_host_call unidirectional_encoder use_custom_ops use_pad_remover
         video_num_input_frames video_num_target_frames warm_start_from_second weight_dtype
         weight_noise weights_fn

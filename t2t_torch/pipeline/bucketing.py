@@ -13,7 +13,6 @@ import dataclasses
 import numpy as np
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.hparam import DataHParams
 
 NO_LIMIT = 10**9  # tensor2tensor's "any length"
 
@@ -38,6 +37,16 @@ class BatchingScheme:
     def buckets(self, lengths: np.ndarray) -> np.ndarray:
         """Returns the bucket of each length.  [N] integers -> [N] integers."""
         return np.searchsorted(np.asarray(self.boundaries), lengths, side="right")
+
+    def width(self, longest: int) -> int:
+        """Returns the positions of a batch that is padded to the boundary of its bucket.
+
+        Args:
+          longest: positions of the batch's longest row.
+        """
+        limit = self.max_length if self.max_length < NO_LIMIT else longest
+        bucket = int(np.searchsorted(np.asarray(self.boundaries), longest, side="right"))
+        return max(longest, [*self.boundaries, limit][bucket])
 
 
 def bucket_boundaries(
@@ -108,24 +117,4 @@ def batching_scheme(
         batch_sizes=tuple(sizes),
         min_length=min_length,
         max_length=max_length if drop_long_sequences else NO_LIMIT,
-    )
-
-
-def training_scheme(hparams: DataHParams, *, means_tokens: bool, max_length: int) -> BatchingScheme:
-    """Returns the scheme that training with `hparams` uses.
-
-    Args:
-      hparams: the data group.
-      means_tokens: whether `batch_size` counts tokens (else examples).
-      max_length: tokens of the longest example kept, from `Problem.max_length`.
-    """
-    if not means_tokens or hparams.use_fixed_batch_size:
-        return BatchingScheme((), (hparams.batch_size,), hparams.min_length, max_length)
-    return batching_scheme(
-        hparams.batch_size,
-        max_length,
-        hparams.min_length_bucket,
-        hparams.length_bucket_step,
-        drop_long_sequences=True,
-        min_length=hparams.min_length,
     )

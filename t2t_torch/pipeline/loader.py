@@ -6,38 +6,30 @@ position is the number of global batches consumed, and that is all there is to s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from torchdata import nodes
 
-from t2t_torch.pipeline.bucketing import NO_LIMIT, BatchingScheme, training_scheme
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.plan import EpochPlan, PlanReport
+from t2t_torch.pipeline.component import Component
+from t2t_torch.pipeline.examples import Examples
+from t2t_torch.pipeline.mixture import MixedPlan, MixingSchedule
+from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
-    from t2t_torch.hparam import DataHParams
+    from t2t_torch.features import Features
+    from t2t_torch.pipeline.batching import Batching
+
+T = TypeVar("T")
 
 _PREFETCH = 8  # batches read ahead of the model
-
-
-def _max_lengths(hparams: DataHParams) -> dict[str, int]:
-    limits = {"inputs": hparams.max_input_seq_length, "targets": hparams.max_target_seq_length}
-    return {feature: limit for feature, limit in limits.items() if limit}
-
-
-def _lengths(
-    shards: Shards, columns: Mapping[str, str], limits: Mapping[str, int]
-) -> dict[str, np.ndarray]:
-    stored = shards.lengths
-    return {
-        feature: np.minimum(stored[column], limits[feature])
-        if feature in limits
-        else stored[column]
-        for feature, column in columns.items()
-    }
 
 
 class TrainBatches:
@@ -48,10 +40,8 @@ class TrainBatches:
 
     Args:
       shards: the training split.
-      columns: for each feature of a batch, the stored column it is read from.
-      hparams: the data group.
-      means_tokens: whether `batch_size` counts tokens (else examples).
-      max_length: longer examples are dropped; tokens, from `Problem.max_length`.
+      features: of the problem.
+      batching: how examples become batches.
       seed: of the order.
       start: global batches already consumed by all processes.
       rank: of this process.
@@ -61,31 +51,27 @@ class TrainBatches:
     def __init__(
         self,
         shards: Shards,
-        columns: Mapping[str, str],
-        hparams: DataHParams,
+        features: Features,
+        batching: Batching,
         *,
-        means_tokens: bool,
-        max_length: int,
         seed: int,
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        scheme = training_scheme(hparams, means_tokens=means_tokens, max_length=max_length)
-        limits = _max_lengths(hparams)
-        self.plan = EpochPlan(
-            _lengths(shards, columns, limits), scheme, seed=seed, source=shards.fingerprint
-        )
-        self._collate = Collator(
-            shards, columns, max_lengths=limits, pad_to=scheme if hparams.pad_batch else None
-        )
+        self._component = Component.of(shards, features, batching, seed=seed)
         self._start = start + rank
         self._step = world_size
 
     @property
+    def plan(self) -> EpochPlan:
+        """Which rows are in which batch."""
+        return self._component.plan
+
+    @property
     def report(self) -> PlanReport:
-        """What the plan keeps, drops and pads."""
-        return self.plan.report
+        """What is kept, dropped and padded."""
+        return self._component.report
 
     @property
     def plan_fingerprint(self) -> str:
@@ -100,18 +86,74 @@ class TrainBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return _read_ahead(self._rows(), self._collate)
+        return read_ahead(self._rows(), self._component.collate)
+
+
+class MixedBatches:
+    """Endless shuffled batches of several problems, each batch wholly of one.
+
+    Args:
+      components: the problems' data, of the same features.
+      schedule: their shares of the batches, by step.
+      seed: of the order.
+      batches_per_step: batches of all processes in an optimizer step.
+      start: global batches already consumed by all processes.
+      rank: of this process.
+      world_size: processes.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        schedule: MixingSchedule,
+        *,
+        seed: int,
+        batches_per_step: int,
+        start: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self.components = components
+        self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
+        self._start = start + rank
+        self._step = world_size
+
+    @property
+    def report(self) -> PlanReport:
+        """What is kept, dropped and padded of all problems together, an epoch of each."""
+        return PlanReport.sum([component.report for component in self.components])
+
+    @property
+    def plan_fingerprint(self) -> str:
+        """A hash of everything the order depends on."""
+        plan = self.plan
+        parts = [component.plan.fingerprint for component in self.components]
+        settings = json.dumps([parts, dataclasses.astuple(plan.schedule), plan.batches_per_step])
+        return f"{ORDER_VERSION}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
+
+    def _work(self) -> Iterator[tuple[Component, np.ndarray]]:
+        index = self._start
+        while True:
+            problem, number = self.plan.locate(index)
+            component = self.components[problem]
+            yield component, component.plan.batch(number)
+            index += self._step
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields batches for ever."""
+        return read_ahead(self._work(), lambda work: work[0].collate(work[1]))
 
 
 class EvalBatches:
     """One pass in fixed order, nothing dropped unless `eval_drop_long_sequences` says so.
 
+    Attributes:
+      cut: the examples that are longer than `Batching.bound` and are cut to it.
+
     Args:
       shards: the split.
-      columns: for each feature of a batch, the stored column it is read from.
-      hparams: the data group.
-      means_tokens: whether `batch_size` counts tokens (else examples).
-      max_length: tokens, from `Problem.max_length`; an example beyond it gets a batch of its own.
+      features: of the problem.
+      batching: how examples become batches.
       rank: of this process: it takes batches rank, rank + world_size, ...
       world_size: processes.
     """
@@ -119,22 +161,18 @@ class EvalBatches:
     def __init__(
         self,
         shards: Shards,
-        columns: Mapping[str, str],
-        hparams: DataHParams,
+        features: Features,
+        batching: Batching,
         *,
-        means_tokens: bool,
-        max_length: int,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        scheme = training_scheme(hparams, means_tokens=means_tokens, max_length=max_length)
-        if not hparams.eval_drop_long_sequences:
-            scheme = _keep_all(scheme)
-        limits = _max_lengths(hparams)
-        lengths = _lengths(shards, columns, limits)
-        plan = EpochPlan(lengths, scheme, source=shards.fingerprint, carry=False)
+        bound = 0 if batching.hparams.eval_drop_long_sequences else batching.bound
+        examples = Examples.of(shards, features, batching, bound=bound)
+        self.cut = examples.cut
+        plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
         self._batches = plan.in_order()[rank::world_size]
-        self._collate = Collator(shards, columns, max_lengths=limits)
+        self._collate = Collator(examples.reader)
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""
@@ -142,23 +180,32 @@ class EvalBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields each batch once."""
-        return _read_ahead(iter(self._batches), self._collate)
+        return read_ahead(iter(self._batches), self._collate)
 
 
-def _keep_all(scheme: BatchingScheme) -> BatchingScheme:
-    """Returns the scheme with one more bucket, for examples longer than every other, one a
-    batch.
+class ChainedBatches:
+    """Passes over several splits, one after another.
+
+    Args:
+      passes: of each split.
     """
-    if not scheme.boundaries:
-        return BatchingScheme((), scheme.batch_sizes, 0, NO_LIMIT)
-    return BatchingScheme(
-        (*scheme.boundaries, scheme.max_length + 1), (*scheme.batch_sizes, 1), 0, NO_LIMIT
-    )
+
+    def __init__(self, passes: Sequence[EvalBatches]) -> None:
+        self._passes = passes
+
+    def __len__(self) -> int:
+        """Returns the number of batches of this process."""
+        return sum(map(len, self._passes))
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields each batch once."""
+        return itertools.chain.from_iterable(self._passes)
 
 
-def _read_ahead(rows: Iterator[np.ndarray], collate: Collator) -> Iterator[Batch]:
+def read_ahead(work: Iterator[T], make: Callable[[T], Batch]) -> Iterator[Batch]:
+    """Yields what `make` makes of each piece of work, made before it is asked for."""
     node: nodes.BaseNode[Batch] = nodes.Prefetcher(
-        nodes.Mapper(nodes.IterableWrapper(rows), collate), prefetch_factor=_PREFETCH
+        nodes.Mapper(nodes.IterableWrapper(work), make), prefetch_factor=_PREFETCH
     )
     node.reset()
     return iter(node)

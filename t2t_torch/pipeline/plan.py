@@ -11,24 +11,43 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.pipeline.bucketing import BatchingScheme
+from t2t_torch.pipeline.groups import Groups
 
-_BATCH_STREAM = 1  # the noise that orders batches; stream 0 orders examples
+ORDER_VERSION = 2
+"""Stands in the fingerprint: 2 since the order of large data sets is made with fewer random bits."""
+
+_ROWS, _BATCHES, _FILLING, _WINDOWS = range(4)  # streams of noise
+_NOISE_BITS = 32  # that order rows of the same lengths, where there is room for so many
+_Numbers = npt.NDArray[Any]
 
 
-def _noise(count: int, seed: int, epoch: int, stream: int) -> np.ndarray:
-    """Returns `count` random uint64.
+def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint64]:
+    """Returns `count` random numbers of 64 bits.
 
     The raw output of Philox is fixed for all NumPy versions, unlike `Generator.permutation`, whose
     stream NumPy may change: an order must not move under a run that is resumed after an upgrade.
+
+    Args:
+      count: how many.
+      seed: of the run.
+      block: an epoch, or another part of what is random.
+      stream: what they are for.
     """
-    bits = np.random.Philox(key=seed % 2**64, counter=[0, 0, stream, epoch])
-    return bits.random_raw(count)
+    bits = np.random.Philox(key=seed % 2**64, counter=[0, 0, stream, block])
+    return bits.random_raw(count)  # type: ignore[no-any-return]
+
+
+def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """Returns numbers from 0 on below 1, of random numbers of 64 bits."""
+    return (raw >> np.uint64(11)) * 2.0**-53  # as many bits as a float64 has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,13 +55,14 @@ class PlanReport:
     """What a plan keeps and what its batches cost.
 
     Attributes:
-      examples: rows in the data set.
-      kept: rows in every epoch.
-      too_long: rows dropped because they are longer than the scheme allows.
-      too_short: rows dropped because they are shorter.
+      examples: examples in the data set.
+      kept: examples in every epoch.
+      too_long: examples left out because they are longer than the scheme allows.
+      too_short: examples left out because they are shorter.
       batches: batches in an epoch.
       tokens: tokens in an epoch, all features, without padding.
       padding_fraction: share of padding in all positions of an epoch's batches.
+      packed_rows: rows that the kept examples are packed into; 0 where each is a row.
     """
 
     examples: int
@@ -51,6 +71,37 @@ class PlanReport:
     too_short: int
     batches: int
     tokens: int
+    padding_fraction: float
+    packed_rows: int = 0
+
+    @classmethod
+    def sum(cls, reports: Sequence[PlanReport]) -> PlanReport:
+        """Returns the report of several data sets together."""
+        positions = sum(r.tokens / (1.0 - r.padding_fraction) for r in reports if r.tokens)
+        counts = {
+            field.name: sum(getattr(r, field.name) for r in reports)
+            for field in dataclasses.fields(cls)
+        }
+        padding_fraction = 1.0 - counts["tokens"] / max(1.0, positions)
+        return cls(**{**counts, "padding_fraction": padding_fraction})
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketReport:
+    """What a bucket's batches are like.
+
+    Attributes:
+      boundary: positions; its rows are shorter.  The last one's are as long as may be.
+      batch_size: rows in a batch of it.
+      rows: in its batches; rows left over by a bucket are in batches of the next one.
+      batches: in an epoch.
+      padding_fraction: share of padding in the positions of its batches.
+    """
+
+    boundary: int
+    batch_size: int
+    rows: int
+    batches: int
     padding_fraction: float
 
 
@@ -68,6 +119,9 @@ class EpochPlan:
       source: what the lengths were read from, for the fingerprint.
       carry: whether what a bucket has left over goes up into the next one; without it each bucket
         may end with a short batch.
+      window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
+        come as they would if shuffled rows filled the buckets, batches of every length all over
+        the epoch, and are shuffled among each `window` that follow each other.
 
     Raises:
       DataError: no row is left.
@@ -75,77 +129,146 @@ class EpochPlan:
 
     def __init__(
         self,
-        lengths: Mapping[str, np.ndarray],
+        lengths: Mapping[str, _Numbers],
         scheme: BatchingScheme,
         *,
         seed: int = 0,
         source: str = "",
         carry: bool = True,
+        window: int = 0,
     ) -> None:
         self.scheme = scheme
         self.seed = seed
+        self._window = window
         self._lengths = dict(lengths)
         self._source = source
         longest = functools.reduce(np.maximum, self._lengths.values())  # [N]
         too_long = longest > scheme.max_length
         too_short = longest < scheme.min_length
-        self._rows = np.flatnonzero(~(too_long | too_short))
-        if not len(self._rows):
+        self._dropped = int(too_long.sum()), int(too_short.sum())
+        self._rows: _Numbers | None = None  # all of them
+        kept = self._lengths
+        if any(self._dropped):
+            self._rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
+            kept = {name: length[self._rows] for name, length in self._lengths.items()}
+        self._size = len(longest) - sum(self._dropped)
+        if not self._size:
             raise DataError(
                 f"none of the {len(longest)} examples of {source or 'the data'} has a length from "
                 f"{scheme.min_length} to {scheme.max_length} tokens "
-                f"({int(too_long.sum())} too long, {int(too_short.sum())} too short). "
+                f"({self._dropped[0]} too long, {self._dropped[1]} too short). "
                 "Raise it with --hparams=max_length=N, or generate shorter examples."
             )
-        kept = [longest[self._rows], *(length[self._rows] for length in self._lengths.values())]
-        # Rows that agree in every length form a group; groups are numbered by (longest,
-        # lengths...).
-        _, group = np.unique(np.stack(kept), axis=1, return_inverse=True)
-        self._group = group.reshape(-1).astype(np.uint64)  # [kept]
-        self._cuts = self._cut(kept[0], carry=carry)
-        self._dropped = int(too_long.sum()), int(too_short.sum())
+        self._groups = Groups.of(kept)
+        self._cuts, self._bucket = self._cut(carry=carry)
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
-    def _cut(self, lengths: np.ndarray, *, carry: bool) -> np.ndarray:
-        """Returns where batches end among the rows sorted by length.  [kept] -> [batches]."""
+    def _cut(self, *, carry: bool) -> tuple[_Numbers, _Numbers]:
+        """Returns where batches end among the rows sorted by length, and the bucket of each.
+
+        [batches] each.
+        """
         sizes = self.scheme.batch_sizes
-        counts = np.bincount(self.scheme.buckets(lengths), minlength=len(sizes))
-        ends: list[np.ndarray] = []
+        counts = np.zeros(len(sizes), np.int64)
+        np.add.at(counts, self.scheme.buckets(self._groups.longest), self._groups.counts)
+        ends: list[_Numbers] = []
         start = left_over = 0
         for count, size in zip(counts.tolist(), sizes, strict=True):
             batches, left_over = divmod(left_over + count, size)
-            ends.append(start + size * np.arange(1, batches + 1))
+            cuts = start + size * np.arange(1, batches + 1)
             start += size * batches
             if left_over and not carry:
                 start += left_over
-                ends.append(np.asarray([start]))
+                cuts = np.append(cuts, start)
                 left_over = 0
+            ends.append(cuts)
         if left_over:
-            ends.append(np.asarray([len(lengths)]))
-        return np.concatenate(ends)
+            ends[-1] = np.append(ends[-1], start + left_over)
+        buckets = np.repeat(np.arange(len(sizes)), [len(cuts) for cuts in ends])
+        return np.concatenate(ends), buckets
+
+    @functools.cached_property
+    def _widths(self) -> dict[str, _Numbers]:
+        """For each feature the length of the longest row of each batch, [batches] each."""
+        first, last = self._ends_of_batches
+        bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
+        return {
+            name: np.maximum.reduceat(np.append(length, 0), bounds)[::2]
+            for name, length in self._groups.lengths.items()
+        }
+
+    @functools.cached_property
+    def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:
+        """The groups of the first and of the last row of each batch, [batches] each."""
+        ends = np.cumsum(self._groups.counts)
+        first = np.searchsorted(ends, self._cuts - self._sizes, side="right")
+        return first, np.searchsorted(ends, self._cuts, side="left")
+
+    @property
+    def _sizes(self) -> _Numbers:
+        """Rows of each batch, short ones first.  [batches]."""
+        return np.diff(self._cuts, prepend=0)
+
+    @functools.cached_property
+    def _costs(self) -> tuple[_Numbers, _Numbers]:
+        """The tokens and the positions of each batch, [batches] each."""
+        counts = self._groups.counts
+        starts = np.cumsum(counts) - counts
+        first, last = self._ends_of_batches
+        tokens = np.zeros(self.batches_per_epoch, np.int64)
+        for length in self._groups.lengths.values():
+            before = np.cumsum(length * counts) - length * counts  # tokens before each group
+            upto_cut = before[last] + (self._cuts - starts[last]) * length[last]
+            upto_start = before[first] + (self._cuts - self._sizes - starts[first]) * length[first]
+            tokens += upto_cut - upto_start
+        return tokens, self._sizes * sum(self._widths.values())
 
     @functools.cached_property
     def report(self) -> PlanReport:
         """What the plan keeps, drops and pads."""
-        order = self._order(0)
-        starts = np.concatenate([[0], self._cuts[:-1]])
-        tokens = positions = 0
-        for length in self._lengths.values():
-            ordered = length[order]
-            tokens += int(ordered.sum(dtype=np.int64))
-            positions += int(
-                (np.maximum.reduceat(ordered, starts) * np.diff(self._cuts, prepend=0)).sum()
-            )
+        tokens = int(self._costs[0].sum())
         too_long, too_short = self._dropped
         return PlanReport(
-            examples=len(order) + too_long + too_short,
-            kept=len(order),
+            examples=self._size + too_long + too_short,
+            kept=self._size,
             too_long=too_long,
             too_short=too_short,
             batches=self.batches_per_epoch,
             tokens=tokens,
-            padding_fraction=1.0 - tokens / max(1, positions),
+            padding_fraction=1.0 - tokens / self.positions,
         )
+
+    @property
+    def positions(self) -> int:
+        """Positions of all batches of an epoch, all features, padding counted; at least 1."""
+        return max(1, int(self._costs[1].sum()))
+
+    @property
+    def buckets(self) -> list[BucketReport]:
+        """What the batches of each bucket are like, those without batches left out."""
+        limit = int(self._groups.longest.max()) + 1
+        found = []
+        for bucket, size in enumerate(self.scheme.batch_sizes):
+            mine = self._bucket == bucket
+            if mine.any():
+                tokens, positions = (int(cost[mine].sum()) for cost in self._costs)
+                found.append(
+                    BucketReport(
+                        boundary=[*self.scheme.boundaries, limit][bucket],
+                        batch_size=size,
+                        rows=int(self._sizes[mine].sum()),
+                        batches=int(mine.sum()),
+                        padding_fraction=1.0 - tokens / max(1, positions),
+                    )
+                )
+        return found
+
+    @property
+    def largest_batch(self) -> dict[str, tuple[int, int]]:
+        """For each feature, rows and positions of the batch with most positions in all."""
+        batch = int(np.argmax(self._costs[1]))
+        rows = int(self._sizes[batch])
+        return {name: (rows, max(1, int(width[batch]))) for name, width in self._widths.items()}
 
     @property
     def batches_per_epoch(self) -> int:
@@ -154,36 +277,63 @@ class EpochPlan:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A hash of everything the order depends on: a resumed run must find the same one."""
+        """A version and a hash of everything the order depends on: a resumed run must find them."""
         digest = hashlib.sha256()
-        digest.update(
-            json.dumps([self._source, self.seed, dataclasses.asdict(self.scheme)]).encode()
-        )
+        settings = [self._source, self.seed, dataclasses.asdict(self.scheme), self._window]
+        digest.update(json.dumps(settings).encode())
         for name, length in sorted(self._lengths.items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(length, dtype=np.int32).tobytes())
-        return digest.hexdigest()[:16]
+        return f"{ORDER_VERSION}-{digest.hexdigest()[:16]}"
 
-    def _order(self, epoch: int) -> np.ndarray:
-        """Returns all kept rows, sorted by length, equal lengths shuffled.  [kept]."""
-        noise = _noise(len(self._rows), self.seed, epoch, stream=0)
-        key = (self._group << np.uint64(32)) | (noise >> np.uint64(32))
-        return self._rows[np.argsort(key, kind="stable")]
+    def _order(self, random: npt.NDArray[np.uint64] | None) -> _Numbers:
+        """Returns all kept rows, sorted by length, equal lengths by `random` [kept], then number.
 
-    def _make_epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        [kept] int32.
+        """
+        row_bits = self._size.bit_length()
+        group_bits = len(self._groups.counts).bit_length()
+        bits = min(_NOISE_BITS, 64 - row_bits - group_bits)
+        # Keys are all different, so that their order is the same whatever sorts them.
+        key = np.arange(self._size, dtype=np.uint64)
+        if random is not None:
+            key |= (random >> np.uint64(64 - bits)) << np.uint64(row_bits)
+        key |= self._groups.of_row.astype(np.uint64) << np.uint64(row_bits + bits)
+        key.sort()
+        key &= np.uint64((1 << row_bits) - 1)
+        order = key.astype(np.int32)
+        return order if self._rows is None else self._rows[order]
+
+    def _make_epoch(self, epoch: int) -> tuple[_Numbers, _Numbers]:
         """Returns the rows in order, and the order of the batches."""
-        noise = _noise(self.batches_per_epoch, self.seed, epoch, stream=_BATCH_STREAM)
-        return self._order(epoch), np.argsort(noise, kind="stable")
+        return self._order(noise(self._size, self.seed, epoch, _ROWS)), self._batch_order(epoch)
 
-    def batch(self, index: int) -> np.ndarray:
+    def _batch_order(self, epoch: int) -> _Numbers:
+        """Returns the order in which the batches come, by their places among all by length."""
+        count = self.batches_per_epoch
+        drawn = noise(count, self.seed, epoch, _BATCHES)
+        if not 0 < self._window < count:
+            return np.argsort(drawn, kind="stable")
+        shuffled = np.lexsort((drawn, self._bucket))  # in each bucket
+        sizes = np.bincount(self._bucket)
+        first = np.cumsum(sizes) - sizes
+        buckets = self._bucket[shuffled]
+        # Batch j of the n of a bucket is full in the jth of n equal parts of the epoch.
+        places = (
+            np.arange(count) - first[buckets] + uniform(noise(count, self.seed, epoch, _FILLING))
+        )
+        filled = shuffled[np.argsort(places / sizes[buckets], kind="stable")]
+        windows = np.arange(count) // self._window
+        return filled[np.lexsort((noise(count, self.seed, epoch, _WINDOWS), windows))]
+
+    def batch(self, index: int) -> _Numbers:
         """Returns the rows of global batch `index`, counted from 0 over all epochs."""
         epoch, position = divmod(index, self.batches_per_epoch)
         rows, batch_order = self._epoch(epoch)
         batch = batch_order[position]
         start = self._cuts[batch - 1] if batch else 0
-        return rows[start : self._cuts[batch]]
+        return rows[start : self._cuts[batch]]  # type: ignore[no-any-return]
 
-    def in_order(self) -> list[np.ndarray]:
+    def in_order(self) -> list[_Numbers]:
         """Returns the batches of one unshuffled pass, short ones first."""
-        order = self._rows[np.argsort(self._group, kind="stable")]
-        return np.split(order, self._cuts[:-1])
+        return np.split(self._order(None), self._cuts[:-1])

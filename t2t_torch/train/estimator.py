@@ -97,7 +97,7 @@ class Estimator:
                     with autocast(self.task.hparams, self.world.device):
                         loss = total_loss(run.network(batch))
                     loss.sum.backward()  # type: ignore[no-untyped-call]
-                totals += totals_of(loss, batch)
+                totals += totals_of(loss, batch, self.task.paddings)
 
             self.world.sum(totals)
             norm = run.finish_gradients(totals[1], self.world.size)

@@ -111,10 +111,16 @@ class Learner:
 
 
 def total_loss(output: Output) -> Loss:
-    """Returns the sum of the losses of all targets, and of their weights."""
-    losses = output.losses.values()
-    sums: list[Tensor] = [loss.sum for loss in losses]
-    return Loss(torch.stack(sums).sum(), torch.stack([loss.weight for loss in losses]).sum())
+    """Returns the loss of a batch.
+
+    That of one target is its own sum and weight.  Of several, whose weights differ (examples,
+    words), it is the sum of their means over the batch, with the weight of a batch.
+    """
+    losses = list(output.losses.values())
+    if len(losses) == 1:
+        return losses[0]
+    means = [loss.sum / loss.weight.clamp(min=1.0) for loss in losses]
+    return Loss(torch.stack(means).sum(), torch.ones_like(losses[0].weight))
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

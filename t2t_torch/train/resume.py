@@ -111,6 +111,13 @@ def check_position(
             f"{accumulate * world_size} ({world_size} processes, {accumulate} each). Go on with "
             f"{mend}."
         )
+    version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
+    if version != made_by:
+        raise CheckpointError(
+            f"{checkpoint} is of another version of t2t_torch, which gave the training data "
+            f"another order (order {made_by or 1}; here it is {version or 1}). Go on with that "
+            "version, or train in another --output_dir."
+        )
     if state.plan_fingerprint != fingerprint:
         raise CheckpointError(
             f"the training data of {checkpoint} came in another order: its plan is "

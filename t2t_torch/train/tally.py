@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,18 +16,27 @@ if TYPE_CHECKING:
     from t2t_torch.model import Loss
     from t2t_torch.train.task import Batch
 
-_NOT_A_FEATURE = ("_segmentation", "_position")
 
-
-def totals_of(loss: Loss, batch: Batch) -> Tensor:
+def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
     """Returns [loss, weight, positions that hold data, positions] of a micro-batch, [4] float64.
 
     Such totals add up over micro-batches and processes.
+
+    Args:
+      loss: of the batch.
+      batch: on the device.
+      paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`; where there is
+        none a position is a row.
     """
-    features = [ids for name, ids in batch.items() if not name.endswith(_NOT_A_FEATURE)]
-    filled = torch.stack([torch.count_nonzero(ids) for ids in features]).sum()
-    positions = torch.full([], sum(ids.numel() for ids in features), device=filled.device)
-    totals = [loss.sum.detach(), loss.weight, filled, positions]
+    device = loss.weight.device
+    filled = torch.zeros([], dtype=torch.int64, device=device)
+    for name, padding in paddings.items():
+        filled += torch.count_nonzero(batch[name] != padding)
+    positions = sum(batch[name].numel() for name in paddings)
+    if not paddings:
+        positions = len(next(iter(batch.values())))
+        filled += positions
+    totals = [loss.sum.detach(), loss.weight, filled, torch.full([], positions, device=device)]
     return torch.stack([total.to(torch.float64) for total in totals])
 
 

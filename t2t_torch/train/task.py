@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch import registry
-from t2t_torch.data.shards import Shards
 from t2t_torch.errors import HParamsError
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
+from t2t_torch.pipeline.lengths import paddings
+from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.train.learning_rate import learning_rate
+from t2t_torch.train.problem_data import ProblemData
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -61,10 +62,12 @@ class Task(ABC):
     Attributes:
       name: stands in the names of metrics.
       hparams: of the model, the optimizer and the data.
+      paddings: what fills up each text-like sequence of a batch: padding is counted by them.
     """
 
     name: str
     hparams: HParams
+    paddings: Mapping[str, int]
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -103,7 +106,7 @@ class ProblemTask(Task):
 
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
-      DataError: a vocabulary is missing.
+      DataError: a vocabulary is missing, or problems that are mixed do not fit together.
     """
 
     def __init__(
@@ -120,8 +123,9 @@ class ProblemTask(Task):
         self.hparams = hparams
         self.problem = problem
         self.features = problem.features(vocab_dir)
+        self.paddings = paddings(self.features.all)
         self._model = model
-        self._data_dir = data_dir
+        self._data = ProblemData(problem, self.features, hparams, data_dir)
 
     def model(self) -> nn.Module:
         """Returns a new model."""
@@ -141,38 +145,21 @@ class ProblemTask(Task):
         """Returns the schedule that hparams name."""
         return learning_rate(self.hparams, train_steps)
 
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainBatches:
-        """Returns batches of the training split."""
-        return TrainBatches(
-            self._shards(Split.TRAIN),
-            self.features.columns,
-            self.hparams,
-            means_tokens=self.problem.batch_size_means_tokens,
-            max_length=self.problem.max_length(self.hparams),
-            seed=seed,
-            start=start,
-            rank=rank,
-            world_size=world_size,
-        )
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int
+    ) -> TrainBatches | MixedBatches:
+        """Returns batches of the training split, or of those of a mixture."""
+        return self._data.train(seed=seed, start=start, rank=rank, world_size=world_size)
 
-    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalBatches:
-        """Returns batches of a split, each example once."""
-        return EvalBatches(
-            self._shards(split),
-            self.features.columns,
-            self.hparams,
-            means_tokens=self.problem.batch_size_means_tokens,
-            max_length=self.problem.max_length(self.hparams),
-            rank=rank,
-            world_size=world_size,
-        )
+    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
+        """Returns batches of a split, each example once; says once if some are cut."""
+        return self._data.evaluate(split, rank=rank, world_size=world_size)
 
     def evaluator(self) -> Evaluator:
         """Returns the problem's metrics."""
-        return Evaluation(list(self.features.targets), self.problem.metrics, self.name)
-
-    def _shards(self, split: Split) -> Shards:
-        return Shards.open(self._data_dir, self.problem.dataset_name, split)
+        targets = self.features.targets
+        metrics = {target: self.problem.metrics_of(target) for target in targets}
+        return Evaluation(targets, metrics, self.name)
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:

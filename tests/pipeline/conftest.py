@@ -1,14 +1,22 @@
 """Shards without files: what the pipeline asks of them, held in memory."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 
+from t2t_torch.data.ragged import value_dtype
+
 
 class MemoryShards:
-    """Rows of two features in several pieces."""
+    """Rows of several features in several pieces; `features` encode them, and say the types."""
 
-    def __init__(self, rows, pieces=3):
+    def __init__(self, rows, pieces=3, features=None):
+        dtypes = {n: value_dtype(f.arrow_type) for n, f in features.items()} if features else {}
+        if features:
+            rows = [{name: f.encode(row[name]) for name, f in features.items()} for row in rows]
         self.rows = rows
+        self._dtypes = dtypes
         self.fingerprint = "memory"
         self.lengths = {
             name: np.asarray([len(row[name]) for row in rows], np.int32) for name in rows[0]
@@ -21,9 +29,15 @@ class MemoryShards:
         for piece in self._pieces:
             lists = [self.rows[i][name] for i in piece]
             offsets = np.cumsum([0, *map(len, lists)]).astype(np.int64)
-            values = np.concatenate([np.zeros(0), *lists]).astype(np.int32)
+            values = np.concatenate([np.zeros(0), *lists]).astype(self._dtypes.get(name, np.int32))
             pairs.append((values, offsets))
         return pairs
+
+
+@pytest.fixture(scope="session")
+def make_shards():
+    """Makes `MemoryShards`."""
+    return MemoryShards
 
 
 @pytest.fixture

@@ -1,23 +1,68 @@
 """Batches as tensors."""
 
+import dataclasses
 import itertools
 
 import numpy as np
+import pytest
 import torch
 
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
+from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.bucketing import batching_scheme
 from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
+from t2t_torch.pipeline.reader import RowReader
+from t2t_torch.problem import Problem
+from t2t_torch.text.integer import IntegerEncoder
 
-COLUMNS = {"inputs": "inputs", "targets": "targets"}
+TEXT = Text(IntegerEncoder(2200))
+FEATURES = Features({"inputs": TEXT}, {"targets": TEXT})
 HPARAMS = basic_params1().replace(batch_size=256, max_length=41)
 
 
-def train_batches(shards, columns=COLUMNS, hparams=HPARAMS, **options):
-    return TrainBatches(
-        shards, columns, hparams, means_tokens=True, max_length=41, seed=3, **options
-    )
+FIXED = {"use_fixed_batch_size": True}
+
+
+class Pairs(Problem):
+    """What batching asks of a problem."""
+
+    batch_size_means_tokens = True
+
+    def generate_samples(self, tmp_dir, split):
+        """Never asked for."""
+
+    def stored_features(self, directory):
+        """Never asked for."""
+
+
+class Pictures(Pairs):
+    """Three positions cost as much as a token."""
+
+    batch_size_multiplier = 3
+
+
+TEXTS = Features({}, {"targets": TEXT})
+
+
+def train_batches(shards, hparams=HPARAMS, **options):
+    batching = Batching(hparams, means_tokens=True, max_length=hparams.max_length)
+    return TrainBatches(shards, FEATURES, batching, seed=3, **options)
+
+
+def eval_batches(shards, hparams=HPARAMS, **options):
+    batching = Batching(hparams, means_tokens=True, max_length=hparams.max_length)
+    return EvalBatches(shards, FEATURES, batching, **options)
+
+
+def collator(shards, features=FEATURES):
+    return Collator(RowReader(shards, features.all, features.columns))
+
+
+def longest(batch):
+    return max(batch["targets"].size(1), batch["inputs"].size(1))
 
 
 def take(batches, count):
@@ -29,9 +74,9 @@ def ids(batch):
 
 
 def test_a_batch_holds_its_rows_and_zeros(memory_shards):
-    batch = Collator(memory_shards, COLUMNS)(np.array([1999, 4, 800]))
+    batch = collator(memory_shards)(np.array([1999, 4, 800]))
     for i, row in enumerate((4, 800, 1999)):
-        for name in COLUMNS:
+        for name in FEATURES.all:
             expected = memory_shards.rows[row][name]
             assert batch[name][i, : len(expected)].tolist() == expected.tolist()
             assert not batch[name][i, len(expected) :].any()
@@ -45,9 +90,8 @@ def test_long_features_are_cut_where_asked(memory_shards):
 
 
 def test_reversed_columns_swap_the_features(memory_shards):
-    swapped = {"inputs": "targets", "targets": "inputs"}
-    plain = Collator(memory_shards, COLUMNS)(np.arange(9))
-    reverse = Collator(memory_shards, swapped)(np.arange(9))
+    plain = collator(memory_shards)(np.arange(9))
+    reverse = collator(memory_shards, FEATURES.reversed())(np.arange(9))
     assert torch.equal(plain["inputs"], reverse["targets"])
     assert torch.equal(plain["targets"], reverse["inputs"])
 
@@ -67,7 +111,7 @@ def test_training_can_begin_at_any_batch(memory_shards):
     assert all(
         torch.equal(a[name], b[name])
         for a, b in zip(whole[171:], rest, strict=True)
-        for name in COLUMNS
+        for name in FEATURES.all
     )
 
 
@@ -81,50 +125,93 @@ def test_ranks_take_turns_at_the_global_batches(memory_shards):
 
 
 def test_evaluation_sees_every_row_once_in_a_fixed_order(memory_shards):
-    hparams = HPARAMS.replace(max_length=20)  # many rows are longer than that
-    batches = EvalBatches(memory_shards, COLUMNS, hparams, means_tokens=True, max_length=20)
+    batches = eval_batches(memory_shards, HPARAMS.replace(max_length=20))  # many are longer
     seen = [row for batch in batches for row in ids(batch)]
     assert sorted(seen) == list(range(2, 2002))
     assert seen == [row for batch in batches for row in ids(batch)]
-    assert all(
-        len(b["targets"]) == 1
-        for b in batches
-        if max(b["targets"].size(1), b["inputs"].size(1)) > 20
-    )
+
+
+def test_no_batch_of_evaluation_is_larger_than_one_of_training_may_be(memory_shards):
+    batches = eval_batches(memory_shards, HPARAMS.replace(batch_size=30, max_length=20))
+    assert all(len(batch["targets"]) * longest(batch) <= 30 for batch in batches)
+    cut = sum(max(map(len, row.values())) > 30 for row in memory_shards.rows)
+    assert batches.cut == cut > 0
 
 
 def test_evaluation_can_drop_long_rows(memory_shards):
-    hparams = HPARAMS.replace(eval_drop_long_sequences=True)
-    batches = EvalBatches(memory_shards, COLUMNS, hparams, means_tokens=True, max_length=20)
-    assert max(max(b["targets"].size(1), b["inputs"].size(1)) for b in batches) <= 20
+    hparams = HPARAMS.replace(eval_drop_long_sequences=True, max_length=20)
+    batches = eval_batches(memory_shards, hparams)
+    assert max(map(longest, batches)) <= 20
+    kept = sum(max(map(len, row.values())) <= 20 for row in memory_shards.rows)
+    assert sum(len(batch["targets"]) for batch in batches) == kept
+    assert batches.cut == 0
 
 
 def test_ranks_share_evaluation(memory_shards):
-    seen = [
-        row
-        for rank in range(2)
-        for batch in EvalBatches(
-            memory_shards,
-            COLUMNS,
-            HPARAMS,
-            means_tokens=True,
-            max_length=41,
-            rank=rank,
-            world_size=2,
-        )
-        for row in ids(batch)
-    ]
+    ranks = [eval_batches(memory_shards, rank=rank, world_size=2) for rank in range(2)]
+    seen = [row for rank in ranks for batch in rank for row in ids(batch)]
     assert sorted(seen) == list(range(2, 2002))
 
 
 def test_batch_size_can_mean_examples(memory_shards):
-    batches = TrainBatches(
-        memory_shards,
-        COLUMNS,
-        HPARAMS.replace(batch_size=32),
-        means_tokens=False,
-        max_length=50,
-        seed=0,
-    )
+    batching = Batching(HPARAMS.replace(batch_size=32), means_tokens=False, max_length=0)
+    batches = TrainBatches(memory_shards, FEATURES, batching, seed=0)
     sizes = [len(batch["targets"]) for batch in take(batches, 63)]
     assert sorted(sizes) == [2000 - 62 * 32, *[32] * 62]
+
+
+def test_examples_of_a_fixed_number_are_not_dropped_for_their_length(memory_shards):
+    batching = Batching.of(Pairs(), HPARAMS.replace(batch_size=8, max_length=0, **FIXED))
+    batches = TrainBatches(memory_shards, FEATURES, batching, seed=0)
+    assert batches.report.kept == 2000
+    assert all(len(batch["targets"]) == 8 for batch in take(batches, 250))
+
+
+def test_the_multiplier_of_a_problem_lengthens_buckets_and_limits():
+    batching = Batching.of(Pictures(), HPARAMS)
+    plain = dataclasses.replace(batching, length_multiplier=1)
+    assert batching.training.max_length == 3 * plain.training.max_length == 3 * 41
+    assert batching.training.boundaries == tuple(3 * b for b in plain.training.boundaries)
+    assert batching.bound == 3 * plain.bound == 3 * 256
+
+
+def language_model(shards, hparams, seed=3, **options):
+    batching = Batching.of(Pairs(), hparams)
+    return TrainBatches(shards, TEXTS, batching, seed=seed, **options)
+
+
+def texts_of(batches, count):
+    """The texts of batches, by their first token; of packed ones each segment is a text."""
+    found = []
+    for batch in take(batches, count):
+        for row in batch["targets"].tolist():
+            found.append([token for token in row if token])
+    return found
+
+
+def test_texts_are_split_into_pieces_that_are_examples(memory_shards):
+    hparams = HPARAMS.replace(split_to_length=7)
+    batches = language_model(memory_shards, hparams)
+    found = texts_of(batches, batches.report.batches)
+    expected = [
+        row["targets"][start : start + 7].tolist()
+        for row in memory_shards.rows
+        for start in range(0, len(row["targets"]), 7)
+    ]
+    assert sorted(found) == sorted(expected)
+    assert batches.report.kept == len(expected)
+
+
+def test_evaluation_is_split_as_training_is(memory_shards):
+    batching = Batching.of(Pairs(), HPARAMS.replace(split_to_length=7))
+    batches = EvalBatches(memory_shards, TEXTS, batching)
+    assert max(batch["targets"].size(1) for batch in batches) == 7
+    total = sum(int((batch["targets"] != 0).sum()) for batch in batches)
+    assert total == memory_shards.lengths["targets"].sum()
+    assert batches.cut == 0
+
+
+def test_only_the_texts_of_a_language_model_are_split(memory_shards):
+    batching = Batching.of(Pairs(), HPARAMS.replace(split_to_length=7))
+    with pytest.raises(HParamsError, match="the features here are inputs, targets"):
+        TrainBatches(memory_shards, FEATURES, batching, seed=0)

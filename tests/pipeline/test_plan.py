@@ -15,9 +15,9 @@ LENGTHS = {
 }
 
 
-def plan(seed=0, lengths=LENGTHS, batch_size=512, max_length=50):
+def plan(seed=0, lengths=LENGTHS, batch_size=512, max_length=50, window=0):
     scheme = batching_scheme(batch_size, max_length, 8, 1.1, drop_long_sequences=True)
-    return EpochPlan(lengths, scheme, seed=seed)
+    return EpochPlan(lengths, scheme, seed=seed, window=window)
 
 
 def epoch(a_plan, number):
@@ -82,6 +82,58 @@ def test_the_padding_of_the_report_is_that_of_the_batches():
     assert a_plan.report.padding_fraction == pytest.approx(1 - tokens / positions)
 
 
+def test_the_table_of_buckets_adds_up_to_the_report():
+    a_plan = plan()
+    buckets, report = a_plan.buckets, a_plan.report
+    assert sum(bucket.rows for bucket in buckets) == report.kept
+    assert sum(bucket.batches for bucket in buckets) == report.batches
+    whole = [b for b in buckets if b.rows == b.batches * b.batch_size]
+    assert len(whole) >= len(buckets) - 1  # what the last has left over
+    lowest, highest = (f(b.padding_fraction for b in buckets) for f in (min, max))
+    assert lowest <= report.padding_fraction <= highest
+
+
+def test_the_largest_batch_is_that_with_most_positions():
+    a_plan = plan()
+    found = a_plan.largest_batch
+    most = max(
+        sum(len(batch) * int(length[batch].max()) for length in LENGTHS.values())
+        for batch in epoch(a_plan, 0)
+    )
+    assert sum(rows * width for rows, width in found.values()) == most
+
+
+def test_with_a_window_every_row_is_seen_once_and_lengths_are_all_over_the_epoch():
+    a_plan = plan(window=8)
+    batches = epoch(a_plan, 1)
+    longest = np.maximum(LENGTHS["inputs"], LENGTHS["targets"])
+    assert np.array_equal(np.sort(np.concatenate(batches)), np.flatnonzero(longest <= 50))
+    halves = np.array_split([longest[batch].max() for batch in batches], 2)
+    assert abs(halves[0].mean() - halves[1].mean()) < 4
+    assert not all(np.array_equal(a, b) for a, b in zip(batches, epoch(a_plan, 2), strict=True))
+    assert np.array_equal(plan(window=8).batch(321), a_plan.batch(321))
+
+
+def test_a_window_moves_a_batch_less_than_its_size():
+    unmoved = [batch.tolist() for batch in epoch(plan(window=1), 0)]
+    moved = [batch.tolist() for batch in epoch(plan(window=8), 0)]
+    distances = [abs(i - unmoved.index(batch)) for i, batch in enumerate(moved)]
+    assert 0 < max(distances) < 8
+
+
+def test_a_window_as_long_as_the_epoch_shuffles_all_of_it():
+    count = plan().batches_per_epoch
+    for k in range(count):
+        assert np.array_equal(plan(window=count).batch(k), plan().batch(k))
+
+
+def test_orders_of_more_rows_than_there_are_random_bits_for_are_orders(monkeypatch):
+    monkeypatch.setattr("t2t_torch.pipeline.plan._NOISE_BITS", 3)
+    rows = np.concatenate(epoch(plan(), 0))
+    longest = np.maximum(LENGTHS["inputs"], LENGTHS["targets"])
+    assert np.array_equal(np.sort(rows), np.flatnonzero(longest <= 50))
+
+
 def test_nothing_left_is_an_error_and_not_an_endless_loop():
     with pytest.raises(DataError, match="none of the 5 examples"):
         plan(lengths={"targets": np.full(5, 99, np.int32)})
@@ -89,8 +141,8 @@ def test_nothing_left_is_an_error_and_not_an_endless_loop():
 
 def test_the_fingerprint_knows_lengths_scheme_and_seed():
     changed = {**LENGTHS, "inputs": LENGTHS["inputs"][::-1]}
-    prints = [plan(), plan(seed=1), plan(lengths=changed), plan(batch_size=600)]
-    assert len({p.fingerprint for p in prints}) == 4
+    prints = [plan(), plan(seed=1), plan(lengths=changed), plan(batch_size=600), plan(window=9)]
+    assert len({p.fingerprint for p in prints}) == 5
     assert plan().fingerprint == plan().fingerprint
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.modality import TextModality
+from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
+from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.train.gradient import GradientFinisher
 from t2t_torch.train.stop import StopRequest
 
@@ -185,17 +186,21 @@ def test_checkpoints_come_by_the_clock_too(make_estimator, monkeypatch):
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 5, 6]
 
 
-def test_other_data_is_refused(make_estimator):
-    make_estimator().train(1)
-    fingerprint = "0000"
-    run = make_estimator
-    first = run("other")
+@pytest.mark.parametrize(
+    ("fingerprint", "told"),
+    [
+        (f"{ORDER_VERSION}-0000", f"came in another order: its plan is {ORDER_VERSION}-0000"),
+        ("0000", f"is of another version of t2t_torch.*order 1; here it is {ORDER_VERSION}"),
+    ],
+)
+def test_another_order_of_the_data_is_refused(make_estimator, fingerprint, told):
+    first = make_estimator("other")
     first.begin()
     first.state.plan_fingerprint = fingerprint
     first.train(1)
     first.close()
-    with pytest.raises(CheckpointError, match="came in another order: its plan is 0000"):
-        run("other").train(2)
+    with pytest.raises(CheckpointError, match=told):
+        make_estimator("other").train(2)
 
 
 def test_a_step_of_another_size_is_refused_with_the_setting_that_mends_it(make_estimator):
@@ -270,8 +275,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
     calls = itertools.count(1)
     loss = TextModality.training_loss
 
-    def break_at_third(self, hidden, targets):
-        found = loss(self, hidden, targets)
+    def break_at_third(self, hidden, targets, weights=None):
+        found = loss(self, hidden, targets, weights)
         return Loss(found.sum * float("nan"), found.weight) if next(calls) == 3 else found
 
     monkeypatch.setattr(TextModality, "training_loss", break_at_third)
@@ -283,7 +288,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
 
 @pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd"])
 def test_a_step_that_is_not_finite_moves_nothing(make_estimator, monkeypatch, optimizer):
-    def broken(self, hidden, targets):
+    def broken(self, hidden, targets, weights=None):
         return Loss(hidden.sum() * float("nan"), (targets != 0).sum())
 
     run = make_estimator(hparams=f"optimizer={optimizer}", log_step_count_steps=1)

@@ -1,0 +1,96 @@
+"""A data set as it is trained on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import DataError
+from t2t_torch.pipeline.collate import Batch, Collator
+from t2t_torch.pipeline.examples import Examples
+from t2t_torch.pipeline.packed import PackedCollator
+from t2t_torch.pipeline.packing import Bins, check_packable, pack, spacing_of
+from t2t_torch.pipeline.plan import EpochPlan, PlanReport
+
+if TYPE_CHECKING:
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.features import Features
+    from t2t_torch.pipeline.batching import Batching
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Component:
+    """A training split, its order, and how its batches are read.
+
+    Attributes:
+      plan: which rows are in which batch; numbers of bins if examples are packed.
+      collate: makes a batch of such rows.
+      report: what is kept, dropped and padded; counts examples, packed or not.
+    """
+
+    plan: EpochPlan
+    collate: Callable[[npt.NDArray[Any]], Batch]
+    report: PlanReport
+
+    @classmethod
+    def of(cls, shards: Shards, features: Features, batching: Batching, *, seed: int) -> Component:
+        """Plans a training split.
+
+        Raises:
+          DataError: no example is left.
+          HParamsError: what hparams ask for does not fit the features.
+        """
+        examples = Examples.of(shards, features, batching)
+        scheme = batching.training
+        pad_to = scheme if batching.hparams.pad_batch else None
+        window = batching.hparams.batch_shuffle_size
+        if not batching.hparams.pack_dataset:
+            lengths, source = examples.lengths, examples.source
+            plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window)
+            return cls(plan, Collator(examples.reader, pad_to), plan.report)
+        check_packable(features)
+        bins, too_long, too_short = _pack(examples, batching, spacing_of(features))
+        lengths = {name: bins.lengths(length) for name, length in examples.lengths.items()}
+        source = f"{examples.source} packed {hashlib.sha256(bins.members).hexdigest()[:16]}"
+        scheme = dataclasses.replace(scheme, min_length=0)
+        plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window)
+        tokens = sum(int(length[bins.members].sum()) for length in examples.lengths.values())
+        report = dataclasses.replace(
+            plan.report,
+            tokens=tokens,
+            padding_fraction=1.0 - tokens / plan.positions,
+            examples=len(bins.members) + too_long + too_short,
+            kept=len(bins.members),
+            too_long=too_long,
+            too_short=too_short,
+            packed_rows=len(bins),
+        )
+        return cls(plan, PackedCollator(examples.reader, bins, pad_to), report)
+
+
+def _pack(examples: Examples, batching: Batching, spacing: int) -> tuple[Bins, int, int]:
+    """Returns the bins of the examples that training keeps, and how many are too long and short.
+
+    The bins are the same in every epoch; their order is not.
+    """
+    scheme, capacity = batching.training, batching.packed_length
+    longest = functools.reduce(np.maximum, examples.lengths.values())
+    too_long = longest > capacity
+    too_short = longest < scheme.min_length
+    kept = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
+    if not len(kept):
+        raise DataError(
+            f"none of the {len(longest)} examples has a length from {scheme.min_length} to "
+            f"{capacity} tokens: there is nothing to pack. Raise it with --hparams=max_length=N."
+        )
+    alone = None if examples.alone is None else examples.alone[kept]
+    lengths = {name: length[kept] for name, length in examples.lengths.items()}
+    bins = pack(lengths, capacity, spacing=spacing, alone=alone)
+    members = kept[bins.members]
+    return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
