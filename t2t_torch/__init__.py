@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t2t_torch import registry
-    from t2t_torch.decode.predictor import Predictor, load
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.loading import load
+    from t2t_torch.decode.predictor import Predictor
     from t2t_torch.errors import (
         CheckpointError,
         DataError,
@@ -31,6 +33,7 @@ __all__ = [
     "DataError",
     "DecodeError",
     "HParamsError",
+    "LabelPredictor",
     "Predictor",
     "RegistryError",
     "T2TError",
@@ -40,8 +43,11 @@ __all__ = [
     "registry",
 ]
 
-_PREDICTOR = "t2t_torch.decode.predictor"
-_ELSEWHERE = {"load": _PREDICTOR, "Predictor": _PREDICTOR}
+_ELSEWHERE = {
+    "LabelPredictor": "t2t_torch.decode.label_predictor",
+    "Predictor": "t2t_torch.decode.predictor",
+    "load": "t2t_torch.decode.loading",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,19 +1,16 @@
-"""How one feature enters and leaves a network, found by the feature's type."""
+"""Contract: how one feature enters and leaves a network, found by the feature's type."""
 
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Feature, Features, Text
+from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.cross_entropy import cross_entropy, linear_cross_entropy
-from t2t_torch.text.encoder import PAD
 
 
 class Loss(NamedTuple):
@@ -28,153 +25,97 @@ class Loss(NamedTuple):
     weight: Tensor
 
 
+class Guess(NamedTuple):
+    """What a model takes for the target of an example.
+
+    Attributes:
+      numbers: for `Feature.decode`; those of a sequence go on where the others of a batch end.
+      probability: of this guess; None where there is none, as of numbers.
+    """
+
+    numbers: Sequence[Any]
+    probability: float | None
+
+
 class Modality(nn.Module, abc.ABC):
     """One feature's way in (`bottom`) and, for a target, out (`top`, `loss`).
 
+    A subclass says with `serves` which features it is for, also a user's own; those of a subclass
+    of that type are served too, unless there is a modality of theirs.
+
     Attributes:
       serves: the type of feature.
-      bottom: ids [B, S] -> [B, S, H].
-      top: hidden [..., H] -> logits [..., V]; targets only.
+      bottom: what is in a batch -> [B, S, H]; None for a target that no model is given.
+      top: hidden [..., H] -> logits; targets only.
     """
 
     serves: ClassVar[type[Feature]]
-    bottom: nn.Module
+    bottom: nn.Module | None
     top: nn.Module
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "serves" in cls.__dict__:
+            _SERVING[cls.serves] = cls
+
+    @classmethod
     @abc.abstractmethod
-    def loss(self, logits: Tensor, targets: Tensor) -> Loss:
-        """Returns the loss of logits, as it is reported in EVAL."""
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Makes the modality of a feature.
 
-    def training_loss(self, hidden: Tensor, targets: Tensor) -> Loss:
+        Args:
+          feature: of the type `serves`.
+          hparams: sizes, label smoothing.
+          is_target: whether it is produced, else it is given.
+
+        Raises:
+          HParamsError: it cannot be what it is asked to be.
+        """
+
+    def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
+        """Returns what the body is given for the feature of this name: [B, S, H]."""
+        return batch[name] if self.bottom is None else self.bottom(batch[name])
+
+    @abc.abstractmethod
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns where there is data, of what `embed` gives: [B, S] bool."""
+
+    @abc.abstractmethod
+    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+        """Returns the loss of logits, as it is reported in EVAL.
+
+        Args:
+          logits: of `top`.
+          targets: as they are in the batch.
+          weights: how much each example counts, [B]; None is 1.
+        """
+
+    def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
         """Returns the loss that is trained on; a modality may find it without making logits."""
-        return self.loss(self.top(hidden), targets)
+        return self.loss(self.top(hidden), targets, weights)
 
+    def predict(self, logits: Tensor) -> list[Guess]:
+        """Returns the best guess of each example; of what generates, a search finds it.
 
-class Embedding(nn.Module):
-    """A table of vectors.  Id 0, the padding, is the zero vector whatever its row holds.
-
-    Args:
-      vocab_size: V, rows.
-      hidden_size: H.
-      scale: what a vector is multiplied by.
-      symbol_dropout: probability of taking padding for an id; TRAIN only, and nothing is scaled up
-        for it (tensor2tensor, `symbol_bottom`).
-    """
-
-    def __init__(
-        self, vocab_size: int, hidden_size: int, scale: float, symbol_dropout: float
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(vocab_size, hidden_size) * hidden_size**-0.5)
-        self.scale = scale
-        self.symbol_dropout = symbol_dropout
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """[...] ids -> [..., H]."""
-        if self.training and self.symbol_dropout:
-            kept = torch.rand(ids.shape, device=ids.device) >= self.symbol_dropout
-            ids = torch.where(kept, ids, PAD)
-        present = (ids != PAD).to(self.weight.dtype) * self.scale
-        return F.embedding(ids, self.weight) * present[..., None]
-
-
-class Softmax(nn.Module):
-    """Logits: the product with a table of vectors, no bias.
-
-    Args:
-      weight: [V, H]; an embedding's table where the two are shared.
-    """
-
-    def __init__(self, weight: nn.Parameter) -> None:
-        super().__init__()
-        self.weight = weight
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[..., H] -> [..., V] float32."""
-        return F.linear(hidden, self.weight).float()
-
-
-class TextModality(Modality):
-    """Ids of a vocabulary: an embedding in, a softmax out; padding has no weight in the loss.
-
-    Args:
-      hparams: label_smoothing.
-      bottom: the embedding.
-      top: the softmax; None for an input.
-    """
-
-    serves = Text
-
-    def __init__(self, hparams: HParams, bottom: Embedding, top: Softmax | None) -> None:
-        super().__init__()
-        self.bottom = bottom
-        if top is not None:
-            self.top = top
-        self.label_smoothing = hparams.label_smoothing
-
-    def loss(self, logits: Tensor, targets: Tensor) -> Loss:
-        """Returns the summed cross entropy and the tokens.  [B, T, V], [B, T]; smoothed in
-        TRAIN.
+        Args:
+          logits: of `top`, [B, ...].
         """
-        label_smoothing = self.label_smoothing if self.training else 0.0
-        weights = (targets != PAD).float()
-        losses = cross_entropy(logits, targets, label_smoothing)
-        return Loss((losses * weights).sum(), weights.sum())
-
-    def training_loss(self, hidden: Tensor, targets: Tensor) -> Loss:
-        """Returns the loss of `loss(top(hidden), targets)`, without making all logits.  [B, T,
-        H].
-        """
-        label_smoothing = self.label_smoothing if self.training else 0.0
-        present = targets.flatten().nonzero().squeeze(1)  # [tokens]; PAD is 0
-        total = linear_cross_entropy(
-            hidden.flatten(0, 1).index_select(0, present),
-            self.top.weight,  # type: ignore[arg-type]
-            targets.flatten().index_select(0, present),
-            label_smoothing,
-        )
-        return Loss(total, total.new_tensor(float(len(present))))
+        raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 
-def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
-    """Returns a modality for each feature.  The one place where tables are shared.
+_SERVING: dict[type[Feature], type[Modality]] = {}
 
-    `shared_embedding_and_softmax_weights` hands one table to all bottoms and to the softmax,
-    `shared_embedding` one table to all bottoms.
+
+def modality_of(name: str, feature: Feature) -> type[Modality]:
+    """Returns the modality of a feature.
 
     Raises:
-      HParamsError: a table is to be shared by vocabularies of different sizes, or a feature's type
-        has no modality.
+      HParamsError: there is none.
     """
-    share_all = hparams.shared_embedding_and_softmax_weights
-    sizes = {name: _padded_size(feature, hparams) for name, feature in features.all.items()}
-    if (share_all or hparams.shared_embedding) and len(set(sizes.values())) > 1:
-        flag = "shared_embedding_and_softmax_weights" if share_all else "shared_embedding"
-        raise HParamsError(
-            f"{flag}=True needs vocabularies of one size, but they are {sizes}. "
-            f"Use a joint vocabulary, or --hparams={flag}=False."
-        )
-    modalities = nn.ModuleDict()
-    shared: Embedding | None = None
-    for name, feature in features.all.items():
-        if type(feature) is not TextModality.serves:
-            raise HParamsError(
-                f"feature {name!r} is a {type(feature).__name__}: it has no modality."
-            )
-        bottom = shared or _embedding(sizes[name], hparams)
-        if share_all or hparams.shared_embedding:
-            shared = bottom
-        top = None
-        if name in features.targets:
-            top = Softmax(bottom.weight if share_all else _embedding(sizes[name], hparams).weight)
-        modalities[name] = TextModality(hparams, bottom, top)
-    return modalities
-
-
-def _padded_size(feature: Feature, hparams: HParams) -> int:
-    return -(-feature.vocab_size // hparams.vocab_divisor) * hparams.vocab_divisor
-
-
-def _embedding(vocab_size: int, hparams: HParams) -> Embedding:
-    scale = hparams.hidden_size**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
-    return Embedding(vocab_size, hparams.hidden_size, scale, hparams.symbol_dropout)
+    for kind in type(feature).__mro__:
+        if kind in _SERVING:
+            return _SERVING[kind]
+    raise HParamsError(
+        f"feature {name!r} is a {type(feature).__name__}: it has no modality. Write a subclass of "
+        f"Modality with `serves = {type(feature).__name__}`."
+    )

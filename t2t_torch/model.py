@@ -7,14 +7,16 @@ vocabulary, N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K 
 from __future__ import annotations
 
 import abc
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, final
 
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.features import Feature, RowWeight, Text
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.masks import padding_mask
-from t2t_torch.modality import Loss, build_modalities
+from t2t_torch.modalities.build import build_modalities
+from t2t_torch.modality import Loss
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -26,8 +28,8 @@ class Output(NamedTuple):
     """What one teacher-forced pass finds.
 
     Attributes:
-      logits: for each target, [B, T, V] float32; empty in TRAIN, where the loss is found without
-        them.
+      logits: for each target, [B, T, V] float32 of a text, [B, C] of classes ...; empty in TRAIN,
+        where the loss is found without them.
       losses: for each target.
     """
 
@@ -60,6 +62,7 @@ class T2TModel(nn.Module, abc.ABC):
     Attributes:
       name: its registered name.
       HParams: the class of hparams it needs.
+      produces: the kinds of target that it can learn.
 
     Args:
       hparams: of the class that `HParams` names.
@@ -68,11 +71,12 @@ class T2TModel(nn.Module, abc.ABC):
       target_space_id: tensor2tensor's SpaceID of the targets.
 
     Raises:
-      HParamsError: the hparams are of another model.
+      HParamsError: the hparams are of another model, or it cannot learn a target.
     """
 
     name: ClassVar[str]
     HParams: ClassVar[type[HParams]] = HParams
+    produces: ClassVar[tuple[type[Feature], ...]] = (Text,)
 
     def __init__(
         self,
@@ -88,6 +92,13 @@ class T2TModel(nn.Module, abc.ABC):
                 f"model {self.name!r} needs {self.HParams.__name__}, but the set is of "
                 f"{type(hparams).__name__}. List the sets:  t2t-trainer --registry_help"
             )
+        for target, feature in features.targets.items():
+            if not isinstance(feature, self.produces):
+                raise HParamsError(
+                    f"model {self.name!r} produces {_named(self.produces)}; {target!r} is a "
+                    f"{type(feature).__name__}. Look for a model that does:  t2t-trainer "
+                    "--registry_help"
+                )
         self.hparams = hparams
         self.features = features
         self.input_space_id = input_space_id
@@ -99,11 +110,14 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns the hidden states of each target.
 
         Args:
-          features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool; what
-            else the batch holds (`_segmentation` and `_position` of packed examples) as it is.
+          features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool; targets
+            that no model is given, notes and what else the batch holds (`_segmentation` and
+            `_position` of packed examples) as they are.
 
         Returns:
-          For each target [B, T, H].
+          For each target what its modality's top takes: [B, T, H] for a text, [B, H] for a class,
+          [B, W, H] for tags ...  With `<target>_mask`, [B, T] bool, logits are minus infinity where
+          it is False.
         """
 
     @final
@@ -111,8 +125,9 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns what `body` takes: embedded features and masks.  Ids [B, S] each."""
         features = dict(batch)
         for name, modality in self.modalities.items():
-            features[name] = modality.bottom(batch[name])  # [B, S, H]
-            features[f"{name}_mask"] = padding_mask(batch[name])
+            if name in batch:  # whoever generates has no targets yet
+                features[name] = modality.embed(name, batch)  # type: ignore[operator]
+                features[f"{name}_mask"] = modality.mask(batch[name])  # type: ignore[operator]
         return features
 
     @final
@@ -120,19 +135,48 @@ class T2TModel(nn.Module, abc.ABC):
         """One teacher-forced pass; `self.training` decides dropout and label smoothing.
 
         Args:
-          batch: ids of each feature, [B, S] int64, 0 where there is no data.
+          batch: each feature as the pipeline gives it; [B, S] int64 ids of a text, 0 where there is
+            no data.
         """
         hidden = self.body(self.bottom(batch))
         logits: dict[str, Tensor] = {}
         losses: dict[str, Loss] = {}
-        for name, states in hidden.items():
+        for name in self.features.targets:
             modality: Any = self.modalities[name]
-            if self.training:
-                losses[name] = modality.training_loss(states, batch[name])
-            else:
-                logits[name] = modality.top(states)
-                losses[name] = modality.loss(logits[name], batch[name])
+            weights = self._weights(name, batch)
+            if self.training and f"{name}_mask" not in hidden:
+                losses[name] = modality.training_loss(hidden[name], batch[name], weights)
+                continue
+            found = self._top(name, hidden)
+            losses[name] = modality.loss(found, batch[name], weights)
+            if not self.training:
+                logits[name] = found
         return Output(logits, losses)
+
+    @final
+    def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the logits of each target, from the inputs alone; not of what generates.
+
+        Args:
+          batch: inputs and notes, as the pipeline gives them.
+        """
+        hidden = self.body(self.bottom(batch))
+        return {name: self._top(name, hidden) for name in self.features.targets}
+
+    def _top(self, name: str, hidden: dict[str, Tensor]) -> Tensor:
+        """Returns the logits of a target, minus infinity where `body` says there is nothing."""
+        modality: Any = self.modalities[name]
+        logits: Tensor = modality.top(hidden[name])
+        mask = hidden.get(f"{name}_mask")
+        return logits if mask is None else logits.masked_fill(~mask[..., None], -math.inf)
+
+    def _weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
+        """Returns how much each example counts in the loss of a target, [B]; None is 1."""
+        weights: Tensor | None = None
+        for name, note in self.features.notes.items():
+            if isinstance(note, RowWeight) and note.of in (None, target):
+                weights = batch[name] if weights is None else weights * batch[name]
+        return weights
 
     def encode(self, batch: dict[str, Tensor]) -> State:
         """Returns the state before the first step, one row for each row of the batch.
@@ -154,3 +198,7 @@ class T2TModel(nn.Module, abc.ABC):
           The logits of the next id, [R, V] float32, and the state after it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not generate: it has no step")
+
+
+def _named(kinds: tuple[type[Feature], ...]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds)

@@ -15,18 +15,41 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from absl import flags
 from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
-from t2t_torch.features import Features, Text
+from t2t_torch.data.samples import samples_of
+from t2t_torch.features import (
+    UNKNOWN,
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    Image,
+    MultiLabel,
+    Real,
+    RowWeight,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+    Words,
+    WordShape,
+)
 from t2t_torch.hparam import HParams
+from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
-from t2t_torch.text.encoder import EOS
+from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.encoder import EOS, NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.transition import TransitionEncoder
 
 FLAGS = flags.FlagValues()
 shared.define(FLAGS, "t2t_usr_dir", "tmp_dir")
@@ -48,18 +71,68 @@ def text_features(*, has_inputs: bool = True) -> Features:
     return Features({"inputs": text} if has_inputs else {}, {"targets": text})
 
 
+def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
+    """Yields made-up features that a model can learn: one set for each kind of target."""
+    words = Words(IntegerEncoder(_VOCAB_SIZE - 2))
+    labels = ClassLabelEncoder(["a", "b", "c"])
+    text = Text(IntegerEncoder(_VOCAB_SIZE - 2))
+    candidates = {"query": text, "positive": text, "negative": text}
+    made: list[tuple[type[Feature], dict[str, Feature], Feature]] = [
+        (ClassLabel, {"inputs": text, "dense": Real(2)}, ClassLabel(labels)),
+        (MultiLabel, {"inputs": text}, MultiLabel(labels)),
+        (SoftLabel, {"inputs": Image(8, 8, 3)}, SoftLabel(labels)),
+        (Real, {"first": text, "second": text}, Real(2)),
+        (Tags, {"inputs": words, "inputs_shape": WordShape("inputs")}, Tags(labels)),
+        (Span, {"question": words, "context": words}, Span()),
+        (Choice, candidates, Choice(("positive", "negative"))),
+    ]
+    if Text in model_class.produces:
+        yield text_features()
+        yield text_features(has_inputs=False)
+    for kind, inputs, target in made:
+        if kind in model_class.produces:
+            notes = {"weight": RowWeight()} if kind is ClassLabel else {}
+            yield Features(inputs, {"targets": target}, notes=notes)
+
+
 def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[str, Tensor]:
-    """Returns a padded batch of random ids, each row ended by EOS."""
+    """Returns a padded batch of random values, each row of a text ended by EOS."""
     generator = torch.Generator().manual_seed(seed)
+    lengths: dict[str, list[int]] = {}
     batch = {}
-    for k, name in enumerate(features.all):
-        ids = torch.randint(2, _VOCAB_SIZE, (rows, 7 + k), generator=generator)
-        for i in range(rows):
-            end = 6 + k - 2 * (i % 3)
-            ids[i, end] = EOS
-            ids[i, end + 1 :] = 0
-        batch[name] = ids
+    for k, (name, feature) in enumerate(features.all.items()):
+        if feature.is_sequence:
+            # What belongs to words has as many entries; rows differ in length.
+            of = feature.aligned_to or name
+            width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
+            batch[name] = _random_rows(feature, width, generator)
+        else:
+            batch[name] = _random_values(feature, rows, generator)
     return batch
+
+
+def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
+    low = NUM_RESERVED if isinstance(feature, Text) else int(feature.padding == 0)
+    shape = (len(lengths), max(lengths), *feature.shape[1:])
+    ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
+    for i, length in enumerate(lengths):
+        if feature.generates:
+            ids[i, length - 1] = EOS
+        ids[i, length:] = feature.padding
+    return ids
+
+
+def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> Tensor:
+    if isinstance(feature, Span):
+        return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(rows) % 3]
+    if feature.vocab_size:
+        return torch.randint(feature.vocab_size, (rows,), generator=generator)
+    shape = (rows, *(size or 1 for size in feature.shape))
+    if feature.arrow_type == "list<uint8>":
+        top = 256 if isinstance(feature, Image) else 2
+        return torch.randint(top, shape, generator=generator, dtype=torch.uint8)
+    values = torch.rand(shape, generator=generator) + 0.1
+    return values / values.sum(-1, keepdim=True) if isinstance(feature, SoftLabel) else values
 
 
 def check_hparams(name: str) -> None:
@@ -89,8 +162,9 @@ def check_model(
       hparams: of the class that it needs; sizes are made small.
       has_inputs: with which problems: those that have inputs, language models, or both.
     """
-    for with_inputs in has_inputs:
-        features = text_features(has_inputs=with_inputs)
+    for features in features_for(model_class):
+        if features.has_inputs not in has_inputs:
+            continue
         torch.manual_seed(0)
         model = model_class(small(hparams), features).eval()
         batch = random_batch(features)
@@ -105,30 +179,50 @@ def check_model(
 
 def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
     output = model(batch)
-    assert set(output.losses) == set(model.features.targets)
+    assert set(output.losses) == set(output.logits) == set(model.features.targets)
     for name, logits in output.logits.items():
-        vocab_size = model.features.targets[name].vocab_size
-        assert logits.shape[:-1] == batch[name].shape, f"{name}: {tuple(logits.shape)}"
-        assert logits.size(-1) >= vocab_size and logits.dtype == torch.float32
-        assert output.losses[name].weight == (batch[name] != 0).sum()
+        assert logits.dtype == torch.float32 and len(logits) == len(batch[name])
+        feature = model.features.targets[name]
+        if isinstance(feature, Text | Tags):
+            assert logits.shape[:-1] == batch[name].shape, f"{name}: {tuple(logits.shape)}"
+            assert logits.size(-1) >= feature.vocab_size
+            assert output.losses[name].weight == (batch[name] != feature.padding).sum()
 
 
 def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
-    padded = {name: torch.nn.functional.pad(ids, (0, 3)) for name, ids in batch.items()}
+    padded = {name: _padded(model.features.all[name], ids) for name, ids in batch.items()}
+    alone = {key: values[1:2] for key, values in batch.items()}
     for name, logits in model(batch).logits.items():
-        present = batch[name] != 0
-        more = model(padded).logits[name][:, : logits.size(1)]
+        feature = model.features.targets[name]
+        present = batch[name] != feature.padding if feature.is_sequence else torch.tensor(True)
+        more, one = model(padded).logits[name], model(alone).logits[name][0]
+        if isinstance(feature, Text | Tags):  # else there are no positions that may be padding
+            more, logits, one = more[:, : logits.size(1)][present], logits, one[present[1]]
+            first, second = logits[present], logits[1][present[1]]
+        else:
+            more, one = _cut(more, logits), _cut(one, logits[1])
+            first, second = logits, logits[1]
         torch.testing.assert_close(
-            more[present], logits[present], atol=1e-5, rtol=1e-5, msg="padding changes the logits"
+            more, first, atol=1e-5, rtol=1e-5, msg="padding changes the logits"
         )
-        alone = model({key: ids[1:2] for key, ids in batch.items()}).logits[name][0]
         torch.testing.assert_close(
-            alone[present[1]],
-            logits[1][present[1]],
+            one,
+            second,
             atol=1e-5,
             rtol=1e-5,
             msg="the rest of the batch changes the logits",
         )
+
+
+def _padded(feature: Feature, values: Tensor) -> Tensor:
+    if not feature.is_sequence:
+        return values
+    more = values.new_full((len(values), 3, *values.shape[2:]), feature.padding)
+    return torch.cat([values, more], 1)
+
+
+def _cut(values: Tensor, to: Tensor) -> Tensor:
+    return values[tuple(slice(size) for size in to.shape)]
 
 
 def _check_save_and_load(model: T2TModel, batch: dict[str, Tensor]) -> None:
@@ -189,21 +283,35 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
         assert (data_dir / file).is_file(), f"{problem.name}: no {file}"
     stored = problem.stored_features(data_dir)
     for split in problem.shards:
-        samples = list(itertools.islice(problem.generate_samples(tmp_dir, split), _SAMPLES))
+        samples = list(itertools.islice(samples_of(problem, tmp_dir, split), _SAMPLES))
         assert samples, f"{problem.name}: no samples in {split}"
         for sample in samples:
             _check_sample(problem, stored, sample)
     assert set(problem.features(data_dir).columns.values()) <= set(stored.all)
-    for metric in problem.metrics:
-        registry.metric(metric)
+    for target, feature in problem.features(data_dir).targets.items():
+        for metric in problem.metrics_of(target):
+            metric_of(metric, feature)
 
 
 def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) -> None:
-    assert set(sample) == set(features.all), f"{problem.name}: {sorted(sample)}"
+    assert set(sample) == set(features.sources.values()), f"{problem.name}: {sorted(sample)}"
     for name, feature in features.all.items():
-        ids = feature.encode(sample[name])
-        assert all(0 <= i < feature.vocab_size for i in ids), f"{problem.name}/{name}: {ids}"
-        assert feature.decode(ids) == sample[name], f"{problem.name}/{name}: {sample[name]!r}"
+        place = f"{problem.name}/{name}"
+        value = sample[feature.source or name]
+        ids = feature.encode(value)
+        if feature.vocab_size:
+            low, high = feature.lowest_id, feature.vocab_size
+            assert all(low <= i < high for i in ids), f"{place}: {ids}"
+        again = feature.decode(ids)
+        if _reads_back(feature) and UNKNOWN not in ids:
+            assert np.array_equal(again, value), f"{place}: {value!r}"
+
+
+def _reads_back(feature: Feature) -> bool:
+    """Whether a value can be read off its ids; a vocabulary of words has one id for many."""
+    if isinstance(feature, Text):
+        return not isinstance(feature.encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
+    return isinstance(feature, ClassLabel | Tags | Choice | Image | Span)
 
 
 def _checks(directory: Path, tmp_dir: Path) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 import torch
 
-from t2t_torch.modality import Embedding
+from t2t_torch.modalities.text import Embedding
 
 IDS = torch.randint(1, 50, (100, 100))
 

@@ -23,6 +23,7 @@ from t2t_torch.errors import UsageError
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
 
 FLAGS = flags.FlagValues()
@@ -106,8 +107,8 @@ def _check_flags() -> None:
         )
 
 
-def _load(hparams: DecodeHParams) -> Predictor:
-    from t2t_torch.decode.predictor import load
+def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
+    from t2t_torch.decode.loading import load
     from t2t_torch.train.run_directory import RunDirectory
 
     keep_freed_memory()
@@ -123,8 +124,27 @@ def _load(hparams: DecodeHParams) -> Predictor:
     return load(_flag("output_dir"), _flag("checkpoint_path"), hparams=hparams)
 
 
+def _generating(hparams: DecodeHParams) -> Predictor:
+    """Loads a model that writes texts.
+
+    Raises:
+      UsageError: it gives something else.
+    """
+    from t2t_torch.decode.predictor import Predictor
+
+    predictor = _load(hparams)
+    if not isinstance(predictor, Predictor):
+        raise UsageError(
+            f"'{_flag('output_dir')}' has learnt to give {', '.join(predictor.features.targets)}, "
+            "not texts: give its inputs, one a line, with --decode_from_file; how well it does on "
+            "the data tells  t2t-trainer --schedule=evaluate"
+        )
+    return predictor
+
+
 def _decode_file(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode import files
+    from t2t_torch.decode import files, label_files
+    from t2t_torch.decode.predictor import Predictor
     from t2t_torch.decode.target import check_target, goes_to_stdout
 
     source, references = Path(_flag("decode_from_file")), None
@@ -138,6 +158,9 @@ def _decode_file(hparams: DecodeHParams) -> None:
         inputs = files.read_inputs(source, hparams.separator)
         files.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
     predictor = _load(hparams)
+    if not isinstance(predictor, Predictor):
+        label_files.label_file(predictor, source, _flag("decode_to_file"))
+        return
     target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
     check_target(target, *read)
     decoded = files.decode_file(predictor, source, target, hparams)
@@ -169,7 +192,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
                 "files. Give a name that theirs begin with."
             )
         check_target(asked)
-    predictor = _load(hparams)
+    predictor = _generating(hparams)
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     step = predictor.run.step if predictor.run else 0
     default = Path(_flag("output_dir"), "decodes", f"{split.value}-{step}")
@@ -188,7 +211,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
 def _interact(hparams: DecodeHParams) -> None:
     from t2t_torch.decode.interactive import Prompt
 
-    predictor = _load(hparams)
+    predictor = _generating(hparams)
     if isinstance(sys.stdin, io.TextIOWrapper):  # The prompt says which line is not UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
     Prompt(predictor, hparams, lambda text: print(text, end="", flush=True)).run(sys.stdin)

@@ -1,26 +1,22 @@
-"""A trained model, loaded once: a list of texts in, a list of texts out."""
+"""A trained model that writes: a list of texts in, a list of texts out."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.search import NO_SCORE, beam_search
-from t2t_torch.errors import CheckpointError, DataError, DecodeError, RegistryError
+from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.run_directory import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class RunInfo(NamedTuple):
 
 
 class Predictor:
-    """A model that answers.  `load` makes one from a run directory.
+    """A model that answers in words.  `loading.load` makes one from a run directory.
 
     Args:
       model: one that generates, on the device where it shall compute.
@@ -214,137 +210,6 @@ class Predictor:
             ids = ids[: _content_length(ids)]
             hypotheses.append(Hypothesis(self._target.decode(ids), tuple(ids), score))
         return Prediction(tuple(hypotheses))
-
-
-def load(
-    run_dir: str | Path,
-    checkpoint: int | str | Path | None = None,
-    *,
-    hparams: DecodeHParams | None = None,
-    device: str | torch.device | None = None,
-) -> Predictor:
-    """Loads what `t2t-trainer --output_dir=run_dir` has trained.
-
-    Problem, model, hyperparameters and vocabularies come from the run directory.
-
-    Args:
-      run_dir: the run directory.
-      checkpoint: a step, or the path of a `ckpt-<step>` folder, which may be relative to `run_dir`;
-        the newest whole one by default.
-      hparams: how to decode.
-      device: where to compute; a GPU by default, where there is one.
-
-    Raises:
-      CheckpointError: this is no run directory, its vocabulary is missing or damaged, or it has no
-        such whole checkpoint.
-      DecodeError: the model does not make text.
-      HParamsError: the beam is too wide for the vocabulary.
-    """
-    run = RunDirectory(run_dir)
-    _check_is_no_checkpoint(run.path)
-    task = run.task()
-    problem, model_class = _registered(run, task)
-    features = _features(run, problem)
-    model = model_class(
-        run.hparams(model_class.HParams),
-        features,
-        input_space_id=problem.input_space_id,
-        target_space_id=problem.target_space_id,
-    )
-    chosen = _load_weights(model, run, checkpoint)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Predictor(model.to(device), problem, features, hparams, RunInfo(task, chosen.step))
-
-
-def _check_is_no_checkpoint(path: Path) -> None:
-    folder = path.resolve()
-    match = re.fullmatch(r"ckpt-(\d+)", folder.name)
-    if match and folder.is_dir():
-        raise CheckpointError(
-            f"'{path}' is a checkpoint, not a run directory. Give the run, and the checkpoint's "
-            f"step:  --output_dir={folder.parent} --checkpoint_path={match[1]}"
-        )
-
-
-def _features(run: RunDirectory, problem: Problem) -> Features:
-    """The features, with the run's own vocabularies."""
-    try:
-        return problem.features(run.path)
-    except DataError as error:
-        files = problem.vocab_files
-        missing = [name for name in files if not (run.path / name).exists()]
-        if not files:
-            raise
-        # The rest of the message tells how to make a vocabulary, which is not what helps here.
-        fault = str(error).partition(". ")[0]
-        what = f"is not there: {', '.join(missing)}" if missing else f"is damaged: {fault}"
-        raise CheckpointError(
-            f"the vocabulary in the run directory '{run.path}' {what}.\n"
-            "Copy it back from the data_dir this run was trained on; one made anew has other ids:"
-            + "".join(f"\n  cp DATA_DIR/{name} {run.path / name}" for name in missing or files)
-        ) from error
-
-
-def _load_weights(
-    model: T2TModel, run: RunDirectory, wanted: int | str | Path | None
-) -> Checkpoint:
-    """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
-
-    Raises:
-      CheckpointError: there is none, or it is broken, or a trainer deletes it meanwhile.
-    """
-    if wanted is None:
-        newest = CheckpointDirectory(run.path).read_newest(lambda one: one.load_model(model))
-        if newest is None:
-            raise CheckpointError(
-                f"'{run.path}' has no checkpoint yet. t2t-trainer writes the first after "
-                "--local_eval_frequency steps."
-            )
-        return newest
-    chosen = _checkpoint(run, wanted)
-    directory = CheckpointDirectory(chosen.path.parent)
-    if directory.is_gone_while(lambda one: one.load_model(model), chosen):
-        raise CheckpointError(
-            f"'{chosen.path}' was deleted while it was read. Decode another of "
-            f"{[one.step for one in directory.list()]} (--checkpoint_path)."
-        )
-    return chosen
-
-
-def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
-    """Finds the checkpoint of a step, or of a folder's path, and verifies it."""
-    path = Path(str(wanted))
-    if str(wanted).isdecimal():
-        return CheckpointDirectory(run.path).at(int(path.name))
-    if not path.exists() and (run.path / path).exists():
-        path = run.path / path
-    path = path.resolve()
-    match = re.fullmatch(r"ckpt-(\d+)", path.name)
-    if match is None:
-        raise CheckpointError(
-            f"'{path}' is no checkpoint: expected a step or a folder ckpt-<step>."
-        )
-    return CheckpointDirectory(path.parent).at(int(match[1]))
-
-
-def _registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TModel]]:
-    """Finds problem and model, in the user's folders too if the run had some."""
-    gone = []
-    for folder in task.usr_dirs:
-        if Path(folder).is_dir():
-            registry.import_usr_dir(folder)
-        else:
-            gone.append(folder)
-    try:
-        return registry.problem(task.problem), registry.model(task.model)
-    except RegistryError as error:
-        if not gone:
-            raise
-        raise CheckpointError(
-            f"'{run.path}' was trained with --t2t_usr_dir={gone[0]}, which is not there any more: "
-            f"{error} Say where it is now with --t2t_usr_dir (in Python registry.import_usr_dir)."
-        ) from error
 
 
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Text:

@@ -26,7 +26,7 @@ class Image2ClassProblem(Problem):
     width: ClassVar[int] = 28
     channels: ClassVar[int] = 1
     class_labels: ClassVar[tuple[str, ...]]
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_image"
     setting_names = ("height", "width", "channels", "class_labels")
 

@@ -21,7 +21,7 @@ class MultiTurn2ClassProblem(TextProblem):
     """
 
     text_fields = ("inputs",)
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
     batch_size_means_tokens = True
     max_turns: ClassVar[int] = 50  # PyText's SeqTokenTensorizer

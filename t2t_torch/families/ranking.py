@@ -19,7 +19,7 @@ class PairRankingProblem(TextProblem):
 
     text_fields = ("query", "positive", "negative")
     candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
     batch_size_means_tokens = True
 
@@ -42,7 +42,7 @@ class QueryRelevanceProblem(TextProblem):
     """
 
     text_fields = ("query", "document")
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
     batch_size_means_tokens = True
 

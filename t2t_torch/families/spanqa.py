@@ -42,7 +42,7 @@ class SpanQAProblem(WordProblem):
 
     text_fields = ("question", "context")
     words_field = "context"
-    metrics = ("span_exact_match", "span_f1_words", "neg_log_likelihood")
+    metrics = ("answer_exact_match", "answer_f1")
     approx_vocab_size = 2**15
     max_context: ClassVar[int] = 384
     context_stride: ClassVar[int] = 256
@@ -68,6 +68,12 @@ class SpanQAProblem(WordProblem):
             if start + self.max_context >= len(context):
                 break
             start += self.context_stride
+
+    def inputs_of(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the words of question and context; of a long context the first window."""
+        question = [token.text for token in tokens_of(sample["question"])]
+        context = [token.text for token in tokens_of(sample["context"])]
+        return {**sample, "question": question, "context": context[: self.max_context]}
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the question, the context with what belongs to its words, and the answer."""

@@ -23,7 +23,7 @@ class Text2ClassProblem(TextProblem):
     """
 
     text_fields = ("inputs",)
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
     batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False

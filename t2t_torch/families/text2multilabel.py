@@ -18,7 +18,7 @@ class Text2MultiLabelProblem(TextProblem):
     """
 
     text_fields = ("inputs",)
-    metrics = ("accuracy", "f1_micro")
+    metrics = ("exact_match", "f1_micro")
     suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
     batch_size_means_tokens = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.families.word import WordProblem
@@ -19,7 +19,7 @@ class Text2TagsProblem(WordProblem):
     for others `metrics` may leave `span_f1` out.
     """
 
-    metrics = ("accuracy", "accuracy_per_sequence", "span_f1")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
 
     def learners(self) -> Sequence[Learner]:
         """The vocabulary, what belongs to words, and the tags."""

@@ -30,7 +30,7 @@ class TextPair2ClassProblem(TextPairProblem):
     `generate_samples` yields {"first": str, "second": str, "targets": str}.
     """
 
-    metrics = ("accuracy", "neg_log_likelihood")
+    metrics = ("accuracy", "neg_log_perplexity")
 
     def learners(self) -> Sequence[Learner]:
         """The vocabulary and the labels."""

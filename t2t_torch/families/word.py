@@ -65,7 +65,7 @@ class WordProblem(TextProblem):
         if self.word_characters:
             learners.append(CharacterLearner(self._alphabet_file, self.texts))
         if self.gazetteer:
-            learners.append(LabelLearner(self.labels_file("gazetteer"), _gazetteer_labels))
+            learners.append(LabelLearner(self.labels_file("gazetteer"), _labels_of_words))
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:
@@ -80,15 +80,17 @@ class WordProblem(TextProblem):
         if self.word_shape:
             inputs[f"{field}_shape"] = WordShape(field)
         if self.gazetteer:
-            path = self._there(directory, self.labels_file("gazetteer"))
-            entries = (field, ClassLabelEncoder.load(path), "gazetteer", self.gazetteer_width)
-            inputs["gazetteer"] = Gazetteer(*entries)
-            inputs["gazetteer_weights"] = GazetteerWeights(*entries)
+            entries = self._gazetteer_labels(directory)
+            inputs["gazetteer"] = Gazetteer(field, entries, width=self.gazetteer_width)
         return {**inputs, **self.dense(directory)}
 
     def word_notes(self, directory: Path) -> dict[str, Feature]:
-        """Returns where words start, unless each has one id, and the weight."""
+        """Returns where words start, unless each has one id, and the weights there are."""
         notes = self.weights()
+        if self.gazetteer:
+            entries = self._gazetteer_labels(directory)
+            weights = GazetteerWeights(self.words_field, entries, width=self.gazetteer_width)
+            notes["gazetteer_weights"] = weights
         if self.vocab_type not in (VocabType.WORD, VocabType.TOKEN):
             field = self.words_field
             notes[f"{field}_starts"] = WordStarts(field, Words(self.encoder(directory)))
@@ -107,11 +109,14 @@ class WordProblem(TextProblem):
                 f" {list(words)!r}, {list(tags)!r}."
             )
 
+    def _gazetteer_labels(self, directory: Path) -> ClassLabelEncoder:
+        return ClassLabelEncoder.load(self._there(directory, self.labels_file("gazetteer")))
+
     @property
     def _alphabet_file(self) -> str:
         return f"vocab.{self.dataset_name}.{self.words_field}.symbols"
 
 
-def _gazetteer_labels(sample: Mapping[str, Any]) -> Iterator[str]:
+def _labels_of_words(sample: Mapping[str, Any]) -> Iterator[str]:
     for word in sample["gazetteer"]:
         yield from word

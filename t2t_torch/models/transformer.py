@@ -15,8 +15,10 @@ from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.layers.attention import CrossAttention, KeyValueCache, SelfAttention
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.feed_forward import FeedForward
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.inputs import JoinInputs
 from t2t_torch.layers.masks import attend_to, causal, same_segment
 from t2t_torch.layers.positions import sinusoids
 from t2t_torch.layers.sublayer import Postprocess, Preprocess
@@ -26,32 +28,6 @@ from t2t_torch.registry import register_model
 _SPACES = 32  # rows of tensor2tensor's table of target spaces
 
 Memory = tuple[Tensor, Tensor]
-
-
-class EncoderLayer(nn.Module):
-    """Self-attention, then a feed-forward network.
-
-    Args:
-      hparams: sizes, dropouts, norms.
-    """
-
-    def __init__(self, hparams: TransformerHParams) -> None:
-        super().__init__()
-        self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(
-            hparams.hidden_size, hparams.num_heads, hparams.attention_dropout
-        )
-        self.attention_after = Postprocess(hparams)
-        self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(
-            hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
-        )
-        self.feed_forward_after = Postprocess(hparams)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """[B, S, H] -> [B, S, H]; `mask` [B, 1, 1 or S, S] bool."""
-        x = self.attention_after(x, self.attention(self.attention_before(x), mask))
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -191,8 +167,15 @@ class Transformer(T2TModel):
             if hparams.use_target_space_embedding:
                 table = torch.randn(_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
                 self.target_space = nn.Parameter(table)
+            self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
             self.encoder = nn.ModuleList(
-                EncoderLayer(hparams)
+                EncoderLayer(
+                    hparams,
+                    num_heads=hparams.num_heads,
+                    filter_size=hparams.filter_size,
+                    attention_dropout=hparams.attention_dropout,
+                    relu_dropout=hparams.relu_dropout,
+                )
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
             self.encoder_output = Preprocess(hparams)
@@ -210,29 +193,30 @@ class Transformer(T2TModel):
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
         if self.features.has_inputs:
-            memory = self._encode(features)  # [B, S, H]
-            memory_mask = attend_to(features["inputs_mask"])
+            memory, there = self._encode(features)  # [B, S, H], [B, S]
+            memory_mask = attend_to(there)
             if segments is not None:
-                memory_mask = same_segment(segments, features["inputs_segmentation"])
+                memory_mask = same_segment(segments, self.join.segments(features))
         x = nn.functional.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
         x = self.dropout(self._with_positions(x, features.get("targets_position")))
         for layer in self.decoder:
             x = layer(x, mask, memory, memory_mask)
         return {"targets": self.decoder_output(x)}
 
-    def _encode(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns the encoder's output.  [B, S, H]."""
-        x = features["inputs"]
+    def _encode(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns the encoder's output and where there is data.  [B, S, H], [B, S] bool."""
+        joined = self.join(features)
+        x = joined.x
         if self.hparams.use_target_space_embedding:
             x = x + self.target_space[self.target_space_id]
-        x = self.dropout(self._with_positions(x, features.get("inputs_position")))
-        segments = features.get("inputs_segmentation")
-        mask = attend_to(features["inputs_mask"])
-        if segments is not None:
+        x = self.dropout(x)
+        mask = attend_to(joined.mask)
+        if "inputs_segmentation" in features:
+            segments = self.join.segments(features)
             mask = same_segment(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask)
-        return self.encoder_output(x)
+        return self.encoder_output(x), joined.mask
 
     def _with_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """Adds the timing signal, by `positions` [B, T] where examples are packed.  [B, T, H]."""
@@ -247,13 +231,10 @@ class Transformer(T2TModel):
         caches = [KeyValueCache() for _ in self.decoder]
         if not self.features.has_inputs:
             return TransformerState(caches, [], None, len(batch["targets"]))
-        ids = batch["inputs"]
-        mask = ids != 0
-        memory = self._encode(
-            {"inputs": self.modalities["inputs"].bottom(ids), "inputs_mask": mask}
-        )
+        inputs = {name: batch[name] for name in batch if name not in self.features.targets}
+        memory, there = self._encode(self.bottom(inputs))
         memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
-        return TransformerState(caches, memories, attend_to(mask), len(ids))
+        return TransformerState(caches, memories, attend_to(there), len(memory))
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Reads one more id of each row; see `T2TModel.step`."""

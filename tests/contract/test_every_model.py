@@ -16,8 +16,10 @@ def test_the_model_holds_the_contract(name):
 @pytest.mark.parametrize("name", registry.list_names("model"))
 def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
     model_class = registry.model(name)
-    hparams = registry.hparams("transformer_base_v1").replace(
-        shared_embedding_and_softmax_weights=False
+    hparams = model_class.HParams().replace(
+        layer_preprocess_sequence="none",
+        layer_postprocess_sequence="dan",
+        shared_embedding_and_softmax_weights=False,
     )
     testing.check_model(model_class, hparams)
 

@@ -11,7 +11,8 @@ import pytest
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.files import bleu, decode_dataset, decode_file, one_line, read_inputs
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, load
+from t2t_torch.decode.loading import load
+from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.mode import Split
 

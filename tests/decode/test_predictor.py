@@ -13,7 +13,8 @@ import torch
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.predictor import Predictor, load
+from t2t_torch.decode.loading import load
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, DecodeError, HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split

@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.features import Text
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.model import Loss, Output
+from t2t_torch.text.integer import IntegerEncoder
 
+TEXT = {"targets": Text(IntegerEncoder(8))}
 TARGETS = torch.tensor([[3, 1, 0, 0], [2, 5, 4, 1]])
 
 
@@ -29,17 +32,18 @@ LOGITS = logits_for([[3, 1, 7, 7], [2, 4, 8, 1]])
     [("accuracy", 4, 6), ("accuracy_top5", 5, 6), ("accuracy_per_sequence", 1, 2)],
 )
 def test_padding_does_not_count(name, value, weight):
-    assert [int(x) for x in registry.metric(name)(LOGITS, TARGETS)] == [value, weight]
+    found = registry.metric(name)(LOGITS, TARGETS, TARGETS != 0)
+    assert [int(x) for x in found] == [value, weight]
 
 
 def test_the_log_perplexity_is_the_mean_log_probability():
     logits = torch.zeros(2, 4, 10)
-    value, weight = registry.metric("neg_log_perplexity")(logits, TARGETS)
+    value, weight = registry.metric("neg_log_perplexity")(logits, TARGETS, TARGETS != 0)
     assert value.item() / weight.item() == pytest.approx(-math.log(10))
 
 
 def test_batches_of_any_size_add_up_to_the_same_result():
-    whole, parts = (Evaluation(["targets"], ["accuracy"], "p_rev") for _ in range(2))
+    whole, parts = (Evaluation(TEXT, {"targets": ["accuracy"]}, "p_rev") for _ in range(2))
     losses = {"targets": Loss(torch.tensor(12.0), torch.tensor(6.0))}
     whole.update(Output({"targets": LOGITS}, losses), {"targets": TARGETS})
     for row, total in ((0, 5.0), (1, 7.0)):

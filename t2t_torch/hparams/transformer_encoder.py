@@ -1,0 +1,86 @@
+"""The Transformer encoder's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.hparam import HParams, hp
+from t2t_torch.registry import register_hparams
+
+
+class TransformerEncoderHParams(HParams):
+    """Transformer encoder: attention and feed-forward sublayers."""
+
+    num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1)
+    filter_size: int = hp(1024, "Width inside the feed-forward sublayers.", low=1)
+    attention_dropout: float = hp(
+        0.0, "Probability of zeroing an attention weight; training only.", low=0, below=1
+    )
+    relu_dropout: float = hp(
+        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
+    )
+    pos: Literal["timing", "none"] = hp("timing", "timing: sinusoids are added to texts.")
+
+
+@register_hparams
+def transformer_encoder_small() -> TransformerEncoderHParams:
+    """Two pre-norm layers of 256, for tens of thousands of examples from scratch."""
+    return TransformerEncoderHParams().replace(
+        hidden_size=256,
+        num_hidden_layers=2,
+        batch_size=4096,
+        max_length=512,
+        layer_preprocess_sequence="n",
+        layer_postprocess_sequence="da",
+        layer_prepostprocess_dropout=0.2,
+        attention_dropout=0.1,
+        relu_dropout=0.1,
+        symbol_dropout=0.05,
+        label_smoothing=0.0,
+        shared_embedding=True,
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+        clip_grad_norm=1.0,
+        optimizer_adam_epsilon=1e-9,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.98,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.001,
+        learning_rate_warmup_steps=200,
+    )
+
+
+@register_hparams
+def transformer_encoder_base() -> TransformerEncoderHParams:
+    """Six layers of 512.  Vaswani et al. 2017, table 3, row "base"."""
+    return transformer_encoder_small().replace(
+        hidden_size=512,
+        num_hidden_layers=6,
+        num_heads=8,
+        filter_size=2048,
+        learning_rate_constant=0.0005,
+        learning_rate_warmup_steps=1000,
+    )
+
+
+@register_hparams
+def transformer_encoder_tiny() -> TransformerEncoderHParams:
+    """Two layers of 64, for tests and for a first look."""
+    return transformer_encoder_small().replace(
+        hidden_size=64, filter_size=256, num_heads=2, learning_rate_constant=0.003
+    )
+
+
+@register_hparams
+def transformer_encoder_image() -> TransformerEncoderHParams:
+    """Three layers of 128 for small pictures, which are cut into squares; 128 in a batch."""
+    return transformer_encoder_small().replace(
+        hidden_size=128,
+        filter_size=512,
+        num_hidden_layers=3,
+        batch_size=128,
+        symbol_dropout=0.0,
+        layer_prepostprocess_dropout=0.1,
+        shared_embedding=False,
+    )

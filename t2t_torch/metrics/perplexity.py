@@ -1,0 +1,55 @@
+"""How well a language model foretells a text."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from t2t_torch.errors import UsageError
+from t2t_torch.features import Feature, Text
+from t2t_torch.metrics.metric import Metric, counted
+from t2t_torch.metrics.sequence import neg_log_perplexity
+from t2t_torch.registry import register_metric
+
+_LARGEST = 700.0  # nats; the exponential of more is no float
+
+
+@register_metric("perplexity")
+class Perplexity(Metric):
+    """The exponential of the mean loss of a token, EOS counted."""
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the log-likelihood and the tokens."""
+        value, weight = neg_log_perplexity(logits, targets, counted(self.feature, targets))
+        return torch.stack([value.to("cpu", torch.float64), weight.to("cpu", torch.float64)])
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the perplexity."""
+        return math.exp(min(float(-sums[0] / sums[1].clamp(min=1.0)), _LARGEST))
+
+
+@register_metric("word_perplexity")
+class WordPerplexity(Perplexity):
+    """The same for each word, whatever the vocabulary is of, so that vocabularies can be compared.
+
+    Words are what is between spaces and line breaks; the end of a line or of a text counts as one
+    more, as in the word-level Penn Treebank.  See `TextEncoder.words_of_ids`.
+    """
+
+    def __init__(self, feature: Feature) -> None:
+        super().__init__(feature)
+        if not isinstance(feature, Text):
+            raise UsageError(
+                f"word_perplexity is of texts, and the target is a {type(feature).__name__}. Take "
+                "it out of the problem's `metrics`."
+            )
+        words = torch.tensor(feature.encoder.words_of_ids(), dtype=torch.float64)
+        self._words = words
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the log-likelihood and the words."""
+        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
+        words = self._words[targets.cpu()].sum()
+        return torch.stack([value.to("cpu", torch.float64), words])

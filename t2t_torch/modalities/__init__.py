@@ -1,0 +1,1 @@
+"""How each kind of feature enters and leaves a network."""

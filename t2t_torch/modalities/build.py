@@ -1,0 +1,66 @@
+"""The modalities of a problem's features, with the tables that they share."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Text
+from t2t_torch.hparam import HParams
+from t2t_torch.modalities import image, label, real, span, tags, words
+from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
+from t2t_torch.modality import modality_of
+
+__all__ = ["build_modalities"]
+
+MODALITIES = (image, label, real, span, tags, words)
+"""What is imported so that its modalities are known."""
+
+
+def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
+    """Returns a modality for each input and target.  The one place where tables are shared.
+
+    `shared_embedding_and_softmax_weights` hands one table to all bottoms of texts and to the
+    softmax, `shared_embedding` one table to all bottoms.
+
+    Raises:
+      HParamsError: a table is to be shared by vocabularies of different sizes, or a feature's type
+        has no modality.
+    """
+    modalities = nn.ModuleDict()
+    texts = _text_modalities(hparams, features)
+    for name, feature in {**features.inputs, **features.targets}.items():
+        if name in texts:
+            modalities[name] = texts[name]
+        else:
+            kind = modality_of(name, feature)
+            is_target = name in features.targets
+            modalities[name] = kind.build(feature, hparams, is_target=is_target)
+    return modalities
+
+
+def _text_modalities(hparams: HParams, features: Features) -> dict[str, TextModality]:
+    texts = {
+        name: feature
+        for name, feature in {**features.inputs, **features.targets}.items()
+        if isinstance(feature, Text) and modality_of(name, feature) is TextModality
+    }
+    share_all = hparams.shared_embedding_and_softmax_weights
+    sizes = {name: padded_size(feature, hparams) for name, feature in texts.items()}
+    if (share_all or hparams.shared_embedding) and len(set(sizes.values())) > 1:
+        flag = "shared_embedding_and_softmax_weights" if share_all else "shared_embedding"
+        raise HParamsError(
+            f"{flag}=True needs vocabularies of one size, but they are {sizes}. "
+            f"Use a joint vocabulary, or --hparams={flag}=False."
+        )
+    modalities = {}
+    shared: Embedding | None = None
+    for name, size in sizes.items():
+        bottom = shared or embedding(size, hparams)
+        if share_all or hparams.shared_embedding:
+            shared = bottom
+        top = None
+        if name in features.targets:
+            top = Softmax(bottom.weight if share_all else embedding(size, hparams).weight)
+        modalities[name] = TextModality(hparams, bottom, top)
+    return modalities

@@ -1,0 +1,56 @@
+"""Numbers: a linear map in and out, and a squared error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.features import Real
+from t2t_torch.hparam import HParams
+from t2t_torch.modalities.label import weighted
+from t2t_torch.modality import Guess, Loss, Modality
+
+
+class NumbersEmbedding(nn.Linear):
+    """One position of a sequence for all numbers: [B, size] -> [B, 1, H]."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[B, size] -> [B, 1, H]."""
+        return super().forward(input)[:, None]
+
+
+class RealModality(Modality):
+    """Numbers: [B, size] -> [B, 1, H] in, hidden [B, H] -> [B, size] out.
+
+    Args:
+      hparams: hidden_size.
+      size: how many numbers.
+      is_target: whether they are produced.
+    """
+
+    serves = Real
+
+    def __init__(self, hparams: HParams, size: int, *, is_target: bool) -> None:
+        super().__init__()
+        self.bottom = None if is_target else NumbersEmbedding(size, hparams.hidden_size)
+        if is_target:
+            self.top = nn.Linear(hparams.hidden_size, size)
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Makes it for so many numbers."""
+        return cls(hparams, feature.size, is_target=is_target)
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True for each example.  [B, size] -> [B, 1] bool."""
+        return torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
+
+    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+        """Returns the summed squared error, averaged over numbers, and the examples."""
+        return weighted((logits.float() - targets).square().mean(-1), weights)
+
+    def predict(self, logits: Tensor) -> list[Guess]:
+        """Returns the numbers."""
+        return [Guess(row, None) for row in logits.float().tolist()]

@@ -1,0 +1,66 @@
+"""The first and the last word of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from t2t_torch.features import Span
+from t2t_torch.layers.cross_entropy import cross_entropy
+from t2t_torch.modalities.label import TargetModality, weighted
+from t2t_torch.modality import Guess, Loss
+
+
+class SpanModality(TargetModality):
+    """Two distributions over words: hidden [B, 1 + W, H] -> logits [B, 1 + W, 2].
+
+    The first position stands for "no answer"; word i is position i + 1.
+    """
+
+    serves = Span
+
+    @classmethod
+    def size_of(cls, feature: Any) -> int:
+        """Returns 2: each position is scored as a first and as a last word."""
+        return 2
+
+    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+        """Returns the sum of both cross entropies, averaged over the two, and the examples.
+
+        Args:
+          logits: [B, 1 + W, 2], minus infinity where there is no word.
+          targets: first and last word, [B, 2]; -1 is no answer.
+          weights: of each example, [B].
+        """
+        losses = cross_entropy(logits.transpose(1, 2), targets + 1, 0.0)  # [B, 2]
+        return weighted(losses.mean(-1), weights)
+
+    def predict(self, logits: Tensor) -> list[Guess]:
+        """Returns the most likely first and last word of each example, -1 twice for no answer."""
+        spans = best_spans(logits)
+        first, last = logits.float().softmax(1).unbind(-1)
+        there = first.gather(1, spans[:, :1] + 1) * last.gather(1, spans[:, 1:] + 1)
+        rows = zip(spans.tolist(), there.squeeze(1).tolist(), strict=True)
+        return [Guess(*row) for row in rows]
+
+
+def best_spans(logits: Tensor) -> Tensor:
+    """Returns the most likely first and last word, or -1 twice for no answer.
+
+    Args:
+      logits: [B, 1 + W, 2] of first and last words; position 0 stands for no answer.
+
+    Returns:
+      [B, 2] int64; the last is never before the first.
+    """
+    first, last = logits.float().log_softmax(1).unbind(-1)  # [B, 1 + W] each
+    scores = first[:, 1:, None] + last[:, None, 1:]  # [B, W, W]
+    width = scores.size(1)
+    before = torch.ones(width, width, dtype=torch.bool, device=scores.device).tril(-1)
+    flat = scores.masked_fill(before, -torch.inf).flatten(1)
+    score, place = flat.max(-1)
+    spans = torch.stack([place // width, place % width], -1)
+    none = first[:, 0] + last[:, 0] > score
+    return torch.where(none[:, None], -torch.ones_like(spans), spans)

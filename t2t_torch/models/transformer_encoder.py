@@ -1,0 +1,113 @@
+"""The Transformer's encoder, for all that is no text: classes, numbers, tags, spans, rankings.
+
+Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762; several inputs in one sequence
+as in Devlin et al. 2019, arXiv:1810.04805; pictures as in Dosovitskiy et al. 2021,
+arXiv:2010.11929.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+)
+from t2t_torch.hparams.transformer_encoder import TransformerEncoderHParams
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.encoder_layer import EncoderLayer
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.inputs import Joined, JoinInputs
+from t2t_torch.layers.masks import attend_to
+from t2t_torch.layers.sublayer import Preprocess
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class TransformerEncoder(T2TModel):
+    """All inputs in one sequence through an encoder; each target takes what it needs of it."""
+
+    HParams = TransformerEncoderHParams
+    hparams: TransformerEncoderHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
+
+    def __init__(
+        self,
+        hparams: TransformerEncoderHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(
+                hparams,
+                num_heads=hparams.num_heads,
+                filter_size=hparams.filter_size,
+                attention_dropout=hparams.attention_dropout,
+                relu_dropout=hparams.relu_dropout,
+            )
+            for _ in range(hparams.num_hidden_layers)
+        )
+        self.encoder_output = Preprocess(hparams)
+        initialize(self, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what each target takes; see `T2TModel.body`."""
+        targets = self.features.targets
+        found: dict[str, Tensor] = {}
+        if not all(isinstance(target, Choice) for target in targets.values()):
+            joined = self.join(features)
+            hidden = self._encode(joined)
+            summary = _mean(hidden, joined.mask)  # [B, H]
+        for name, target in targets.items():
+            if isinstance(target, Choice):
+                found[name] = self._candidates(target, features)
+            elif isinstance(target, Tags | Span):
+                of = target.of
+                first, last = joined.places[of]
+                words = self.join.at_words(of, hidden[:, first:last], features)  # [B, W, H]
+                found[name] = words
+                if isinstance(target, Span):  # position 0 says that there is no answer
+                    found[name] = torch.cat([summary[:, None], words], 1)
+                    there = self.join.word_mask(of, features)
+                    found[f"{name}_mask"] = nn.functional.pad(there, (1, 0), value=True)
+            else:
+                found[name] = summary
+        return found
+
+    def _encode(self, joined: Joined) -> Tensor:
+        """Returns the encoder's output.  [B, S, H]."""
+        x = self.dropout(joined.x)
+        mask = attend_to(joined.mask)
+        for layer in self.encoder:
+            x = layer(x, mask)
+        return self.encoder_output(x)
+
+    def _candidates(self, target: Choice, features: dict[str, Tensor]) -> Tensor:
+        """Returns a summary of each candidate with what all have in common.  [B, K, H]."""
+        common = [name for name in self.join.names if name not in target.candidates]
+        summaries = []
+        for candidate in target.candidates:
+            joined = self.join(features, [*common, candidate], {candidate: target.candidates[0]})
+            summaries.append(_mean(self._encode(joined), joined.mask))
+        return torch.stack(summaries, 1)
+
+
+def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
+    """Returns the mean over the positions that hold data.  [B, S, H], [B, S] -> [B, H]."""
+    kept = mask[..., None].to(hidden.dtype)
+    return (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)
