@@ -27,7 +27,9 @@ class Image2ClassProblem(Problem):
     channels: ClassVar[int] = 1
     class_labels: ClassVar[tuple[str, ...]]
     metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_image"
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_image --train_steps=5000"
+    )
     setting_names = ("height", "width", "channels", "class_labels")
 
     def stored_features(self, directory: Path) -> Features:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import Choice, ClassLabel, Features, Text
-from t2t_torch.text_problem import TextProblem
+from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
 
 
 class PairRankingProblem(TextProblem):
@@ -20,7 +20,7 @@ class PairRankingProblem(TextProblem):
     text_fields = ("query", "positive", "negative")
     candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
     metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -43,7 +43,7 @@ class QueryRelevanceProblem(TextProblem):
 
     text_fields = ("query", "document")
     metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[Learner]:

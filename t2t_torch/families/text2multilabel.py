@@ -7,7 +7,7 @@ from pathlib import Path
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import Features, MultiLabel, Text
-from t2t_torch.text_problem import TextProblem
+from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
 
 
 class Text2MultiLabelProblem(TextProblem):
@@ -19,7 +19,7 @@ class Text2MultiLabelProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("exact_match", "f1_micro")
-    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[Learner]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.features import Features, Real, Text
-from t2t_torch.text_problem import TextProblem
+from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
 
 
 class Text2RealProblem(TextProblem):
@@ -20,7 +20,7 @@ class Text2RealProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("rmse", "pearson")
-    suggested_flags = "--model=transformer_encoder --hparams_set=transformer_encoder_small"
+    suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
     target_size: ClassVar[int] = 1
     setting_names = (*TextProblem.setting_names, "target_size")

@@ -1,0 +1,155 @@
+"""Looks at generated data: counts, samples, labels, what is unknown, duplicates, batches.
+
+    t2t-data --problem=translate_multi30k_ende --data_dir=data --report=report.html
+
+Reads the shards that t2t-datagen has written, prints what is in them and what is worth a look.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch import registry
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.mode import Split
+
+if TYPE_CHECKING:
+    from t2t_torch.census.buckets import BucketTable
+    from t2t_torch.census.census import Census
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.features import Features
+    from t2t_torch.problem import Problem
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define(
+    FLAGS, "problem", "data_dir", "hparams_set", "hparams", "t2t_usr_dir", "registry_help"
+)
+FLAGS["hparams_set"].help = "Shows the batches that training with this set would make."
+flags.DEFINE_integer(
+    "num_samples", 3, "Rows of each split that are shown.", lower_bound=0, flag_values=FLAGS
+)
+shared.define_path(FLAGS, "report", None, "Writes a page too: one HTML file, with plots.")
+shared.define_path(FLAGS, "json", None, "Writes the figures too, for programs.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    shared.require(FLAGS, "problem", "data_dir")
+    if FLAGS["hparams"].present and not _flag("hparams_set"):
+        raise UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
+    from t2t_torch.report.findings import findings
+    from t2t_torch.report.page import page
+    from t2t_torch.report.plots import INSTALL, can_draw, draw
+    from t2t_torch.report.sections import sections_of
+    from t2t_torch.report.terminal import told
+
+    problem = registry.problem(_flag("problem"))
+    outputs = _outputs()
+    census = _census(problem, Path(_flag("data_dir")))
+    sections, found = sections_of(census), findings(census)
+    print(told(f"{census.problem} in {census.data_dir}", sections, found))
+    if "json" in outputs:
+        text = json.dumps({**census.plain(), "findings": found}, ensure_ascii=False)
+        _write(outputs["json"], text + "\n")
+    if "report" in outputs:
+        plots = draw(census) if can_draw() else None
+        _write(outputs["report"], page(census, sections, found, plots))
+        if plots is None:
+            print(INSTALL, file=sys.stderr)
+    return 0
+
+
+def _outputs() -> dict[str, Path]:
+    """The files to be written; UsageError, before any work, if one cannot be."""
+    files = {name: Path(_flag(name)) for name in ("report", "json") if _flag(name)}
+    for name, file in files.items():
+        if file.is_dir():
+            raise UsageError(f"--{name}={file} is a folder; name a file.")
+        if not file.parent.is_dir():
+            folder = shlex.quote(str(file.parent))
+            raise UsageError(
+                f"--{name}={file}: there is no such folder. Make it:  mkdir -p {folder}"
+            )
+    return files
+
+
+def _write(file: Path, text: str) -> None:
+    from t2t_torch.data.staging import staged
+
+    with staged(file) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    print(f"\nWritten: {file}")
+
+
+def _census(problem: Problem, data_dir: Path) -> Census:
+    from t2t_torch.census.census import Reader
+    from t2t_torch.data.manifest import Manifest
+    from t2t_torch.data.shards import Shards
+
+    if list(problem.components) != [problem]:
+        names = ", ".join(one.full_name for one in problem.components)
+        raise UsageError(
+            f"{problem.full_name!r} is a mixture and has no data of its own. Look at each of the "
+            f"problems that it mixes: {names}."
+        )
+    manifest = Manifest.load(data_dir, problem.dataset_name)
+    features = problem.features(data_dir)
+    shards = {
+        split.value: Shards.open(data_dir, problem.dataset_name, split)
+        for split in Split
+        if split.value in manifest.splits
+    }
+    if not any(shards.values()):
+        raise DataError(f"The data of {problem.full_name!r} in {data_dir} has no rows.")
+    census = Reader(features, shards).take(problem.full_name, str(data_dir), _flag("num_samples"))
+    skipped = {split: manifest.splits[split].skipped for split in shards}
+    census = dataclasses.replace(census, skipped=skipped)
+    if not _flag("hparams_set"):
+        return census
+    return dataclasses.replace(census, buckets=_buckets(problem, features, shards))
+
+
+def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) -> BucketTable:
+    """The batches of an epoch of training."""
+    from t2t_torch.census.buckets import bucket_table
+    from t2t_torch.pipeline.batching import Batching
+    from t2t_torch.pipeline.lengths import Limits
+    from t2t_torch.pipeline.plan import EpochPlan
+
+    changes = _flag("hparams")
+    hparams = registry.hparams(_flag("hparams_set")).parse(changes)
+    train = shards.get(Split.TRAIN.value)
+    if not train:
+        raise DataError("There is no training split, so there are no batches to show.")
+    scheme = Batching.of(problem, hparams).training
+    limits = Limits.of(features, hparams)
+    lengths = limits.lengths(train, features.all, features.columns)
+    plan = EpochPlan(lengths, scheme, source=train.fingerprint)
+    return bucket_table(
+        f"{_flag('hparams_set')} and {changes}" if changes else _flag("hparams_set"),
+        lengths,
+        plan.in_order(),
+        scheme.boundaries,
+        scheme.batch_sizes,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

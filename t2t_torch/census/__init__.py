@@ -1,0 +1,1 @@
+"""What a generated data set holds, in figures; `census.py` takes them all."""

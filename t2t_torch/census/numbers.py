@@ -1,0 +1,84 @@
+"""Means and bounds of numbers: of values, of pixels, of places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from t2t_torch.census.column import Column
+from t2t_torch.features import NO_SPAN, Feature, Real
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of numbers of one kind, such as one place of a vector or one channel of pictures."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Of parts of a text.
+
+    Attributes:
+      without: rows that have none.
+      mean_words: of a part.
+      most_words: of a part.
+    """
+
+    without: int
+    mean_words: float
+    most_words: int
+
+
+def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
+    """Returns the figures of each of `width` numbers that rows consist of, again and again.
+
+    For pictures, `width` is the number of channels.
+    """
+    sums, squares, count = np.zeros(width), np.zeros(width), 0
+    low, high = np.full(width, np.inf), np.full(width, -np.inf)
+    shift: np.ndarray | None = None  # the variance of large numbers would drown in rounding
+    for _, rows in column.blocks():
+        table = rows.values.reshape(-1, width).astype(np.float64)
+        if not len(table):
+            continue
+        shift = table[0] if shift is None else shift
+        sums += (table - shift).sum(axis=0)
+        squares += np.square(table - shift).sum(axis=0)
+        low, high = np.minimum(low, table.min(axis=0)), np.maximum(high, table.max(axis=0))
+        count += len(table)
+    if shift is None:
+        return ()
+    means = sums / count
+    stds = np.sqrt(np.maximum(squares / count - np.square(means), 0))
+    return tuple(
+        Numbers(*map(float, place)) for place in zip(means + shift, stds, low, high, strict=True)
+    )
+
+
+def raw(feature: Feature, numbers: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+    """Returns the figures as they were before the numbers were standardized."""
+    if not isinstance(feature, Real) or not feature.mean:
+        return numbers
+    return tuple(
+        Numbers(x.mean * std + mean, x.std * std, x.low * std + mean, x.high * std + mean)
+        for x, mean, std in zip(numbers, feature.mean, feature.std, strict=True)
+    )
+
+
+def spans_of(column: Column) -> Spans:
+    """Returns the figures of (first, last) places."""
+    without = words = most = 0
+    for _, rows in column.blocks():
+        places = rows.values.reshape(-1, 2).astype(np.int64)
+        there = places[places[:, 0] != NO_SPAN]
+        widths = there[:, 1] - there[:, 0] + 1
+        without += len(places) - len(there)
+        words += int(widths.sum())
+        most = max(most, int(widths.max(initial=0)))
+    return Spans(without, words / max(1, len(column) - without), most)

@@ -1,0 +1,1 @@
+"""A census told to people: on the terminal, and as a page with plots."""

@@ -1,0 +1,191 @@
+"""A report as one HTML file, which needs nothing else and runs nothing."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
+from t2t_torch.census.census import Census
+from t2t_torch.census.samples import AlignedWords, SampleRow
+from t2t_torch.report.excerpt import visible
+from t2t_torch.report.plots import INSTALL
+from t2t_torch.report.png import png
+from t2t_torch.report.section import Bar, Block, Note, Plot, Section, Table, number
+from t2t_torch.report.style import STYLE
+
+_OUTSIDE = "O"  # the tag of words outside every span: not to be coloured
+# No script, nothing from elsewhere: whatever a row holds, it is only shown.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(
+    census: Census,
+    sections: Sequence[Section],
+    findings: Sequence[str],
+    plots: Mapping[str, str] | None,
+) -> str:
+    """Returns the page.
+
+    Args:
+      census: whose title and sums head the page.
+      sections: what follows.
+      findings: what is worth a look.
+      plots: `<svg>` elements by name; None where they cannot be drawn, which the page says.
+    """
+    title = f"{census.problem}: its data"
+    links = "".join(
+        f'<li><a href="#{_shown(one.name)}">{_shown(one.title)}</a></li>' for one in sections
+    )
+    notes = [] if plots is not None else [f'<p class="soft">{_shown(INSTALL)}</p>']
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_shown(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>",
+            f"<h1>{_shown(census.problem)}</h1>",
+            f'<div class="soft">{_shown(census.data_dir)}</div>',
+            f'<ul class="tiles">{"".join(_tiles(census))}</ul>',
+            *notes,
+            "</header>\n<main>",
+            f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
+            _found(findings),
+            *(_section(one, plots or {}) for one in sections),
+            "</main>\n<footer>Written by t2t-data.</footer>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _tiles(census: Census) -> Iterator[str]:
+    for split, rows in census.rows.items():
+        yield f"<li><b>{number(rows)}</b>rows of {_shown(split)}</li>"
+    for feature in census.features:
+        if feature.vocab_size and feature.role != "notes":
+            name = _shown(feature.name)
+            yield f"<li><b>{number(feature.vocab_size)}</b>ids of {name}</li>"
+
+
+def _found(findings: Sequence[str]) -> str:
+    told = findings or ["Nothing odd was found."]
+    items = "".join(f'<li dir="auto">{_shown(one)}</li>' for one in told)
+    heading = '<h2 id="found">Worth a look</h2>'
+    return (
+        f'<div class="found" role="region" aria-labelledby="found">{heading}<ul>{items}</ul></div>'
+    )
+
+
+def _section(section: Section, plots: Mapping[str, str]) -> str:
+    name = _shown(section.name)
+    groups = itertools.groupby(section.blocks, lambda block: isinstance(block, Plot))
+    blocks = "\n".join(_group(list(group), plots) for _, group in groups)
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-title">'
+        f'<h2 id="{name}-title">{_shown(section.title)}</h2>\n'
+        f'<p class="meaning">{_shown(section.meaning)}</p>\n{blocks}\n</section>'
+    )
+
+
+def _group(blocks: Sequence[Block], plots: Mapping[str, str]) -> str:
+    """Writes blocks; plots stand beside each other where there is room."""
+    made = "\n".join(filter(None, (_block(block, plots) for block in blocks)))
+    return f'<div class="plots">{made}</div>' if made and isinstance(blocks[0], Plot) else made
+
+
+def _block(block: Block, plots: Mapping[str, str]) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Note):
+        return f'<p dir="auto">{_shown(block.text)}</p>'
+    if isinstance(block, Plot):
+        return _plot(block, plots)
+    return _sample(block)
+
+
+def _plot(plot: Plot, plots: Mapping[str, str]) -> str:
+    if plot.name not in plots:
+        return ""
+    told = _shown(plot.alternative)
+    narrow = ' class="narrow"' if plot.name.startswith("pair-") else ""
+    return (
+        f'<figure{narrow}><div role="img" aria-label="{told}">{plots[plot.name]}</div>'
+        f"<figcaption>{told}</figcaption></figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    caption = f"<caption>{_shown(table.title)}</caption>" if table.title else ""
+    head = "".join(
+        f'<th scope="col"{_text(place, table)}>{_shown(one)}</th>'
+        for place, one in enumerate(table.head)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(_cell(cell, _text(place, table)) for place, cell in enumerate(row))
+        + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _text(place: int, table: Table) -> str:
+    return ' class="text"' if place in table.words else ""
+
+
+def _cell(cell: str | Bar, attributes: str) -> str:
+    if isinstance(cell, Bar):
+        drawn = 100 * min(1.0, cell.length)
+        share = f'<i style="width:{drawn:.1f}%"></i>' if drawn >= 0.5 else ""  # else a speck
+        return f'<td class="bar">{share}{_shown(cell.text)}</td>'
+    direction = ' dir="auto"' if attributes else ""
+    return f"<td{attributes}{direction}>{_shown(cell)}</td>"
+
+
+def _sample(sample: SampleRow) -> str:
+    aligned = {name for words in sample.aligned for name in words.names}
+    parts = [_words(words) for words in sample.aligned]
+    entries = []
+    for value in sample.values:
+        told = ""
+        if value.name in sample.pictures:
+            told = _picture(sample, value.name)
+        if value.name not in aligned:
+            told += f'<span dir="auto">{_shown(value.text) or "(empty)"}</span>'
+        name = _shown(value.name)
+        code = f'<code class="ids">{value.told_ids}</code>' if value.ids else ""
+        entries.append(f"<dt>{name}</dt><dd>{told}{code}</dd>")
+    heading = f"{_shown(sample.split)}, row {sample.row:,}"
+    body = f"{''.join(parts)}<dl>{''.join(entries)}</dl>"
+    return f'<div class="sample"><h3>{heading}</h3>{body}</div>'
+
+
+def _picture(sample: SampleRow, name: str) -> str:
+    pixels = sample.pictures[name]
+    pixels = pixels if pixels.shape[2] <= 4 else pixels[..., :3]
+    file = base64.b64encode(png(pixels)).decode()
+    what = ", ".join(f"{one.name} {one.text}" for one in sample.values if one.name != name)
+    told = _shown(f"{name} of {sample.split}, row {sample.row}: {what}")
+    return f'<img class="picture" src="data:image/png;base64,{file}" alt="{told}">'
+
+
+def _words(aligned: AlignedWords) -> str:
+    """Words as little columns, the others' entries below each."""
+    names = "".join(f"<small>{_shown(name)}</small>" for name in aligned.names[1:])
+    first = _shown(aligned.names[0])
+    columns = [f'<span class="names"><small>{first}</small>{names}</span>']
+    for word, *entries in aligned.words:
+        below = "".join(f"<small>{_shown(one)}</small>" for one in entries)
+        plain = ' class="plain"' if entries and entries[0] == _OUTSIDE else ""
+        columns.append(f'<span{plain} dir="auto">{_shown(word)}{below}</span>')
+    if aligned.left_out:
+        columns.append(f'<span class="plain">… {aligned.left_out:,} more</span>')
+    return f'<div class="words">{"".join(columns)}</div>'
+
+
+def _shown(text: str) -> str:
+    """Writes a text so that it is nothing but a text, in an element or between quotes."""
+    return escape(visible(text))

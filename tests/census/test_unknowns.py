@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from t2t_torch.features import Features, Text, WordCharacters, Words
+from t2t_torch.features.tree import TreeFeature
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.transition import TransitionEncoder
+
+WORDS = TokenEncoder(["<UNK>", "the", "cat"], replace_oov="<UNK>")
+
+
+def unknowns(census_of, features, *texts):
+    census = census_of(features, train=[{"inputs": text} for text in texts])
+    return census.features[0].splits["train"].unknowns
+
+
+def test_unknown_words_are_counted(census_of):
+    found = unknowns(census_of, Features({"inputs": Text(WORDS)}, {}), "the cat", "the dog ran")
+    assert (found.noun, found.tokens, found.unknown) == ("unknown words", 5, 2)
+    assert found.share == pytest.approx(0.4)
+    assert (found.rows, found.first_row, found.used) == (1, 1, 4)
+    assert found.most_frequent == (), "what they are is not stored"
+
+
+def test_unknown_words_are_spelt_where_their_characters_are_stored(census_of):
+    features = Features(
+        {"inputs": Words(WORDS), "letters": WordCharacters("inputs", ByteEncoder(), width=4)}, {}
+    )
+    texts = ["the", "dog"], ["rhinoceros", "cat"], ["dog", "dog"]
+    found = unknowns(census_of, features, *texts)
+    assert found.most_frequent == (("dog", 3), ("rhin", 1))
+
+
+def test_characters_without_a_piece_are_told(census_of, tmp_path):
+    texts = ["a cat sat on a mat and ate"] * 200
+    encoder = SubwordEncoder.train(texts, 300, tmp_path / "vocab")
+    found = unknowns(census_of, Features({"inputs": Text(encoder)}, {}), *texts, "a 猫 a 猫é")
+    assert found.noun == "byte fallback"
+    assert found.most_frequent == (("猫", 2), ("é", 1))
+    assert (found.unknown, found.rows, found.first_row) == (3 + 3 + 2, 1, 200)
+
+
+def test_unknown_characters_are_counted(census_of):
+    text = Text(CharacterEncoder("abc"))
+    found = unknowns(census_of, Features({"inputs": text}, {}), "abx", "z")
+    assert (found.noun, found.unknown, found.rows) == ("unknown characters", 2, 2)
+
+
+def test_unknown_labels_of_trees_are_counted(census_of):
+    feature = TreeFeature(TransitionEncoder(["S"]))
+    found = unknowns(census_of, Features({"inputs": feature}, {}), "(S (X a) b)", "(S a)")
+    assert (found.noun, found.unknown, found.rows) == ("unknown labels", 1, 1)
+
+
+def test_nothing_is_unknown_to_bytes(census_of):
+    found = unknowns(census_of, Features({"inputs": Text(ByteEncoder())}, {}), "né")
+    assert (found.unknown, found.tokens, found.first_row) == (0, 3, -1)

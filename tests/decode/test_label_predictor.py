@@ -1,0 +1,151 @@
+"""Labels, tags, numbers and spans for inputs, from Python and from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.bin import datagen, decoder, trainer
+from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.families.intentslot import IntentSlotProblem
+from t2t_torch.families.ranking import PairRankingProblem
+from t2t_torch.families.spanqa import SpanQAProblem
+from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.families.text2multilabel import Text2MultiLabelProblem
+from t2t_torch.families.textpair import TextPair2RealProblem
+from t2t_torch.problem import Problem
+from t2t_torch.testing import small
+from t2t_torch.text_problem import VocabType
+
+WORDS = {"vocab_type": VocabType.WORD}
+
+
+def predictor(family: type[Problem], samples: list[dict[str, Any]], tmp_path: Path, **more: Any):
+    """A model of a family that has learnt nothing."""
+    body = {"name": "made", "generate_samples": lambda self, tmp, split: iter(samples), **more}
+    problem = type("Made", (family,), body)()
+    problem.build_vocab(tmp_path, tmp_path)
+    features = problem.features(tmp_path)
+    torch.manual_seed(0)
+    model_class = registry.model("transformer_encoder")
+    model = model_class(small(registry.hparams("transformer_encoder_tiny")), features)
+    return LabelPredictor(model, problem, features)
+
+
+def test_a_class_is_answered_by_its_name_with_its_probability(tmp_path: Path) -> None:
+    samples = [{"inputs": "a b c", "targets": label} for label in ("yes", "no")]
+    made = predictor(Text2ClassProblem, samples, tmp_path, **WORDS)
+    answers = made.predict(["a b", "never heard", "c"])
+    assert {answer.value for answer in answers} <= {"yes", "no"}
+    assert all(0.5 <= answer.probabilities["targets"] <= 1 for answer in answers)
+    alone = made.predict(["a b"])[0]
+    assert alone.value == answers[0].value
+    assert alone.probabilities["targets"] == pytest.approx(answers[0].probabilities["targets"])
+
+
+@pytest.mark.parametrize("vocab_type", [VocabType.WORD, VocabType.CHARACTER])
+def test_words_have_a_tag_each_and_the_request_an_intent(tmp_path: Path, vocab_type) -> None:
+    samples = [
+        {"inputs": ["to", "Oslo"], "intent": "go", "slots": ["O", "B-city"]},
+        {"inputs": ["stay"], "intent": "stay", "slots": ["O"]},
+    ]
+    made = predictor(
+        IntentSlotProblem, samples, tmp_path, vocab_type=vocab_type, word_shape=True, word_bytes=4
+    )
+    long, short = made(["we go to Oslo", "stay"])
+    assert long["intent"] in ("go", "stay") and len(long["slots"]) == 4
+    assert len(short["slots"]) == 1 and set(short["slots"]) <= {"O", "B-city"}
+    assert made([{"inputs": ["we", "go", "to", "Oslo"]}]) == [long]
+
+
+def test_other_kinds_of_answer(tmp_path: Path) -> None:
+    pair = {"first": "a", "second": "b", "targets": 1.0}
+    for folder in ("real", "labels", "ranking", "span"):
+        (tmp_path / folder).mkdir()
+    real = predictor(TextPair2RealProblem, [pair], tmp_path / "real", **WORDS)
+    assert isinstance(real([{"first": "a", "second": "b"}])[0][0], float)
+    several = [{"inputs": "a", "targets": ["x", "y"]}]
+    labels = predictor(Text2MultiLabelProblem, several, tmp_path / "labels", **WORDS)
+    assert set(labels(["a"])[0]) <= {"x", "y"}
+    triple = {"query": "a", "positive": "a b", "negative": "c"}
+    ranking = predictor(PairRankingProblem, [triple], tmp_path / "ranking", **WORDS)
+    assert ranking([triple])[0] in ("positive", "negative")
+    asked = {
+        "question": "who?",
+        "context": "It was Bob, not Al.",
+        "answers": [{"text": "Bob", "start": 7}],
+    }
+    span = predictor(SpanQAProblem, [asked], tmp_path / "span")
+    answer = span([{"question": "who?", "context": "It was Bob, not Al."}])[0]
+    assert answer == "" or answer in "It was Bob , not Al ."
+
+
+def test_an_input_that_lacks_a_field_or_cannot_be_encoded_is_named(tmp_path: Path) -> None:
+    pair = {"first": "a", "second": "b", "targets": 1.0}
+    made = predictor(TextPair2RealProblem, [pair], tmp_path, **WORDS)
+    with pytest.raises(DecodeError, match="input 1 has no second"):
+        made([{"first": "a", "second": "b"}, {"first": "a"}])
+    with pytest.raises(DataError, match="input 0 cannot be encoded"):
+        made([{"first": 3, "second": "b"}])
+    with pytest.raises(DecodeError, match="not a string"):
+        made.predict("a")
+
+
+@pytest.fixture
+def run(tmp_path: Path, own_registry: None, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run of a declared problem: which queue a ticket belongs to."""
+    shelf = tmp_path / "tickets_shelf"
+    shelf.mkdir()
+    declaration = {
+        "problem": "tickets",
+        "kind": "text2class",
+        "files": {"train": "train.csv", "eval": 0.2},
+        "fields": {"inputs": "body", "targets": "queue"},
+        "vocab_type": "word",
+        "vocab_size": 100,
+    }
+    (shelf / "tickets.json").write_text(json.dumps(declaration))
+    with (shelf / "train.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["body", "queue"])
+        for i in range(120):
+            table.writerow([f"my bill {i} is wrong", "billing"])
+            table.writerow([f"it crashed, {i} times", "tech"])
+    common = [f"--t2t_usr_dir={shelf}", "--problem=tickets", f"--data_dir={tmp_path / 'data'}"]
+    assert datagen.main([*common, "--verbosity=-1"]) == 0
+    run_dir = tmp_path / "run"
+    how = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
+    sizes = "hidden_size=16,filter_size=16,batch_size=256,learning_rate_warmup_steps=10"
+    where = [f"--output_dir={run_dir}", "--train_steps=40", f"--hparams={sizes}"]
+    assert trainer.main([*common, *how, *where]) == 0
+    assert "accuracy 1.0000" in capsys.readouterr().err
+    return run_dir
+
+
+def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("my bill 7 is wrong\nit crashed, 9 times\n\n")
+    flags = [f"--output_dir={run}", f"--decode_from_file={source}", f"--decode_to_file={target}"]
+    assert decoder.main(flags) == 0
+    assert target.read_text().splitlines()[:2] == ["billing", "tech"]
+    assert len(target.read_text().splitlines()) == 3
+    assert t2t_torch.load(run)(["it crashed, 3 times"]) == ["tech"]
+    assert decoder.main(flags[:2]) == 0
+    assert (tmp_path / "in.txt.labels").read_text() == target.read_text()
+
+
+def test_what_a_model_of_labels_cannot_do_is_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert decoder.main([f"--output_dir={run}", f"--data_dir={tmp_path / 'data'}"]) == 2
+    assert "--decode_from_file" in capsys.readouterr().err
+    assert decoder.main([f"--output_dir={run}", "--decode_interactive"]) == 2
+    assert "has learnt to give targets" in capsys.readouterr().err

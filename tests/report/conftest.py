@@ -1,0 +1,83 @@
+"""A census of every kind of feature, whose texts would do harm if they could."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from t2t_torch.census.buckets import bucket_table
+from t2t_torch.census.census import Reader
+from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.features import (
+    ClassLabel,
+    Features,
+    Image,
+    MultiLabel,
+    Real,
+    RowWeight,
+    Span,
+    Tags,
+    Text,
+    Words,
+)
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.token import TokenEncoder
+
+EVIL = "<script>alert(1)</script>\"'>&amp;\x1b[31m\x00 $\\frac{"
+TAG = "<img/src=x\tonerror=alert(2)>"
+
+
+class MemoryShards:
+    """A split, encoded by its features."""
+
+    def __init__(self, features, rows):
+        self.num_rows = len(rows)
+        self._columns = {}
+        for name, feature in features.all.items():
+            values = [list(feature.encode(row[features.sources[name]])) for row in rows]
+            self._columns[name] = Ragged.from_lists(values, value_dtype(feature.arrow_type))
+        self.lengths = {name: one.lengths.astype(np.int32) for name, one in self._columns.items()}
+
+    def column(self, name):
+        return [(self._columns[name].values, self._columns[name].offsets)]
+
+
+@pytest.fixture(scope="session")
+def evil_census():
+    labels = ClassLabelEncoder([EVIL, "good", "never"])
+    words = Words(TokenEncoder(["<UNK>", TAG], replace_oov="<UNK>"))
+    features = Features(
+        {"inputs": Text(ByteEncoder()), "words": words, "picture": Image(3, 4)},
+        {
+            "targets": Text(ByteEncoder()),
+            "class": ClassLabel(labels, allow_unknown=True),
+            "many": MultiLabel(labels),
+            "tags": Tags(ClassLabelEncoder([TAG, "O"]), "words"),
+            "score": Real(),
+            "part": Span("words"),
+        },
+        notes={"weight": RowWeight()},
+    )
+    row = {
+        "inputs": EVIL * 3,
+        "words": [TAG, "other"],
+        "picture": np.arange(36, dtype=np.uint8).reshape(3, 4, 3),
+        "targets": EVIL,
+        "class": EVIL,
+        "many": [EVIL],
+        "tags": [TAG, "O"],
+        "score": 2.5,
+        "part": (0, 0),
+        "weight": 1.0,
+    }
+    train = [{**row, "score": number // 2} for number in range(6)]
+    dev = [row, {**row, "class": "elsewhere", "targets": ""}]
+    shards = {"train": MemoryShards(features, train), "dev": MemoryShards(features, dev)}
+    census = Reader(features, shards).take(f"problem_{EVIL}", f"folder/{EVIL}", 2)
+    lengths = {"inputs": shards["train"].lengths["inputs"]}
+    batches = [np.asarray([0, 1]), np.asarray([2, 3, 4])]
+    buckets = bucket_table(f"a_set and {EVIL}", lengths, batches, (8,), (2, 3))
+    return dataclasses.replace(census, buckets=buckets)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import dataclasses
+
+from t2t_torch.census.duplicates import Overlap
+from t2t_torch.report.findings import findings
+
+
+def test_what_is_odd_is_told(evil_census):
+    found = findings(evil_census)
+    assert "2 rows of dev (100 %) have inputs that are in train with other targets." in found
+    assert "1 row of dev has nothing in targets." in found
+    assert "1 label of class in dev is unknown to training." in found
+    assert "2 labels of class are never in training: good, never." in found
+    assert "50.0 % of the tokens of words in train are unknown words." in found
+    assert "1 row of training is too long or too short, and left out of every epoch." in found
+    assert any(
+        one.startswith("100 % of the labels of class in training are <script>") for one in found
+    )
+
+
+def test_rows_in_two_splits_are_told_once(evil_census):
+    overlap = Overlap("dev", "train", rows=1, examples=(), inputs=2, input_examples=())
+    found = findings(dataclasses.replace(evil_census, overlaps=(overlap,)))
+    told = [one for one in found if "of dev (50.0 %)" in one]
+    assert told == [
+        "1 row of dev (50.0 %) is also in train.",
+        "1 row of dev (50.0 %) has inputs that are in train with other targets.",
+    ]
+
+
+def test_bad_records_that_were_left_out_are_told(evil_census):
+    found = findings(dataclasses.replace(evil_census, skipped={"train": 3, "dev": 0}))
+    assert found[0] == "3 bad records of train were left out by t2t-datagen."
+    assert not [one for one in found if "bad record" in one and "dev" in one]
+
+
+def test_without_inputs_whole_rows_alone_are_told(evil_census):
+    overlap = Overlap("dev", "train", rows=2, examples=(), inputs=None, input_examples=())
+    found = findings(dataclasses.replace(evil_census, overlaps=(overlap,)))
+    told = [one for one in found if " of dev (" in one and "train" in one]
+    assert told == ["2 rows of dev (100 %) are also in train."]
+
+
+def test_of_plain_data_nothing_is_told(evil_census):
+    plain = dataclasses.replace(evil_census, features=(), repeats={}, overlaps=(), buckets=None)
+    assert findings(plain) == []

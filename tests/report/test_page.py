@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from t2t_torch.report.findings import findings
+from t2t_torch.report.page import page
+from t2t_torch.report.plots import INSTALL, can_draw, draw
+from t2t_torch.report.sections import sections_of
+
+VOID = {"meta", "img", "br"}
+
+
+class Reader(HTMLParser):
+    """Notes elements, ids and visible text; complains of what is left open."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements, self.ids, self.open = [], Counter(), []
+        self.attributes, self.text = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.ids.update(value for name, value in attrs if name == "id")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.ids.update(value for name, value in attrs if name == "id")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def written(census, *, plots):
+    made = page(census, sections_of(census), findings(census), plots)
+    reader = Reader()
+    reader.feed(made)
+    assert not reader.open
+    return made, reader
+
+
+@pytest.fixture(params=["with plots", "without"])
+def plots(request, evil_census):
+    if request.param == "without":
+        return None
+    pytest.importorskip("matplotlib")
+    return draw(evil_census)
+
+
+def test_nothing_of_the_data_becomes_markup(evil_census, plots):
+    made, reader = written(evil_census, plots=plots)
+    assert not [tag for tag, _ in reader.elements if tag in ("script", "iframe", "object")]
+    handlers = [
+        name for _, attributes in reader.elements for name in attributes if name[:2] == "on"
+    ]
+    assert not handlers
+    assert "<script>alert(1)</script>" in "".join(reader.text), "it is shown, as text"
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", made), "no control character is left"
+
+
+def test_the_page_needs_nothing_from_elsewhere(evil_census, plots):
+    _, reader = written(evil_census, plots=plots)
+    for tag, attributes in reader.elements:
+        for name in ("src", "href", "xlink:href"):
+            if name in attributes:
+                assert attributes[name].startswith(("data:image/png;base64,", "#")), (
+                    tag,
+                    attributes,
+                )
+    policies = [a["content"] for _, a in reader.elements if "http-equiv" in a]
+    assert policies and policies[0].startswith("default-src 'none'")
+
+
+def test_every_link_of_the_contents_leads_to_a_heading(evil_census, plots):
+    _, reader = written(evil_census, plots=plots)
+    links = [a["href"][1:] for tag, a in reader.elements if tag == "a"]
+    assert len(links) == 8
+    assert set(links) <= set(reader.ids)
+    assert not [name for name, count in reader.ids.items() if count > 1]
+
+
+def test_pictures_and_plots_say_what_is_seen_on_them(evil_census, plots):
+    _, reader = written(evil_census, plots=plots)
+    pictures = [a["alt"] for tag, a in reader.elements if tag == "img"]
+    assert len(pictures) == 4
+    assert all(alt.startswith("picture of ") for alt in pictures)
+    drawn = [a for _, a in reader.elements if a.get("role") == "img"]
+    assert all(a["aria-label"] for a in drawn)
+    # 3 texts, 2 numbers, 2 pairs, buckets; tags are as long as their words
+    assert len(drawn) == (0 if plots is None else 3 + 2 + 2 + 1)
+
+
+def test_a_page_without_plots_says_how_to_get_them(evil_census):
+    _, reader = written(evil_census, plots=None)
+    assert INSTALL in reader.text
+    _, reader = written(evil_census, plots={})
+    assert INSTALL not in reader.text
+
+
+def test_the_same_figures_make_the_same_page(evil_census):
+    if not can_draw():
+        pytest.skip("matplotlib is missing")
+    first, _ = written(evil_census, plots=draw(evil_census))
+    assert first == written(evil_census, plots=draw(evil_census))[0]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import dataclasses
+
+from t2t_torch.report.excerpt import width
+from t2t_torch.report.findings import findings
+from t2t_torch.report.sections import sections_of
+from t2t_torch.report.terminal import told
+
+
+def test_nothing_of_the_data_moves_the_cursor(evil_census):
+    text = told("title", sections_of(evil_census), findings(evil_census))
+    assert "\x1b" not in text and "\x00" not in text
+    assert "\\x1b[31m" in text, "it is shown as an escape"
+
+
+def test_columns_are_aligned(evil_census):
+    lines = told("title", sections_of(evil_census), []).splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("split  rows  feature"))
+    tokens = lines[head].index("tokens")
+    table = lines[head + 1 : head + 5]
+    assert [line.split()[2:4] for line in table[:1]] == [["inputs", "Text"]]
+    for line in (table[0], table[1], table[3]):  # the sequences
+        assert line[tokens - 2 : tokens].isspace(), "numbers end where their head does"
+        assert line[tokens : tokens + len("tokens")].strip().isdigit()
+
+
+def test_words_stand_above_their_tags(evil_census):
+    (sample, *_) = evil_census.samples
+    words = dataclasses.replace(
+        sample.aligned[0],
+        names=("words", "tags"),
+        words=(("to", "O"), ("東京", "B-city"), ("by", "O"), *[("word", "O")] * 40),
+    )
+    sample = dataclasses.replace(sample, aligned=(words,))
+    census = dataclasses.replace(evil_census, samples=(sample,))
+    lines = told("title", sections_of(census), []).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.lstrip().startswith("words    to"))
+    above, below = lines[first], lines[first + 1]
+    assert width(above[: above.index("by")]) == below.index("O", below.index("B-city"))
+    assert width(above) <= 110
+    assert sum(line.split()[1:].count("word") for line in lines if "words  " in line) == 40
+
+
+def test_what_is_odd_stands_at_the_end(evil_census):
+    text = told("title", [], ["One thing.", "Another."])
+    assert text.endswith("- One thing.\n- Another.")
+    assert told("title", [], []).endswith("- Nothing odd was found.")
