@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,3 +31,13 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(sys.modules):
         if name.split(".")[0] in users:
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The real data sets, where they are: `T2T_SHARED`, or beside the repository."""
+    beside = PACKAGE.parent.parent / "shared" / "data"
+    folder = Path(os.environ.get("T2T_SHARED", beside))
+    if not (folder / "README.md").exists():
+        pytest.skip(f"the real data sets are not in {folder}; say where with T2T_SHARED")
+    return folder

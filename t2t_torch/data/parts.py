@@ -37,13 +37,15 @@ class Plan(_Entry):
       settings: everything that changes the bytes.
       num_tasks: how many shares there are.
       raw_files: that the samples are read from.
-      vocab_in_folder: whether the vocabulary is the data folder's, as none is learnt.
+      vocab_files: of the vocabulary, by their names.
+      vocab_in_folder: whether they are in the data folder, as none is learnt.
       identity: of this plan and no other, even of the same settings.
     """
 
     settings: Mapping[str, Any]
     num_tasks: int
     raw_files: Mapping[str, RawFileEntry]
+    vocab_files: Mapping[str, RawFileEntry]
     vocab_in_folder: bool
     identity: str = pydantic.Field(default_factory=lambda: uuid.uuid4().hex)
 

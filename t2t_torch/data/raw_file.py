@@ -56,11 +56,14 @@ class RawFile:
                 self.name, tmp_dir, folders=self.folders, urls=self.urls, sha256=self.sha256
             )
         archive = self.archive.get(tmp_dir)
-        path = find(self.name, unpack(archive), folders=self.inside)
+        unpacked = unpack(archive)
+        path = find(self.name, unpacked, folders=self.inside)
         if path is None:
+            folders = " or ".join(folder or "its top folder" for folder in self.inside)
             raise DataError(
-                f"{archive} holds no {self.name} in {' or '.join(self.inside)}, so it is not the "
-                f"archive that was expected. {_missing(self.name, tmp_dir, self.folders)}"
+                f"{archive} holds no {self.name} in {folders}, so it is not the archive that was "
+                f"expected; or {unpacked}, which was taken for what comes out of it, is something "
+                f"else or not whole. {_missing(self.name, tmp_dir, self.folders)}"
             )
         return path
 

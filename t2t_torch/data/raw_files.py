@@ -18,7 +18,7 @@ def entries(problem: Problem, tmp_dir: Path) -> Mapping[str, RawFileEntry]:
     """The raw files that a problem names and that are there, by their path below `tmp_dir`."""
     there = _there(problem, tmp_dir)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return dict(zip(there, pool.map(_entry, there.values()), strict=True))
+        return dict(zip(there, pool.map(entry, there.values()), strict=True))
 
 
 def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry]) -> list[str]:
@@ -51,13 +51,14 @@ def _there(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
     }
 
 
-def _entry(path: Path) -> RawFileEntry:
+def entry(path: Path) -> RawFileEntry:
+    """The size and the checksum of a file."""
     return RawFileEntry(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def _change(name: str, path: Path, recorded: Mapping[str, RawFileEntry]) -> str | None:
     if name in recorded:
         return fault_of(path, recorded[name])
-    if _entry(path).sha256 in {entry.sha256 for entry in recorded.values()}:
+    if entry(path).sha256 in {entry.sha256 for entry in recorded.values()}:
         return None
     return f"{path}: not among the files it was made from ({', '.join(recorded)})"

@@ -72,23 +72,43 @@ def generate_on_ray(
         count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))
         tasks = Tasks(request, count)
         plan, manifest = tasks.begin(overwrite=overwrite, anew=overwrite)
-        if plan is None or manifest is not None:
-            assert manifest is not None
+        if manifest is not None:
             return manifest
+        assert plan is not None
         logging.info("%r: %d tasks on Ray.", request.name, count)
-        remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
         options |= {"num_tasks": count, "overwrite": overwrite, "num_processes": 1}
-        waiting = [
-            remote.remote(
-                problem.full_name, usr_dirs, folder, raw_folder, {**options, "task_id": task}
-            )
-            for task in range(count)
-        ]
-        _wait(ray, waiting, request.name, progress=progress)
+        _run_all(ray, (problem.full_name, usr_dirs, folder, raw_folder), options, progress=progress)
         outcome = tasks.finish(plan)
     if outcome.manifest is None:
         raise DataError(f"The tasks {outcome.missing} of {request.name!r} did not end. Run again.")
     return outcome.manifest
+
+
+def _run_all(
+    ray: Any, what: tuple[str, list[str], Path, Path], options: dict[str, Any], *, progress: bool
+) -> None:
+    """Runs all tasks and waits for them; the first error ends the others."""
+    remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
+    count = options["num_tasks"]
+    waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
+    disable = None if progress else True
+    with tqdm(desc=f"{what[0]} on Ray", total=count, unit=" tasks", disable=disable) as bar:
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            try:
+                fault = ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                _cancel(ray, waiting)
+                raise DataError(
+                    f"A task of {what[0]!r} died on Ray, {_RETRIES + 1} times: {error}\n"
+                    "Look at the cluster's memory and disks, and run it again: what other tasks "
+                    "have made is kept."
+                ) from error
+            if fault is not None:
+                _cancel(ray, waiting)
+                kind, told = fault
+                raise getattr(errors, kind, DataError)(told)
+            bar.update()
 
 
 def _run(
@@ -101,38 +121,10 @@ def _run(
     for directory in usr_dirs:
         registry.import_usr_dir(directory)
     try:
-        outcome = run_task(registry.problem(name), folder, raw_folder, progress=False, **options)
+        run_task(registry.problem(name), folder, raw_folder, progress=False, **options)
     except T2TError as error:
         return type(error).__name__, str(error)
-    del outcome  # the command looks for itself, when all have ended
     return None
-
-
-def _wait(ray: Any, waiting: list[Any], name: str, *, progress: bool) -> None:
-    """Waits for all tasks; the first error ends the others."""
-    with tqdm(
-        desc=f"{name!r} on Ray",
-        total=len(waiting),
-        unit=" tasks",
-        disable=None if progress else True,
-    ) as bar:
-        while waiting:
-            done, rest = ray.wait(waiting)
-            try:
-                fault = ray.get(done[0])
-            except ray.exceptions.RayError as error:
-                _cancel(ray, rest)
-                raise DataError(
-                    f"A task of {name!r} died on Ray, {_RETRIES + 1} times: {error}\n"
-                    "Look at the cluster's memory and disks, and run it again: what other tasks "
-                    "have made is kept."
-                ) from error
-            if fault is not None:
-                _cancel(ray, rest)
-                kind, told = fault
-                raise getattr(errors, kind, DataError)(told)
-            waiting = rest
-            bar.update()
 
 
 def _cancel(ray: Any, tasks: list[Any]) -> None:

@@ -22,8 +22,8 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
     """Yields what `examples_of` makes of what `generate_samples` yields.
 
     Raises:
-      DataError: they raised something else than a T2TError; names problem, split and sample, and ends
-        with the problem's part of the traceback.
+      DataError: they raised something else than a T2TError; names problem, split and sample, and
+        ends with the problem's part of the traceback.
     """
     number = 0
     try:

@@ -16,7 +16,7 @@ from t2t_torch.data import raw_files
 from t2t_torch.data.chunks import Share
 from t2t_torch.data.encoding import Encoder, MakeFeatures
 from t2t_torch.data.lock import exclusive
-from t2t_torch.data.manifest import Manifest, datagen_command
+from t2t_torch.data.manifest import Manifest, datagen_command, fault_of
 from t2t_torch.data.parts import PartEntry, Parts, Plan
 from t2t_torch.data.publish import Publication
 from t2t_torch.data.request import Request
@@ -219,6 +219,10 @@ class Tasks:
             settings=self._request.settings,
             num_tasks=self._num_tasks,
             raw_files=made_from,
+            vocab_files={
+                file: raw_files.entry(vocab_folder / file)
+                for file in self._request.problem.vocab_files
+            },
             vocab_in_folder=vocab_folder != parts.vocab,
         )
         parts.save_plan(plan)
@@ -254,6 +258,8 @@ class Tasks:
 
     def _merge(self, plan: Plan, parts: Sequence[PartEntry]) -> Manifest:
         """Writes the shards; what a killed merge leaves is made again from the parts."""
+        if faults := self._vocab_faults(plan):
+            raise self._refusal(faults)
         request = self._request
         staging = self._parts.folder / "shards"
         shutil.rmtree(staging, ignore_errors=True)
@@ -275,7 +281,13 @@ class Tasks:
         faults = self._request.differences(plan.settings)
         if plan.num_tasks != self._num_tasks:
             faults.append(f"num_tasks: there {plan.num_tasks}, asked {self._num_tasks}")
-        return faults
+        return faults + self._vocab_faults(plan)
+
+    def _vocab_faults(self, plan: Plan) -> list[str]:
+        """How the vocabulary differs from what it was when the plan was made."""
+        folder = self._vocab_folder(plan)
+        found = (fault_of(folder / file, entry) for file, entry in plan.vocab_files.items())
+        return [fault for fault in found if fault]
 
     def _refusal(self, faults: Sequence[str]) -> DataError:
         name, folder = self._request.name, self._request.folder

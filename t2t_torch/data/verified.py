@@ -32,7 +32,8 @@ def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
     with contextlib.suppress(OSError):
         notes = {shard.file: [shard.sha256, *_state(data_dir / shard.file)] for shard in shards}
         path = _path(data_dir, name)
-        notes = {**_read(path), **notes}
+        earlier = _read(path)
+        notes = {file: earlier[file] for file in earlier if (data_dir / file).exists()} | notes
         with staged(path) as temporary:
             temporary.write_text(json.dumps(notes), encoding="utf-8")
 

@@ -1,10 +1,16 @@
 """Every problem holds the contract."""
 
 import gzip
+import runpy
+from pathlib import Path
 
 import pytest
+import tiny_raw_files
 
 from t2t_torch import registry, testing
+from t2t_torch.data import raw_file
+from t2t_torch.errors import UsageError
+from t2t_torch.features import Text
 
 # Sentences of our own, in the layout of the data sets' raw files.
 ENGLISH = [
@@ -21,9 +27,15 @@ GERMAN = [
 ]
 
 
+PROBLEM_TESTS = sorted((Path(__file__).parents[1] / "problems").glob("test_*.py"))
+
+
 @pytest.fixture(scope="session")
 def raw_files(tmp_path_factory):
-    """A `--tmp_dir` that holds the raw files of every problem that reads some."""
+    """A `--tmp_dir` that holds the raw files of every problem that reads some.
+
+    The tests of a problem say with a function `write_raw_files` what these are.
+    """
     tmp_dir = tmp_path_factory.mktemp("raw")
     for split in ("train", "val", "test_2016_flickr"):
         for language, lines in (("en", ENGLISH), ("de", GERMAN)):
@@ -34,13 +46,42 @@ def raw_files(tmp_path_factory):
         for side, lines in (("inputs", ENGLISH), ("targets", GERMAN)):
             text = "".join(f"{line}\n" for line in lines * 10)
             (tmp_dir / f"{side}.{split}.txt").write_text(text, encoding="utf-8")
+    for path in PROBLEM_TESTS:
+        write = runpy.run_path(str(path)).get("write_raw_files")
+        if write is not None:
+            write(tmp_dir)
+    tiny_raw_files.write_all(tmp_dir)
     return tmp_dir
 
 
-@pytest.mark.parametrize("suffix", ["", "_rev", "_copy"])
+@pytest.fixture
+def no_network(monkeypatch):
+    """Makes a problem whose raw files nobody has written fail, where it would download them."""
+
+    def fetch(urls, *_, **__):
+        raise AssertionError(f"no test of this problem writes its raw files: {urls}")
+
+    monkeypatch.setattr(raw_file, "fetch", fetch)
+
+
 @pytest.mark.parametrize("name", registry.list_names("problem"))
-def test_the_problem_holds_the_contract(name, suffix, raw_files, tmp_path):
-    testing.check_problem(registry.problem(name + suffix), tmp_path, raw_files)
+def test_the_problem_holds_the_contract(name, raw_files, tmp_path, no_network):
+    testing.check_problem(registry.problem(name), tmp_path, raw_files)
+
+
+@pytest.mark.parametrize("suffix", ["_rev", "_copy"])
+@pytest.mark.parametrize("name", registry.list_names("problem"))
+def test_a_suffix_is_for_texts_on_both_sides(name, suffix, raw_files, tmp_path, no_network):
+    problem = registry.problem(name + suffix)
+    problem.prepare(raw_files)
+    problem.build_vocab(tmp_path, raw_files)
+    stored = problem.stored_features(tmp_path)
+    sides = stored.inputs.get("inputs"), stored.targets.get("targets")
+    if all(type(side) is Text for side in sides):
+        testing.check_problem(problem, tmp_path, raw_files)
+    else:
+        with pytest.raises(UsageError, match="Name the problem without the suffix"):
+            problem.features(tmp_path)
 
 
 def test_a_problem_that_cannot_read_back_is_caught(raw_files, tmp_path, monkeypatch):

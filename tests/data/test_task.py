@@ -132,6 +132,38 @@ def test_the_vocabulary_is_built_once_and_used_by_all(tmp_path, monkeypatch, exp
     assert files(tmp_path / "data") == expected
 
 
+class OwnVocabulary(Counting):
+    """The same with a vocabulary that the user has put into the data folder."""
+
+    @property
+    def kept_vocab_files(self) -> tuple[str, ...]:
+        return self.vocab_files
+
+    def build_vocab(self, data_dir, tmp_dir) -> None:
+        pass
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_vocabulary_of_the_users_that_changes_between_tasks_is_refused(tmp_path, after):
+    (tmp_path / "data").mkdir()
+    vocab = tmp_path / "data" / "vocab.counting"
+    vocab.write_text("digits")
+
+    def change(split: Split, number: int) -> None:
+        if after == 2 and split is Split.EVAL:
+            vocab.write_text("letter")
+
+    run(OwnVocabulary(), tmp_path, 0, 2)
+    problem = OwnVocabulary()
+    problem.before = change  # type: ignore[method-assign]
+    if after == 1:
+        vocab.write_text("others")
+    with pytest.raises(DataError, match=r"(?s)vocab.counting: expected sha256 .*--overwrite"):
+        run(problem, tmp_path, 1, 2)
+    vocab.write_text("digits")
+    assert run(OwnVocabulary(), tmp_path, 1, 2).manifest is not None
+
+
 @pytest.mark.parametrize(
     ("attributes", "options", "of", "told"),
     [

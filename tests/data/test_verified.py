@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
@@ -101,6 +102,13 @@ def test_a_thorough_verification_trusts_nothing(data, hashed):
     open_train(data)
     with pytest.raises(DataError, match=f"{path.name}: expected sha256"):
         opened.manifest.verify(data, thorough=True)
+
+
+def test_shards_that_are_gone_are_forgotten(data, tmp_path):
+    fewer = counting(shards={Split.TRAIN: 1, Split.EVAL: 1})
+    generate_data(fewer, data, tmp_path / "raw", overwrite=True, progress=False)
+    notes = json.loads((data / ".counting.verified.json").read_text())
+    assert sorted(notes) == sorted(path.name for path in data.glob("*.arrow"))
 
 
 def test_datagen_run_again_hashes_everything(data, tmp_path, hashed):

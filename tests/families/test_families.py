@@ -202,7 +202,8 @@ def test_a_family_goes_from_samples_to_a_loss_that_falls(kind: str, tmp_path: Pa
     batches = iter(task.train_batches(seed=1, start=0, rank=0, world_size=1))
     losses = []
     for _ in range(30):
-        loss = total_loss(model(next(batches)))
+        batch = next(batches)
+        loss = total_loss(model(batch), batch)
         (loss.sum / loss.weight).backward()
         optimizer.step()
         optimizer.zero_grad()

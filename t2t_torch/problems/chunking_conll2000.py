@@ -1,0 +1,55 @@
+"""CoNLL-2000: 10,948 sentences of the Wall Street Journal, cut into phrases.
+
+Source: Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 Shared Task: Chunking".
+Licence: none stated; the text is of the Penn Treebank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from t2t_torch.data.raw_file import RawFile
+from t2t_torch.families.text2tags import Text2TagsProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.formats import open_records
+from t2t_torch.registry import register_problem
+
+# Packed by the task's own site.  Their sums are not known here: what can be compared is unpacked.
+_URL = "https://www.clips.uantwerpen.be/conll2000/chunking/"
+_TRAIN, _TEST = (
+    RawFile(f"{part}.txt", ("conll2000", ""), [f"{_URL}{part}.txt.gz"])
+    for part in ("train", "test")
+)
+_COLUMNS = ("word", "pos", "chunk")
+
+
+@register_problem("chunking_conll2000")
+class ChunkingConll2000(Text2TagsProblem):
+    """Words to the phrases that they are in: B-NP, I-NP, O, ...
+
+    The raw files are `train.txt` and `test.txt`.  There is no part for development: the last tenth
+    of the training sentences is EVAL.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
+    sources = (_TRAIN, _TEST)
+    approx_vocab_size = 2**14
+    min_word_count = 2
+    word_characters = 16
+    word_shape = True
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=3000"
+    )
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the sentences of a part."""
+        path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
+        options = {"columns": _COLUMNS}
+        records = list(open_records(path, format="conll", bad=self.bad_records, options=options))
+        cut = len(records) * 9 // 10
+        if split is not Split.TEST:
+            records = records[:cut] if split is Split.TRAIN else records[cut:]
+        for record in records:
+            yield {"inputs": record.values["word"], "targets": record.values["chunk"]}

@@ -1,0 +1,160 @@
+"""CIFAR-10 and CIFAR-100: 60,000 coloured pictures of 32 times 32 pixels each.
+
+Source: Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images".
+Licence: none stated.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.errors import DataError
+from t2t_torch.families.image2class import Image2ClassProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.bad_records import Place
+from t2t_torch.registry import register_problem
+from t2t_torch.text.lines import open_bytes
+
+# The binary versions: the others are pickles, which run whatever is in them.  The checksums are
+# those of TensorFlow Datasets, url_checksums/cifar10.txt and cifar100.txt.
+_CIFAR_10 = RawFile(
+    "cifar-10-binary.tar.gz",
+    ("cifar", ""),
+    (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "http://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    ),
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+_CIFAR_100 = RawFile(
+    "cifar-100-binary.tar.gz",
+    ("cifar", ""),
+    (
+        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+        "http://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+    ),
+    "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+)
+_SIDE = 32
+_PIXELS = 3 * _SIDE * _SIDE
+
+# The names of batches.meta.txt, coarse_label_names.txt and fine_label_names.txt.
+_TEN = """
+    airplane automobile bird cat deer dog frog horse ship truck
+""".split()
+_TWENTY = """
+    aquatic_mammals fish flowers food_containers fruit_and_vegetables household_electrical_devices
+    household_furniture insects large_carnivores large_man-made_outdoor_things
+    large_natural_outdoor_scenes large_omnivores_and_herbivores medium_mammals
+    non-insect_invertebrates people reptiles small_mammals trees vehicles_1 vehicles_2
+""".split()
+_HUNDRED = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
+    butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch
+    crab crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo
+    keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse
+    mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy
+    porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper
+    snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television
+    tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+""".split()
+
+
+class CifarProblem(Image2ClassProblem):
+    """A picture, to what is on it; as in tensor2tensor EVAL is the 10,000 for testing.
+
+    The raw files are the binary ones: for each picture its labels, a byte each, then 1,024 bytes of
+    red, as many of green, as many of blue.
+
+    Attributes:
+      label_bytes: how many labels each picture has.
+      label_byte: which of them is the target.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
+    height = _SIDE
+    width = _SIDE
+    channels = 3
+    label_bytes: ClassVar[int] = 1
+    label_byte: ClassVar[int] = 0
+
+    @property
+    @abstractmethod
+    def files(self) -> Mapping[Split, Sequence[RawFile]]:
+        """The raw files of each split."""
+
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """Those of the files that are there."""
+        files = (file for split in self.shards for file in self.files[split])
+        return [path for file in files if (path := file.find(tmp_dir)) is not None]
+
+    def prepare(self, tmp_dir: Path) -> None:
+        """Fetches and unpacks the files."""
+        for split in self.shards:
+            for file in self.files[split]:
+                file.get(tmp_dir)
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the pictures of a part."""
+        for file in self.files[split]:
+            yield from self._pictures(file.get(tmp_dir))
+
+    def _pictures(self, path: Path) -> Iterator[dict[str, Any]]:
+        size = self.label_bytes + _PIXELS
+        number = 0
+        with open_bytes(path) as file:
+            while record := file.read(size):
+                number += 1
+                if len(record) < size:
+                    raise DataError(
+                        f"{path} ends within picture {number:,}, after {len(record):,} of its "
+                        f"{size:,} bytes. It is damaged, or of another data set: fetch it again."
+                    )
+                label = record[self.label_byte]
+                if label < len(self.class_labels):
+                    planes = np.frombuffer(record, np.uint8, offset=self.label_bytes)
+                    picture = planes.reshape(3, _SIDE, _SIDE).transpose(1, 2, 0)
+                    yield {"inputs": picture, "targets": self.class_labels[label]}
+                else:
+                    why = f"the label {label}, of 0 to {len(self.class_labels) - 1}"
+                    self.bad_records.report(Place(path, number, unit="picture"), why)
+
+
+@register_problem("image_cifar10")
+class ImageCifar10(CifarProblem):
+    """A picture, to which of ten things is on it."""
+
+    files: ClassVar = {
+        Split.TRAIN: tuple(
+            member(_CIFAR_10, f"cifar-10-batches-bin/data_batch_{i}.bin") for i in range(1, 6)
+        ),
+        Split.EVAL: (member(_CIFAR_10, "cifar-10-batches-bin/test_batch.bin"),),
+    }
+    class_labels = tuple(_TEN)
+
+
+@register_problem("image_cifar100")
+class ImageCifar100(CifarProblem):
+    """A picture, to which of 100 things is on it."""
+
+    files: ClassVar = {
+        Split.TRAIN: (member(_CIFAR_100, "cifar-100-binary/train.bin"),),
+        Split.EVAL: (member(_CIFAR_100, "cifar-100-binary/test.bin"),),
+    }
+    class_labels = tuple(_HUNDRED)
+    label_bytes = 2
+    label_byte = 1
+
+
+@register_problem("image_cifar20")
+class ImageCifar20(ImageCifar100):
+    """A picture of CIFAR-100, to which of 20 groups of things is on it."""
+
+    class_labels = tuple(_TWENTY)
+    label_byte = 0

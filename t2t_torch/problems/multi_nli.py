@@ -1,0 +1,73 @@
+"""MultiNLI: 412,000 pairs of sentences of ten genres, to whether one follows from the other.
+
+Source: Williams et al. 2018, "A Broad-Coverage Challenge Corpus for Sentence Understanding through
+Inference", NAACL, as GLUE has it, Wang et al. 2019.
+Licence: the Open American National Corpus's for most; the paper's section 2.1 tells of each genre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.families.textpair import TextPair2ClassProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.formats import open_records
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import VocabType
+
+_ARCHIVE = RawFile(
+    "MNLI.zip",
+    ("glue", ""),
+    (
+        "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip",
+        "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
+        "data%2FMNLI.zip?alt=media&token=50329ea1-e339-40e2-809c-10c40afff3ce",
+    ),
+    # As TensorFlow Datasets have it, url_checksums/glue.txt.
+    "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+)
+# The labels of GLUE's test sets are secret.
+_FILES = {
+    Split.TRAIN: member(_ARCHIVE, "MNLI/train.tsv"),
+    Split.EVAL: member(_ARCHIVE, "MNLI/dev_matched.tsv"),
+    Split.TEST: member(_ARCHIVE, "MNLI/dev_mismatched.tsv"),
+}
+_COLUMNS = ("sentence1", "sentence2", "gold_label")
+
+
+@register_problem("multi_nli")
+class MultiNli(TextPair2ClassProblem):
+    """A premise and a hypothesis, to what the one says of the other.
+
+    EVAL is the development set of the training data's genres, TEST that of other genres.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1, Split.TEST: 1}
+    sources = tuple(_FILES.values())
+    approx_vocab_size = 2**15
+    class_labels = ("contradiction", "entailment", "neutral")  # in tensor2tensor's order
+    input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the pairs of a part."""
+        path = _FILES[split].get(tmp_dir)
+        for record in open_records(path, format="tsv", bad=self.bad_records):
+            first, second, label = (record.values.get(name, "").strip() for name in _COLUMNS)
+            if first and second and label in self.class_labels:
+                yield {"first": first, "second": second, "targets": label}
+            else:
+                expected = f"two sentences and a label, of {', '.join(self.class_labels)},"
+                where = f"in the columns {', '.join(_COLUMNS)}"
+                told = f"{first!r}, {second!r}, {label!r}, where {expected} were expected {where}"
+                self.bad_records.report(record.place, told)
+
+
+@register_problem("multi_nli_characters")
+class MultiNliCharacters(MultiNli):
+    """The same from bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = 2  # SpaceID.EN_CHR

@@ -1,0 +1,80 @@
+"""TREC: 5,952 questions, by what kind of thing they ask for.
+
+Source: Li and Roth 2002, "Learning Question Classifiers", COLING.  Licence: none stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.data.raw_file import RawFile
+from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.bad_records import Place
+from t2t_torch.registry import register_problem
+from t2t_torch.text.lines import read_raw_lines
+
+_MIRRORS = (
+    "https://cogcomp.seas.upenn.edu/Data/QA/QC/",
+    "http://cogcomp.org/Data/QA/QC/",
+)
+# As TensorFlow Datasets have them, text/trec/checksums.tsv.
+_FILES = {
+    split: RawFile(name, ("trec", ""), [mirror + name for mirror in _MIRRORS], sha256)
+    for split, name, sha256 in (
+        (
+            Split.TRAIN,
+            "train_5500.label",
+            "9e4c8bdcaffb96ed61041bd64b564183d52793a8e91d84fc3a8646885f466ec3",
+        ),
+        (
+            Split.EVAL,
+            "TREC_10.label",
+            "033f22c028c2bbba9ca682f68ffe204dc1aa6e1cf35dd6207f2d4ca67f0d0e8e",
+        ),
+    )
+}
+
+
+@register_problem("question_trec_fine")
+class QuestionTrecFine(Text2ClassProblem):
+    """A question, to one of 50 kinds of things, such as `NUM:date`; EVAL is TREC 10's 500.
+
+    The raw files are `train_5500.label` and `TREC_10.label`, in Latin-1: on each line the kind, a
+    space and the question, already cut into words.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    sources = tuple(_FILES.values())
+    approx_vocab_size = 2**13
+    input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the questions of a part."""
+        path = _FILES[split].get(tmp_dir)
+        for number, line in enumerate(read_raw_lines(path), 1):
+            text = line.decode("latin-1").strip()
+            label, _, question = text.partition(" ")
+            coarse, _, fine = label.partition(":")
+            if coarse and fine and question:
+                yield {"inputs": question.strip(), "targets": self.label(coarse, fine)}
+            elif text:
+                why = f"{text!r}, where KIND:kind and a question were expected"
+                self.bad_records.report(Place(path, number), why)
+
+    def label(self, coarse: str, fine: str) -> str:
+        """Returns the label of a question of these kinds."""
+        return f"{coarse}:{fine}"
+
+
+@register_problem("question_trec")
+class QuestionTrec(QuestionTrecFine):
+    """A question, to one of six kinds of things, such as `NUM`; EVAL is TREC 10's 500."""
+
+    class_labels = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+    def label(self, coarse: str, fine: str) -> str:
+        """Returns the coarse kind."""
+        return coarse

@@ -1,0 +1,105 @@
+"""IMDb: 50,000 film reviews, for or against.
+
+Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL.
+Licence: none stated; its authors ask to be cited.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.data.raw_file import RawFile
+from t2t_torch.errors import DataError
+from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.bad_records import Place
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import VocabType
+
+_ARCHIVE = RawFile(
+    "aclImdb_v1.tar.gz",
+    ("imdb", ""),
+    (
+        "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+        "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+    ),
+    # As several public programs have it that fetch the archive; it was not at hand here.
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+    other_names=("aclImdb_labelled.tar.gz",),
+)
+_PARTS = {Split.TRAIN: "train", Split.EVAL: "test"}
+_DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
+
+
+@register_problem("sentiment_imdb")
+class SentimentImdb(Text2ClassProblem):
+    """A review, to whether it is for or against the film.
+
+    The raw file is `aclImdb_v1.tar.gz`, read without unpacking its 100,000 files;
+    `aclImdb_labelled.tar.gz`, the same without the reviews that nobody has rated, does as well.
+    As in tensor2tensor EVAL is the 25,000 reviews of `test`, and `<br />` is part of the text.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
+    sources = (_ARCHIVE,)
+    approx_vocab_size = 2**13  # tensor2tensor's
+    max_samples_for_vocab = 10_000
+    class_labels = ("neg", "pos")
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=3000"
+        " --hparams=max_input_seq_length=512"
+    )
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the reviews, for and against by turns."""
+        path = _ARCHIVE.get(tmp_dir)
+        waiting: dict[str, deque[str]] = {label: deque() for label in self.class_labels}
+        number = 0
+        for name, raw in _members(path):
+            number += 1
+            folders = name.split("/")[-3:-1]
+            if folders[:1] != [_PARTS[split]] or folders[1] not in waiting:
+                continue
+            try:
+                waiting[folders[1]].append(raw.decode())
+            except UnicodeDecodeError as error:
+                place = Place(path, number, unit="file")
+                self.bad_records.report(place, f"{name} is not UTF-8: {error}")
+            while all(waiting.values()):
+                yield from self._pair(waiting)
+        for label, texts in waiting.items():
+            yield from ({"inputs": text, "targets": label} for text in texts)
+
+    def _pair(self, waiting: dict[str, deque[str]]) -> Iterator[dict[str, str]]:
+        for label, texts in waiting.items():
+            yield {"inputs": texts.popleft(), "targets": label}
+
+
+@register_problem("sentiment_imdb_characters")
+class SentimentImdbCharacters(SentimentImdb):
+    """The same from characters (bytes)."""
+
+    vocab_type = VocabType.CHARACTER
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=5000"
+        " --hparams=max_input_seq_length=1024,max_length=1024"
+    )
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the name and the content of each file of an archive."""
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile() and (file := archive.extractfile(member)):
+                    yield member.name, file.read()
+    except _DAMAGED as error:
+        raise DataError(f"{path} is damaged: {error}. Remove it and fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None

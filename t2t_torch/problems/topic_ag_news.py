@@ -1,0 +1,78 @@
+"""AG News: 127,600 news articles in four topics.
+
+Source: Zhang, Zhao and LeCun 2015, "Character-level Convolutional Networks for Text
+Classification", NeurIPS, from AG's corpus of news articles.
+Licence: research and any other non-commercial activity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from t2t_torch.data.raw_file import RawFile
+from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.mode import Split
+from t2t_torch.readers.bad_records import Record
+from t2t_torch.readers.formats import open_records
+from t2t_torch.registry import register_problem
+
+_FOLDERS = ("ag_news", "", "ag_news_csv")
+_MIRRORS = (
+    "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+    "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv/",
+)
+_TRAIN = RawFile(
+    "train.csv",  # its sum is not known here
+    _FOLDERS,
+    [f"{mirror}train.csv" for mirror in _MIRRORS],
+    other_names=("ag_news_train.txt",),
+)
+_TEST = RawFile(
+    "test.csv",
+    _FOLDERS,
+    [f"{mirror}test.csv" for mirror in _MIRRORS],
+    "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
+    other_names=("ag_news_test.txt",),
+)
+_LABELS = ("World", "Sports", "Business", "Sci/Tech")
+_EVERY = 10  # of the training articles, one in so many is EVAL
+
+
+@register_problem("topic_ag_news")
+class TopicAgNews(Text2ClassProblem):
+    r"""Title and description of an article, to its topic.
+
+    The raw files are `train.csv` and `test.csv` (class from 1, title, description), or else
+    `ag_news_train.txt` and `ag_news_test.txt` (class, a tab, title and description in one).  What
+    they have for special characters, such as `#36;` for a dollar and `\` for a line break, is left
+    as it is.  There is no part for development: every tenth training article is EVAL.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
+    sources = (_TRAIN, _TEST)
+    approx_vocab_size = 2**13
+    class_labels = _LABELS
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=2000"
+    )
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the articles of a part."""
+        path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
+        options: dict[str, Any] = {"columns": ["class", "title", "description"]}
+        if ".csv" not in path.name:
+            options = {"columns": ["class", "text"], "delimiter": "\t"}
+        records = open_records(path, format="csv", bad=self.bad_records, options=options)
+        for number, record in enumerate(records):
+            held_out = number % _EVERY == _EVERY - 1
+            if split is Split.TEST or held_out is (split is Split.EVAL):
+                yield from self._sample(record)
+
+    def _sample(self, record: Record) -> Iterator[dict[str, str]]:
+        number, *texts = record.values.values()
+        if number in ("1", "2", "3", "4"):
+            yield {"inputs": " ".join(texts), "targets": _LABELS[int(number) - 1]}
+        else:
+            self.bad_records.report(record.place, f"the class {number!r}, where 1 to 4 is expected")

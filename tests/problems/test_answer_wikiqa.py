@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_torch import registry
+from t2t_torch.errors import DataError
+from t2t_torch.mode import Split
+
+
+def write_raw_files(tmp_dir: Path) -> None:
+    (tmp_dir / "wikiqa").mkdir()
+    for part in ("train", "test"):
+        text = "".join(
+            f"{label}\twhere do dogs {i} live\tDogs `` {i} '' {sentence} .\n"
+            for i in range(20)
+            for label, sentence in (("0", "bark"), ("1", "live here"), ("0", "sleep"))
+        )
+        (tmp_dir / "wikiqa" / f"{part}.txt").write_text(text, "utf-8")
+
+
+def test_every_tenth_question_is_for_evaluation_with_all_its_sentences(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    held_out = samples("answer_ranking_wikiqa", tmp_path, Split.EVAL)
+    assert [sample["query"] for sample in held_out] == [
+        f"where do dogs {i} live" for i in (9, 9, 9, 19, 19, 19)
+    ]
+    assert (held_out[1]["document"], held_out[1]["targets"]) == ("Dogs `` 9 '' live here .", "1")
+    assert rows("answer_ranking_wikiqa", tmp_path) == {"train": 54, "dev": 6, "test": 60}
+
+
+def test_each_right_sentence_is_paired_with_each_wrong_one(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    assert samples("answer_pairs_wikiqa", tmp_path, Split.TEST)[:2] == [
+        {
+            "query": "where do dogs 0 live",
+            "positive": "Dogs `` 0 '' live here .",
+            "negative": f"Dogs `` 0 '' {sentence} .",
+        }
+        for sentence in ("bark", "sleep")
+    ]
+    assert rows("answer_pairs_wikiqa", tmp_path) == {"train": 36, "dev": 4, "test": 40}
+
+
+def test_a_label_other_than_0_and_1_is_bad(tmp_path):
+    write_raw_files(tmp_path)
+    (tmp_path / "wikiqa" / "test.txt").write_text("2\tq\ts\n", "utf-8")
+    with pytest.raises(DataError, match=r"test\.txt, line 1: the label '2'"):
+        list(registry.problem("answer_pairs_wikiqa").generate_samples(tmp_path, Split.TEST))
+
+
+def test_the_real_pairs_are_all_there(real, samples, rows):
+    tmp_dir = real("wikiqa")
+    counts = rows("answer_ranking_wikiqa", tmp_dir)
+    assert (counts["train"] + counts["dev"], counts["test"]) == (8672, 2351)
+    parts = {
+        split: samples("answer_ranking_wikiqa", tmp_dir, split)
+        for split in (Split.TRAIN, Split.EVAL, Split.TEST)
+    }
+    questions = {split: {sample["query"] for sample in part} for split, part in parts.items()}
+    assert not questions[Split.TRAIN] & questions[Split.EVAL]
+    assert len(questions[Split.TRAIN] | questions[Split.EVAL]) == 873
+    assert len(questions[Split.TEST]) == 243
+    right = [sum(s["targets"] == "1" for s in part) for part in parts.values()]
+    assert (right[0] + right[1], right[2]) == (1040, 293)
+    assert parts[Split.TEST][0]["query"] == "where do crocodiles live"
+    assert {s["query"] for s in samples("answer_pairs_wikiqa", tmp_dir, Split.TEST)} < questions[
+        Split.TEST
+    ]
+    assert rows("answer_pairs_wikiqa", tmp_dir, max_cases=200)["train"] == 200
