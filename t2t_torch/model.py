@@ -63,6 +63,7 @@ class T2TModel(nn.Module, abc.ABC):
       name: its registered name.
       HParams: the class of hparams it needs.
       produces: the kinds of target that it can learn.
+      reads_packed: whether `body` keeps packed examples apart, by `_segmentation` and `_position`.
 
     Args:
       hparams: of the class that `HParams` names.
@@ -77,6 +78,7 @@ class T2TModel(nn.Module, abc.ABC):
     name: ClassVar[str]
     HParams: ClassVar[type[HParams]] = HParams
     produces: ClassVar[tuple[type[Feature], ...]] = (Text,)
+    reads_packed: ClassVar[bool] = False
 
     def __init__(
         self,

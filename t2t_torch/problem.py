@@ -31,9 +31,9 @@ class Problem(ABC):
       sources: the raw files, for `prepare` to fetch, if they are known beforehand.
       metrics: names of what evaluation reports, of all targets or by target.
       batch_size_means_tokens: whether `batch_size` counts tokens (else examples).
-      batch_size_multiplier: multiplies the lengths of the buckets and `max_length`: an example of so
-        many positions counts as one token.
-      mixing_schedule: of a mixture, the shares of its problems (`pipeline/mixture.py`); else None.
+      batch_size_multiplier: multiplies the lengths of the buckets and `max_length`: so many
+        positions of an example count as one token.
+      mixing_schedule: of a mixture, its problems' shares (`pipeline/mixture.py`); else None.
       input_space_id: tensor2tensor's `SpaceID` of the inputs, 0 to 31; 0 is "generic".
       target_space_id: the same of the targets.
       shuffle_seed: of the order of the examples in the shards; tensor2tensor's `--random_seed`.

@@ -10,13 +10,15 @@ A name is declared by a decorator, which grep finds and tensor2tensor spells the
 
 A *shelf* is a directory (or one file) of such declarations.  Shelves (`shelf.py`) are read, not
 imported: listing costs milliseconds, and looking a name up imports only the file that declares it.
-`--t2t_usr_dir` is one more shelf.
+`--t2t_usr_dir` is one more shelf.  A problem may also be declared in a `.json` file on a shelf:
+`declaration/` makes a class of it when it is asked for.
 """
 
 from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -31,9 +33,10 @@ from t2t_torch.shelf import (
     camelcase_to_snakecase,
     declarations,
     default_name,
+    has_python,
     import_source,
     make_importable,
-    not_python,
+    not_readable,
     sources,
 )
 
@@ -128,7 +131,7 @@ register_hparams = Register("hparams")
 register_optimizer = Register("optimizer")
 """Declares a function that makes an optimizer."""
 register_metric = Register("metric")
-"""Declares a function (logits, targets) -> (sum of values, sum of weights)."""
+"""Declares a `Metric`, or a function (logits, targets, counted) -> (sum of values, of weights)."""
 
 
 def problem(name: str) -> Problem:
@@ -189,7 +192,9 @@ def add_shelf(path: str | Path) -> None:
         )
     if shelf in _STATE.shelves:
         return
-    if not shelf.is_relative_to(PACKAGE):
+    # A folder with nothing but declarations in JSON may have any name.
+    only_json = not has_python(shelf) and any(source.suffix == ".json" for source in sources(shelf))
+    if not shelf.is_relative_to(PACKAGE) and not only_json:
         make_importable(shelf)
     _STATE.shelves.append(shelf)
     _STATE.forget_index()
@@ -223,7 +228,7 @@ def usr_dirs() -> list[str]:
 def help_string() -> str:
     """Lists every name by kind, those that share their first word together.
 
-    Users' files that are not valid Python, whose names are not known, are named at the end.
+    Users' files that are not valid Python or JSON, whose names are not known, are named at the end.
     """
     lines = ["Registry contents:", "------------------"]
     for kind in KINDS:
@@ -238,10 +243,10 @@ def help_string() -> str:
                 lines += [f"    {prefix}:", *(f"      * {name}" for name in names)]
     users = [shelf for shelf in _STATE.shelves if not shelf.is_relative_to(PACKAGE)]
     faults = [
-        fault for shelf in users for source in sources(shelf) if (fault := not_python(source))
+        fault for shelf in users for source in sources(shelf) if (fault := not_readable(source))
     ]
     if faults:
-        lines += ["", "  Not read, for it is not valid Python:", *(f"    {f}" for f in faults)]
+        lines += ["", "  Not read, for it is not valid:", *(f"    {f}" for f in faults)]
     return "\n".join(lines) + "\n"
 
 
@@ -330,13 +335,21 @@ def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
 
 def _find(kind: str, name: str) -> Any:
     """Returns what is declared under a name, importing its file if need be."""
+    if name not in _STATE.index()[kind] and name not in _STATE.things[kind]:
+        _STATE.forget_index()  # A file may have come since the shelves were read.
     declared = _STATE.index()[kind].get(name)
+    if declared is not None and declared.path.endswith(".json"):
+        if name in _STATE.things[kind]:
+            raise _taken(declared, _STATE.things[kind][name][1])
+        # Not remembered: a file that is edited while a notebook runs is read again.
+        maker = importlib.import_module("t2t_torch.declaration.problem")
+        return maker.problem_class(Path(declared.path))
     if name not in _STATE.things[kind]:
         for shelf in _STATE.shelves:
             # A name made in a loop cannot be read; importing a user's files may show it.
             unread = () if declared or shelf.is_relative_to(PACKAGE) else sources(shelf)
             for source in [Path(declared.path)] if declared else unread:
-                if source.is_relative_to(shelf):
+                if source.is_relative_to(shelf) and source.suffix == ".py":
                     import_source(source, shelf, f"{_TITLES[kind]} {name!r}")
     if name not in _STATE.things[kind]:
         raise RegistryError(_missing(kind, name))

@@ -1,7 +1,9 @@
 """Shelves: directories whose files declare named things, read without importing them.
 
 A shelf's sources are parsed with `ast` to learn which names they declare; importing is for the one
-file that is asked for.  `registry.py` puts names and shelves together.
+file that is asked for.  A `.json` file that is an object with "problem" and "kind" declares that
+problem; all other JSON files, data for instance, are passed over.  `registry.py` puts names and
+shelves together.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import json
 import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from t2t_torch.errors import RegistryError
 
@@ -25,6 +29,10 @@ PACKAGE = Path(__file__).resolve().parent
 """This package's directory."""
 
 _UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
+
+_DECLARATION_BYTES = 1 << 20  # A longer JSON file is data.
+_BESIDE_PROBLEM = ("kind", "files")  # One of them beside "problem", and the file is a declaration.
+_DECLARED_ONLY = ("files", "problems")  # What data with a "problem" and a "kind" has not.
 
 
 @dataclass(frozen=True)
@@ -49,11 +57,12 @@ def default_name(name: str, is_class: bool) -> str:
 
 
 def sources(shelf: Path) -> Iterator[Path]:
-    """Yields a shelf's Python files: its own and those of the packages inside it."""
+    """Yields a shelf's Python and JSON files: its own and those of the packages inside it."""
     if shelf.is_file():
         yield shelf
     elif shelf.is_dir():
         yield from sorted(shelf.glob("*.py"))
+        yield from sorted(path for path in shelf.glob("*.json") if path.is_file())
         for folder in sorted(shelf.iterdir()):
             if (folder / "__init__.py").is_file():
                 yield from sources(folder)
@@ -61,6 +70,12 @@ def sources(shelf: Path) -> Iterator[Path]:
 
 def declarations(source: Path) -> Iterator[Entry]:
     """Yields what a file declares, by reading it."""
+    if source.suffix == ".json":
+        declared = json_declaration(source)
+        if declared is not None:
+            name = declared["problem"]
+            yield Entry("problem", name, str(source), _line_of_problem(source, name))
+        return
     text = source.read_bytes()
     if b"register_" not in text:  # Most files declare nothing, and parsing is what costs time.
         return
@@ -76,8 +91,90 @@ def declarations(source: Path) -> Iterator[Entry]:
                 yield Entry(kind, name, str(source), node.lineno)
 
 
-def not_python(source: Path) -> str | None:
-    """Says where and why a file is not valid Python; None if it is."""
+def json_declaration(source: Path) -> dict[str, Any] | None:
+    """Returns the object of a JSON file that declares a problem; None if it declares none.
+
+    Raises:
+      RegistryError: it was meant to, but is not valid JSON (names line and column), is not UTF-8,
+        says a key twice, or its "problem" is no name.
+    """
+    if source.stat().st_size > _DECLARATION_BYTES:
+        return None
+    raw = source.read_bytes()
+    meant = b'"problem"' in raw and any(b'"%s"' % key.encode() in raw for key in _BESIDE_PROBLEM)
+    if not meant:
+        return None
+    content: dict[str, Any]
+    try:
+        content = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_once)
+    except _SaidTwiceError as error:
+        raise RegistryError(f"{source} says {error.args[0]!r} twice; say it once.") from None
+    except UnicodeDecodeError as error:
+        raise RegistryError(
+            f"{source} is not UTF-8 at byte {error.start + 1}. Save it as UTF-8."
+        ) from None
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # JSON lines: data.
+            return None
+        raise RegistryError(
+            f"{source}:{error.lineno}:{error.colno} is not valid JSON: {error.msg} "
+            f"(line {error.lineno}, column {error.colno}). Mend or move it."
+        ) from None
+    declares = (
+        isinstance(content, dict)
+        and "problem" in content
+        and any(key in content for key in _BESIDE_PROBLEM)
+    )
+    if not declares:
+        return None
+    name = content["problem"]
+    if not isinstance(name, str) or not re.fullmatch(r"\w+", name):
+        if not any(key in content for key in _DECLARED_ONLY):
+            return None
+        raise RegistryError(
+            f'{source}: "problem" is {name!r}; a name of letters, digits and _ was expected.'
+        )
+    if name.endswith(("_rev", "_copy")):
+        raise RegistryError(
+            f"{source}: problem name {name!r} may not end in '_rev' or '_copy'. Rename it."
+        )
+    return content
+
+
+class _SaidTwiceError(Exception):
+    """A key is twice in one object."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _SaidTwiceError(next(name for name in names if names.count(name) > 1))
+    return made
+
+
+def _line_of_problem(source: Path, name: str) -> int:
+    """The line on which a JSON file says its problem's name."""
+    text = source.read_bytes().decode("utf-8-sig")
+    for found in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
+        if json.loads(found[1]) == name:
+            return text.count("\n", 0, found.start()) + 1
+    return 1  # the key itself is written with escapes
+
+
+def has_python(shelf: Path) -> bool:
+    """Whether there is something on a shelf to import."""
+    return shelf.is_file() or any(shelf.glob("*.py")) or any(shelf.glob("*/__init__.py"))
+
+
+def not_readable(source: Path) -> str | None:
+    """Says where and why a file is not valid Python, or no valid declaration; None if it is."""
+    if source.suffix == ".json":
+        try:
+            json_declaration(source)
+        except RegistryError as error:
+            return str(error)
+        return None
     try:
         ast.parse(source.read_bytes(), filename=str(source))
     except _UNPARSABLE as error:

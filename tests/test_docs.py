@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import io
 import itertools
+import json
 import re
 import shlex
 import subprocess
@@ -15,18 +17,27 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, testing
-from t2t_torch.bin import datagen, decoder, trainer
+from t2t_torch.bin import data, datagen, decoder, trainer
+from t2t_torch.declaration.kinds import KINDS, MIXTURE
+from t2t_torch.declaration.schema import Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
+from t2t_torch.readers.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
-COMMANDS = {"t2t-datagen": datagen, "t2t-trainer": trainer, "t2t-decoder": decoder}
+COMMANDS = {
+    "t2t-data": data,
+    "t2t-datagen": datagen,
+    "t2t-trainer": trainer,
+    "t2t-decoder": decoder,
+}
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
 SMALL = {
+    "t2t-data": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
     "t2t-trainer": [
         "--train_steps=2",
@@ -77,6 +88,13 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return
     monkeypatch.setattr(sys, "stdin", io.StringIO("one two\nns=2\none two\nq\n"))
     small = SMALL[name]
+    if ">" in arguments:  # what a shell would do with it
+        *arguments, _, file = arguments
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            assert COMMANDS[name].main([*arguments, *small]) == 0, command
+        Path(file).write_text(printed.getvalue(), "utf-8")
+        return
     if name == "t2t-decoder":  # Joined: the page's own settings are to be read too.
         own = [one for one in arguments if one.startswith("--decode_hparams=")]
         small = [",".join([*small, *(one.partition("=")[2] for one in own)])]
@@ -127,7 +145,58 @@ def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatc
         exec(block, {})
 
 
-@pytest.mark.parametrize("page", ["add_a_problem.md", "add_a_model.md"])
+@pytest.fixture
+def raw_data(folder: Path) -> Path:
+    """Where a reader of own_data.md is: the files that the page begins with."""
+    queues = ("sales", "billing", "delivery")
+    tickets = [f'T{n},"my ticket, number {n}",{queues[n % 3]},{n % 5 + 1}' for n in range(600)]
+    (folder / "raw").mkdir()
+    (folder / "raw" / "tickets.csv").write_text(
+        "\n".join(["ticket,body,queue,stars", *tickets]) + "\n", "utf-8"
+    )
+    page = (DOCS / "own_data.md").read_text("utf-8")
+    for line in re.findall(r"^requests/train/.*", page, re.M):
+        path, text = line.split(maxsplit=1)
+        for part in ("train", "valid", "test"):
+            file = folder / path.replace("train", part)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n" * 30, "utf-8")
+    return folder
+
+
+def test_the_page_on_own_data_goes_from_files_to_trained_models(raw_data: Path, monkeypatch):
+    page = (DOCS / "own_data.md").read_text("utf-8")
+    declared = {json.loads(text)["problem"]: text for text in blocks(page, "json")}
+    for command in commands(page):
+        run(command, monkeypatch)
+        if "--declare=raw" in command:
+            printed = (raw_data / "my_problems" / "tickets.json").read_text("utf-8")
+            assert printed == declared["tickets"]
+        if "--declare=requests" in command:
+            (raw_data / "my_problems" / "requests.json").write_text(declared["requests"], "utf-8")
+    for block in blocks(page, "python"):
+        exec(block, {})
+
+
+def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
+    page = DOCS / "own_data.md"
+    firsts = {
+        heading: " ".join(re.findall(r"^\| ([^|]*) \|", section(page, heading), re.M))
+        for heading in ("Kinds", "Formats", "Keys")
+    }
+    told = {heading: set(re.findall(r"`(\w+)`", text)) for heading, text in firsts.items()}
+    assert told["Kinds"] - {"kind"} == {*KINDS, MIXTURE}
+    assert told["Formats"] - {"format"} == {*FORMATS} - {"parallel"}
+    keys = {*Declaration.model_fields, *Beside.model_fields} - {"problems", "schedule"}
+    assert told["Keys"] - {"key"} == keys
+    rows = dict(re.findall(r"^\| `(\w+)` (\|.*)$", section(page, "Kinds"), re.M))
+    for name, kind in KINDS.items():
+        assert set(kind.fields) <= set(re.findall(r"`(\w+)`", rows[name])), name
+
+
+@pytest.mark.parametrize(
+    "page", ["add_a_problem.md", "add_a_model.md", "look_at_your_data.md", "large_data.md"]
+)
 def test_what_a_page_says_about_the_examples_runs(page: str, folder: Path, monkeypatch):
     for command in commands((DOCS / page).read_text("utf-8")):
         run(command, monkeypatch)
@@ -146,6 +215,7 @@ def test_the_life_of_an_example_is_told_as_it_is(folder: Path):
     ("page", "kind", "name"),
     [
         ("add_a_problem.md", "problem", "normalize_spelling"),
+        ("large_data.md", "problem", "tabbed_pairs"),
         ("add_a_model.md", "model", "bag_of_words"),
         ("add_a_model.md", "hparams", "bag_small"),
     ],
@@ -182,8 +252,10 @@ def test_every_flag_that_is_named_exists(page: Path):
 def test_every_registered_name_that_a_flag_takes_exists(page: Path):
     registry.import_usr_dir(USR_DIR)
     shown = "\n".join(blocks(page.read_text("utf-8"), "python"))  # what the page itself declares
+    declared = "\n".join(blocks(page.read_text("utf-8"), "json"))
     for flag, kind in (("problem", "problem"), ("model", "model"), ("hparams_set", "hparams")):
         known = set(registry.list_names(kind)) | set(re.findall(r"def (\w+)", shown))
+        known |= set(re.findall(r'"problem": "(\w+)"', declared))
         for name in re.findall(rf"--{flag}=(\w+)", page.read_text("utf-8")):
             base = registry.parse_problem_name(name).base_name
             assert base in known or name.isupper() or len(name) == 1, f"--{flag}={name}"
@@ -206,6 +278,16 @@ def test_the_decoding_page_tells_the_defaults():
     rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "decoding.md").read_text("utf-8"), re.M)
     assert len(rows) > 5
     assert parse_decode_hparams(",".join(map("=".join, rows))) == DecodeHParams()
+
+
+def test_the_tables_of_problems_tell_their_flags_and_none_is_missing():
+    text = (DOCS / "problems.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)`.* \| `(--[^`]+)` \|$", text, flags=re.M)
+    flags = dict(rows)
+    assert len(rows) == len(flags) > 20
+    assert flags == {name: registry.problem(name).suggested_flags for name in flags}
+    told = set(flags) | {n for n in registry.list_names("problem") if n.startswith("babi_qa_")}
+    assert sorted(set(registry.list_names("problem")) - told) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

@@ -4,6 +4,10 @@
 
 Raw files are looked for in --tmp_dir and downloaded there if missing.  Data that is there, whole
 and of the same settings, is left alone; several commands at once do not harm each other.
+
+    t2t-datagen --declare=train.csv > support_tickets.json
+
+looks at data of your own and prints the declaration of a problem (docs/own_data.md).
 """
 
 from __future__ import annotations
@@ -57,9 +61,52 @@ flags.DEFINE_boolean(
     "Generates also what is there, its vocabulary too, and replaces it.",
     flag_values=FLAGS,
 )
+flags.DEFINE_enum(
+    "on_bad_record",
+    "fail",
+    ["fail", "skip"],
+    "What becomes of records that cannot be read or encoded: skip leaves out, counts and lists "
+    "them.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer(
+    "num_tasks",
+    None,
+    "Generates in so many tasks, each a command of its own, or one of Ray's.",
+    lower_bound=1,
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer(
+    "task_id",
+    None,
+    "Which of --num_tasks this command is, from 0; the last to end puts the data together.",
+    lower_bound=0,
+    flag_values=FLAGS,
+)
+flags.DEFINE_enum(
+    "runner",
+    "local",
+    ["local", "ray"],
+    "Where it runs: in this process and its workers, or on the Ray cluster of RAY_ADDRESS.",
+    flag_values=FLAGS,
+)
+shared.define_path(
+    FLAGS,
+    "import_tfrecords",
+    None,
+    "A directory of tensor2tensor's: takes its data of --problem over, ids and vocabulary as they "
+    "are.",
+)
 flags.DEFINE_boolean("only_list", False, "Lists the chosen problems, and exits.", flag_values=FLAGS)
+shared.define_path(
+    FLAGS,
+    "declare",
+    None,
+    "A file or folder of your own data: looks at it, prints a declaration in JSON, and exits.",
+)
 
 _TERMINATED = 128 + signal.SIGTERM
+_IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite verbosity".split()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,6 +119,10 @@ def _flag(name: str) -> Any:
 
 
 def _run() -> int:
+    if _flag("declare"):
+        return _declare(Path(_flag("declare")))
+    if _flag("import_tfrecords"):
+        return _import(_flag("import_tfrecords"))
     names = _chosen()
     if _flag("only_list"):
         print("\n".join(names))
@@ -80,6 +131,7 @@ def _run() -> int:
         print("\n".join(f"  * {name}" for name in names))
         raise UsageError("choose one or more of these problems:  t2t-datagen --problem=NAME")
     shared.require(FLAGS, "data_dir")
+    _check_tasks()
     data_dir = Path(_flag("data_dir"))
     # tensor2tensor's default is /tmp/t2t_datagen.
     tmp_dir = Path(_flag("tmp_dir") or Path(tempfile.gettempdir()) / "t2t_datagen")
@@ -89,24 +141,116 @@ def _run() -> int:
     return 0
 
 
-def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
-    from t2t_torch.data.generate import generate_data
+def _declare(path: Path) -> int:
+    """Prints a declaration, and on stderr what was found and what is not sure."""
+    from t2t_torch.declaration.draft import draft
 
+    found = draft(path)
+    name, folder = found.content["problem"], found.path.parent
+    told = ["The first rows, as samples:"]
+    told += [f"  {field}: {_shown(value)}" for row in found.samples for field, value in row.items()]
+    told += ["Not sure:", *(f"  - {doubt}" for doubt in found.doubts)] if found.doubts else []
+    command = ["t2t-datagen", f"--t2t_usr_dir={folder}", f"--problem={name}", "--data_dir=data"]
+    told += ["", f"Save it as {found.path}, look it over, and run:", f"  {shlex.join(command)}"]
+    told += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
+    print("\n".join(told), file=sys.stderr)
+    print(found.text)
+    return 0
+
+
+def _shown(value: object) -> str:
+    """A value on one line, not too long."""
+    text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     problem = registry.problem(name)
+    if problem.mixing_schedule is not None:  # it has no data of its own
+        for component in problem.components:
+            _generate(component.full_name, data_dir, tmp_dir)
+        print(f"\nNext, all of them together:\n  {_trainer_command(name, data_dir)}")
+        return
     logging.info("Generating %s in %s, raw files in %s.", name, data_dir, tmp_dir)
     start = time.perf_counter()
-    manifest = generate_data(
-        problem,
-        data_dir,
-        tmp_dir,
-        num_processes=_flag("num_concurrent_processes"),
-        seed=_flag("random_seed"),
-        max_cases=_flag("max_cases"),
-        overwrite=_flag("overwrite"),
-    )
+    options: dict[str, Any] = {
+        "seed": _flag("random_seed"),
+        "max_cases": _flag("max_cases"),
+        "on_bad_record": _flag("on_bad_record"),
+        "overwrite": _flag("overwrite"),
+    }
+    num_tasks, task_id = _flag("num_tasks"), _flag("task_id")
+    manifest: Manifest | None
+    if _flag("runner") == "ray":
+        from t2t_torch.data.ray_runner import generate_on_ray
+
+        manifest = generate_on_ray(problem, data_dir, tmp_dir, num_tasks=num_tasks, **options)
+    elif num_tasks is not None:
+        from t2t_torch.data.task import run_task
+
+        options |= {"num_processes": _flag("num_concurrent_processes")}
+        outcome = run_task(
+            problem, data_dir, tmp_dir, task_id=task_id, num_tasks=num_tasks, **options
+        )
+        manifest = outcome.manifest
+        missing = ", ".join(map(str, outcome.missing)) or "none"
+        print(f"{problem.dataset_name}: task {task_id} of {num_tasks} done; missing: {missing}")
+    else:
+        from t2t_torch.data.generate import generate_data
+
+        options |= {"num_processes": _flag("num_concurrent_processes")}
+        manifest = generate_data(problem, data_dir, tmp_dir, **options)
+    if manifest is not None:
+        _tell(manifest, name, data_dir, start)
+
+
+def _check_tasks() -> None:
+    """Checks that the flags of tasks and of Ray go together.
+
+    Raises:
+      UsageError: they do not.
+    """
+    num_tasks, task_id = _flag("num_tasks"), _flag("task_id")
+    if _flag("runner") == "ray":
+        for flag in ("task_id", "num_concurrent_processes"):
+            if _flag(flag) is not None:
+                raise UsageError(f"--{flag} does not go with --runner=ray; leave it out.")
+    elif (num_tasks is None) != (task_id is None):
+        raise UsageError(
+            "--num_tasks and --task_id go together: each of N commands says --num_tasks=N and "
+            "another --task_id, from 0 to N - 1. (With --runner=ray, --num_tasks alone.)"
+        )
+    elif task_id is not None and task_id >= num_tasks:
+        raise UsageError(
+            f"--task_id={task_id}: with --num_tasks={num_tasks} the last is {num_tasks - 1}."
+        )
+
+
+def _import(source: str) -> int:
+    """Takes tensor2tensor's data over."""
+    from t2t_torch.data.import_tfrecords import import_named
+
+    shared.require(FLAGS, "problem", "data_dir")
+    for flag in FLAGS:
+        if FLAGS[flag].present and flag not in _IMPORTING:
+            raise UsageError(f"--{flag} does not go with --import_tfrecords; leave it out.")
+    data_dir = Path(_flag("data_dir"))
+    with _ending_on_sigterm():
+        for name in filter(None, map(str.strip, _flag("problem").split(","))):
+            start = time.perf_counter()
+            manifest = import_named(name, source, data_dir, overwrite=_flag("overwrite"))
+            _tell(manifest, name, data_dir, start)
+    return 0
+
+
+def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
+    """Prints what a data set holds, and what to do next."""
     seconds = time.perf_counter() - start
     print(f"\n{manifest.problem} in {data_dir}, {seconds:.1f} seconds\n")
     print(summary(manifest))
+    if any(entry.skipped for entry in manifest.splits.values()):
+        told = ", ".join(f"{entry.skipped:,} of {key}" for key, entry in manifest.splits.items())
+        print(f"\nSkipped: {told}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
     print(f"\nNext:\n  {_trainer_command(name, data_dir)}")
 
 

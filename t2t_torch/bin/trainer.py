@@ -83,6 +83,12 @@ flags.DEFINE_integer(
 flags.DEFINE_boolean(
     "help_hparams", False, "Prints the hparams, who set each, and exits.", flag_values=FLAGS
 )
+flags.DEFINE_boolean(
+    "dry_run",
+    False,
+    "Prints examples, buckets, steps, parameters and memory, and exits; trains and writes nothing.",
+    flag_values=FLAGS,
+)
 flags.DEFINE_string("decode_hparams", "", "How train_eval_and_decode decodes.", flag_values=FLAGS)
 shared.define_path(FLAGS, "decode_from_file", None, "What train_eval_and_decode decodes.")
 shared.define_path(FLAGS, "decode_to_file", None, "Where it writes to.")
@@ -103,6 +109,8 @@ def _run() -> int:
         shared.require(FLAGS, "hparams_set")
         print(registry.hparams(_flag("hparams_set")).parse(_flag("hparams")).describe())
         return 0
+    if _flag("dry_run"):
+        return _dry_run()
     shared.require(FLAGS, "data_dir", "output_dir")
     if Path(_flag("output_dir")).resolve() == Path(_flag("data_dir")).resolve():
         raise UsageError("--output_dir and --data_dir are the same folder; give a run its own.")
@@ -130,6 +138,30 @@ def _run() -> int:
                 return 128 + estimator.signal if estimator.signal else 0
         finally:
             directory.unlock()
+
+
+def _dry_run() -> int:
+    """Tells what the same command would do without --dry_run."""
+    shared.require(FLAGS, "data_dir")
+    if _flag("generate_data"):
+        raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
+    if not _flag("output_dir"):
+        shared.require(FLAGS, "problem", "model", "hparams_set")
+    from t2t_torch.train.distributed import join_world
+    from t2t_torch.train.dry_run import dry_run_lines
+    from t2t_torch.train.task import ProblemTask
+
+    # Without --output_dir nothing is there, as in a new one.
+    directory = RunDirectory(_flag("output_dir") or Path(_flag("data_dir"), "no-output-dir"))
+    record = _record(directory)
+    problem, model = registry.problem(record.problem), registry.model(record.model)
+    hparams, data_dir = _hparams(directory, record), Path(_flag("data_dir"))
+    with join_world(use_gpu=False) as world:
+        task = ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
+        if world.leads:
+            for line in dry_run_lines(task, world, _flag("random_seed")):
+                print(line)
+    return 0
 
 
 def _train_steps(known: int) -> int:
@@ -173,14 +205,15 @@ def _task(directory: RunDirectory, record: TaskRecord, world: World) -> ProblemT
     with world.leader_first() as leads:
         if leads:
             if _flag("generate_data"):
-                _generate_data(record.problem)
-            manifest = Manifest.load(data_dir, problem.dataset_name)
+                for component in problem.components:
+                    _generate_data(component.full_name)
+            manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             problem.features(data_dir)
             if not _trains():
                 directory.check_is_of(record)
                 directory.check_hparams(hparams)
             else:
-                _check_later_needs(manifest, data_dir)
+                _check_later_needs(manifests, data_dir)
                 for change in directory.claim(record, hparams):
                     print(f"changed since the checkpoint:  {change}", file=sys.stderr)
                 directory.claim_vocabularies(problem.vocab_files, data_dir)
@@ -189,13 +222,14 @@ def _task(directory: RunDirectory, record: TaskRecord, world: World) -> ProblemT
     return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=vocab_dir)
 
 
-def _check_later_needs(manifest: Manifest, data_dir: Path) -> None:
+def _check_later_needs(manifests: Sequence[Manifest], data_dir: Path) -> None:
     """Checks what is first read after many steps: the split that is evaluated, what is decoded."""
     from t2t_torch.decode.hparam import parse_decode_hparams
 
     if _flag("schedule") != "train":
-        manifest.split(_eval_split(), data_dir)
-        manifest.verify(data_dir, [_eval_split()])
+        for manifest in manifests:
+            manifest.split(_eval_split(), data_dir)
+            manifest.verify(data_dir, [_eval_split()])
     if _flag("schedule") == "train_eval_and_decode":
         parse_decode_hparams(_flag("decode_hparams"))
         for name in ("decode_from_file", "decode_reference"):

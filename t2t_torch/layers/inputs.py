@@ -81,8 +81,10 @@ class JoinInputs(nn.Module):
             end += x.size(1)
         return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places)
 
-    def segments(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns the segment of each position of packed examples, all inputs.  [B, S]."""
+    def segments(self, features: dict[str, Tensor]) -> Tensor | None:
+        """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""
+        if f"{self.names[0]}_segmentation" not in features:
+            return None
         return torch.cat([features[f"{name}_segmentation"] for name in self.names], 1)
 
     def at_words(self, name: str, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:

@@ -149,6 +149,7 @@ class Transformer(T2TModel):
     """Encoder and decoder; the decoder alone where the problem has no inputs."""
 
     HParams = TransformerHParams
+    reads_packed = True
     hparams: TransformerHParams
 
     def __init__(
@@ -195,8 +196,9 @@ class Transformer(T2TModel):
         if self.features.has_inputs:
             memory, there = self._encode(features)  # [B, S, H], [B, S]
             memory_mask = attend_to(there)
-            if segments is not None:
-                memory_mask = same_segment(segments, self.join.segments(features))
+            of_inputs = self.join.segments(features)
+            if segments is not None and of_inputs is not None:
+                memory_mask = same_segment(segments, of_inputs)
         x = nn.functional.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
         x = self.dropout(self._with_positions(x, features.get("targets_position")))
         for layer in self.decoder:
@@ -211,8 +213,8 @@ class Transformer(T2TModel):
             x = x + self.target_space[self.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask)
-        if "inputs_segmentation" in features:
-            segments = self.join.segments(features)
+        segments = self.join.segments(features)
+        if segments is not None:
             mask = same_segment(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask)

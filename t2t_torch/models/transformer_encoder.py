@@ -25,7 +25,7 @@ from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.inputs import Joined, JoinInputs
-from t2t_torch.layers.masks import attend_to
+from t2t_torch.layers.masks import attend_to, same_segment
 from t2t_torch.layers.sublayer import Preprocess
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
@@ -37,6 +37,7 @@ class TransformerEncoder(T2TModel):
 
     HParams = TransformerEncoderHParams
     hparams: TransformerEncoderHParams
+    reads_packed = True
     produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
 
     def __init__(
@@ -71,7 +72,7 @@ class TransformerEncoder(T2TModel):
         found: dict[str, Tensor] = {}
         if not all(isinstance(target, Choice) for target in targets.values()):
             joined = self.join(features)
-            hidden = self._encode(joined)
+            hidden = self._encode(joined, self.join.segments(features))
             summary = _mean(hidden, joined.mask)  # [B, H]
         for name, target in targets.items():
             if isinstance(target, Choice):
@@ -89,10 +90,10 @@ class TransformerEncoder(T2TModel):
                 found[name] = summary
         return found
 
-    def _encode(self, joined: Joined) -> Tensor:
-        """Returns the encoder's output.  [B, S, H]."""
+    def _encode(self, joined: Joined, segments: Tensor | None = None) -> Tensor:
+        """Returns the encoder's output; `segments` [B, S] of packed examples.  [B, S, H]."""
         x = self.dropout(joined.x)
-        mask = attend_to(joined.mask)
+        mask = attend_to(joined.mask) if segments is None else same_segment(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask)
         return self.encoder_output(x)

@@ -70,7 +70,7 @@ def padded(feature: Feature, rows: Ragged, width: int = 0) -> _Numbers:
     """
     values = rows.values.astype(np.int64) if rows.values.dtype.kind == "i" else rows.values
     if not feature.is_sequence:
-        return values.reshape(-1, *feature.shape)  # type: ignore[arg-type]
+        return values.reshape(-1, *feature.shape)
     lengths = feature.lengths(rows.lengths)
     width = width or max(1, int(lengths.max()))
     inner: Any = feature.shape[1:]

@@ -57,7 +57,9 @@ class Component:
         check_packable(features)
         bins, too_long, too_short = _pack(examples, batching, spacing_of(features))
         lengths = {name: bins.lengths(length) for name, length in examples.lengths.items()}
-        source = f"{examples.source} packed {hashlib.sha256(bins.members).hexdigest()[:16]}"
+        source = (
+            f"{examples.source} packed {hashlib.sha256(bins.members.tobytes()).hexdigest()[:16]}"
+        )
         scheme = dataclasses.replace(scheme, min_length=0)
         plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window)
         tokens = sum(int(length[bins.members].sum()) for length in examples.lengths.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,11 @@ def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
         for name, feature in measured(features).items()
         if feature.shape == (None,)
     }
+
+
+def numbers_per_position(feature: Feature) -> int:
+    """Returns how many numbers each position of a sequence has."""
+    return math.prod(size or 1 for size in feature.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True)

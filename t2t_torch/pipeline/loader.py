@@ -38,6 +38,9 @@ class TrainBatches:
     Iterating starts at `start` anew each time.  Rank r of w takes the global batches
     `start + r, start + r + w, ...`.
 
+    Attributes:
+      components: the one data set.
+
     Args:
       shards: the training split.
       features: of the problem.
@@ -59,19 +62,19 @@ class TrainBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self._component = Component.of(shards, features, batching, seed=seed)
+        self.components = [Component.of(shards, features, batching, seed=seed)]
         self._start = start + rank
         self._step = world_size
 
     @property
     def plan(self) -> EpochPlan:
         """Which rows are in which batch."""
-        return self._component.plan
+        return self.components[0].plan
 
     @property
     def report(self) -> PlanReport:
         """What is kept, dropped and padded."""
-        return self._component.report
+        return self.components[0].report
 
     @property
     def plan_fingerprint(self) -> str:
@@ -86,7 +89,7 @@ class TrainBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return read_ahead(self._rows(), self._component.collate)
+        return read_ahead(self._rows(), self.components[0].collate)
 
 
 class MixedBatches:

@@ -50,9 +50,7 @@ class MixingSchedule:
           DataError: it is malformed; the word is named by its place.
         """
         words = text.split()
-        kind = words[0] if words else ""
-        if kind != "step" and kind != "linear":
-            raise _fault(text, 1, f"{kind!r} is neither step nor linear")
+        kind = _kind(text, words[0] if words else "")
         steps: list[int] = []
         shares: list[list[float]] = []
         for place, word in enumerate(words[1:], start=2):
@@ -77,7 +75,7 @@ class MixingSchedule:
         shares = np.asarray(self.shares)
         if self.kind == "step":
             given = np.searchsorted(self.steps, steps, side="right") - 1
-            return shares[np.maximum(given, 0)]  # type: ignore[no-any-return]
+            return shares[np.maximum(given, 0)]
         columns = [np.interp(steps, self.steps, column) for column in shares.T]
         return np.stack(columns, axis=1)
 
@@ -87,6 +85,14 @@ class MixingSchedule:
             for step, row in zip(self.steps, self.shares, strict=True)
         )
         return f"{self.kind} {' '.join(rows)}"
+
+
+def _kind(text: str, word: str) -> Literal["step", "linear"]:
+    if word == "step":
+        return "step"
+    if word == "linear":
+        return "linear"
+    raise _fault(text, 1, f"{word!r} is neither step nor linear")
 
 
 def _fault(text: str, place: int, what: str) -> DataError:

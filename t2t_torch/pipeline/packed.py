@@ -14,6 +14,7 @@ from t2t_torch.data.ragged import Ragged
 from t2t_torch.features import WordStarts
 from t2t_torch.pipeline.bucketing import BatchingScheme
 from t2t_torch.pipeline.collate import Batch, stack
+from t2t_torch.pipeline.lengths import numbers_per_position
 from t2t_torch.pipeline.packing import Bins
 from t2t_torch.pipeline.reader import RowReader
 
@@ -107,8 +108,7 @@ class PackedCollator:
         for name, rows in read.items():
             feature, layout = self._reader.features[name], layouts[name]
             values = self._placed(name, rows.take(back), layouts)
-            width = int(np.prod(feature.shape[1:], dtype=np.int64))
-            packed[name] = layout.rows(values, feature.padding, width)
+            packed[name] = layout.rows(values, feature.padding, numbers_per_position(feature))
         batch = stack(self._reader, packed, self._pad_to)
         for name, layout in layouts.items():
             width = batch[name].size(1)
@@ -122,7 +122,8 @@ class PackedCollator:
         if not isinstance(feature, WordStarts):
             return rows.values
         shift = np.repeat(layouts[feature.of].starts, rows.lengths)
-        return rows.values + shift.astype(rows.values.dtype)
+        places: _Numbers = rows.values + shift.astype(rows.values.dtype)
+        return places
 
 
 def _filled_up(layout: Layout, numbers: _Numbers, width: int) -> torch.Tensor:

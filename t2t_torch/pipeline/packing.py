@@ -55,7 +55,8 @@ class Bins:
         """
         before = np.concatenate([[0], np.cumsum(lengths[self.members], dtype=np.int64)])
         between = self.spacing * (np.diff(self.offsets) - 1)
-        return (np.diff(before[self.offsets]) + between).astype(np.int32)
+        totals: _Numbers = np.diff(before[self.offsets]) + between
+        return totals.astype(np.int32)
 
 
 def pack(

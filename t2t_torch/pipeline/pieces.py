@@ -45,8 +45,10 @@ class Pieces:
     @property
     def whole(self) -> npt.NDArray[np.bool_]:
         """Which pieces are full ones of a row that has several, [P]."""
-        several = np.bincount(self.rows)[self.rows] > 1
-        return several & (self.lengths == self.size)
+        pieces_of_row = np.bincount(self.rows)
+        whole: npt.NDArray[np.bool_] = self.lengths == self.size
+        whole &= pieces_of_row[self.rows] > 1
+        return whole
 
 
 def check_splittable(features: Features) -> str:

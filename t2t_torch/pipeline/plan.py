@@ -22,7 +22,7 @@ from t2t_torch.pipeline.bucketing import BatchingScheme
 from t2t_torch.pipeline.groups import Groups
 
 ORDER_VERSION = 2
-"""Stands in the fingerprint: 2 since the order of large data sets is made with fewer random bits."""
+"""Stands in the fingerprint.  2: large data sets are ordered by fewer random bits; windows."""
 
 _ROWS, _BATCHES, _FILLING, _WINDOWS = range(4)  # streams of noise
 _NOISE_BITS = 32  # that order rows of the same lengths, where there is room for so many
@@ -42,12 +42,14 @@ def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint
       stream: what they are for.
     """
     bits = np.random.Philox(key=seed % 2**64, counter=[0, 0, stream, block])
-    return bits.random_raw(count)  # type: ignore[no-any-return]
+    return bits.random_raw(count)
 
 
 def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Returns numbers from 0 on below 1, of random numbers of 64 bits."""
-    return (raw >> np.uint64(11)) * 2.0**-53  # as many bits as a float64 has
+    high = (raw >> np.uint64(11)).astype(np.float64)  # as many bits as it has
+    found: npt.NDArray[np.float64] = high * 2.0**-53
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +185,8 @@ class EpochPlan:
                 left_over = 0
             ends.append(cuts)
         if left_over:
-            ends[-1] = np.append(ends[-1], start + left_over)
+            last = max(i for i, cuts in enumerate(ends) if counts[i] or len(cuts))
+            ends[last] = np.append(ends[last], start + left_over)
         buckets = np.repeat(np.arange(len(sizes)), [len(cuts) for cuts in ends])
         return np.concatenate(ends), buckets
 
@@ -264,11 +267,10 @@ class EpochPlan:
         return found
 
     @property
-    def largest_batch(self) -> dict[str, tuple[int, int]]:
-        """For each feature, rows and positions of the batch with most positions in all."""
+    def largest_batch(self) -> _Numbers:
+        """The rows of the batch with most positions in all."""
         batch = int(np.argmax(self._costs[1]))
-        rows = int(self._sizes[batch])
-        return {name: (rows, max(1, int(width[batch]))) for name, width in self._widths.items()}
+        return self.in_order()[batch]
 
     @property
     def batches_per_epoch(self) -> int:
@@ -332,7 +334,7 @@ class EpochPlan:
         rows, batch_order = self._epoch(epoch)
         batch = batch_order[position]
         start = self._cuts[batch - 1] if batch else 0
-        return rows[start : self._cuts[batch]]  # type: ignore[no-any-return]
+        return rows[start : self._cuts[batch]]
 
     def in_order(self) -> list[_Numbers]:
         """Returns the batches of one unshuffled pass, short ones first."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.features import NO_SPAN, Feature, Span, WordStarts
-from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.pipeline.lengths import Limits, numbers_per_position
 from t2t_torch.pipeline.pieces import Pieces
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RowReader:
             if feature.aligned_to in kept:
                 limit = kept[feature.aligned_to]
             if limit is not None and feature.is_sequence:
-                limit = limit * int(np.prod(feature.shape[1:], dtype=np.int64))
+                limit = limit * numbers_per_position(feature)
             skip = None
             if self._pieces is not None and feature.is_sequence:
                 skip, limit = self._pieces.starts[numbers], self._pieces.lengths[numbers]

@@ -66,7 +66,8 @@ class Estimator:
         self._model: nn.Module | None = None
         self._learner: Learner | None = None
         self._summary = Summary(directory.path, leads=world.leads)
-        self._progress = Progress(config.train_steps, shown=world.leads)
+        shown = world.leads
+        self._progress = Progress(config.train_steps, shown=shown, counted=task.counted)
         self._saved_at = time.monotonic()
         self._saved_step = 0  # or tried to
         self._failures = 0
@@ -95,7 +96,7 @@ class Estimator:
                 more = micro_batch + 1 < run.accumulate
                 with self.world.accumulating(run.network, more=more):
                     with autocast(self.task.hparams, self.world.device):
-                        loss = total_loss(run.network(batch))
+                        loss = total_loss(run.network(batch), batch)
                     loss.sum.backward()  # type: ignore[no-untyped-call]
                 totals += totals_of(loss, batch, self.task.paddings)
 
@@ -143,7 +144,9 @@ class Estimator:
             return {}
         results = evaluator.result()
         self._summary.write(split.value, self.state.step, results)
-        shown = "  ".join(f"{name.split('/')[-1]} {value:.4f}" for name, value in results.items())
+        # "metrics-<problem>/targets/accuracy" is told as "accuracy", of other targets with its name.
+        named = {name.partition("/")[2].removeprefix("targets/") or name: name for name in results}
+        shown = "  ".join(f"{short} {results[name]:.4f}" for short, name in named.items())
         self.say(f"step {self.state.step}  {split.value}:  {shown}")
         return results
 

@@ -110,17 +110,18 @@ class Learner:
         self.optimizer.zero_grad()
 
 
-def total_loss(output: Output) -> Loss:
+def total_loss(output: Output, batch: Batch) -> Loss:
     """Returns the loss of a batch.
 
     That of one target is its own sum and weight.  Of several, whose weights differ (examples,
-    words), it is the sum of their means over the batch, with the weight of a batch.
+    words), it is the sum of their means over the batch, with the batch's examples as its weight.
     """
     losses = list(output.losses.values())
     if len(losses) == 1:
         return losses[0]
-    means = [loss.sum / loss.weight.clamp(min=1.0) for loss in losses]
-    return Loss(torch.stack(means).sum(), torch.ones_like(losses[0].weight))
+    means = torch.stack([loss.sum / loss.weight.clamp(min=1.0) for loss in losses])
+    examples = means.new_tensor(float(len(next(iter(batch.values())))))
+    return Loss(means.sum() * examples, examples)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -17,14 +17,16 @@ def opening_lines(
     task: Task, config: RunConfig, state: TrainerState, data: PlanReport, run: Learner
 ) -> Iterator[str]:
     """Yields what a user should know before waiting for hours."""
+    packed = f" in {data.packed_rows:,} rows" if data.packed_rows else ""
     yield (
-        f"data: {data.kept:,} of {data.examples:,} examples ({data.too_long:,} too long, "
+        f"data: {data.kept:,} of {data.examples:,} examples{packed} ({data.too_long:,} too long, "
         f"{data.too_short:,} too short), {data.batches:,} batches an epoch, "
         f"padding {data.padding_fraction:.1%}"
     )
     per_step = data.tokens / data.batches * state.batches_per_step
+    unit = "tokens" if task.paddings else "examples"
     yield (
-        f"step: {state.batches_per_step} batches, about {per_step:,.0f} tokens; "
+        f"step: {state.batches_per_step} batches, about {per_step:,.0f} {unit}; "
         f"an epoch is {data.batches / state.batches_per_step:,.1f} steps"
     )
     parameters = sum(parameter.numel() for parameter in run.model.parameters())

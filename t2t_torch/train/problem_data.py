@@ -43,13 +43,13 @@ class ProblemData:
         self._hparams = hparams
         self._data_dir = data_dir
         self._schedule = None
-        self._parts = {problem.dataset_name: (problem, features)}
+        self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
             self._schedule = MixingSchedule.parse(problem.mixing_schedule, len(parts))
             # Their columns may differ, as those of X and X_rev do.
-            self._parts = {part.full_name: (part, part.features(data_dir)) for part in parts}
-            check_alike({name: its for name, (_, its) in self._parts.items()})
+            self._parts = [(part, part.features(data_dir)) for part in parts]
+            check_alike({part.full_name: its for part, its in self._parts})
             check_vocabularies(parts, data_dir)
         self._warned: set[Split] = set()
 
@@ -57,24 +57,32 @@ class ProblemData:
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
         """Returns training batches from global batch `start` on, for one process of several."""
-        where = {"seed": seed, "start": start, "rank": rank, "world_size": world_size}
         opened = [
             (self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams))
-            for part, features in self._parts.values()
+            for part, features in self._parts
         ]
         if self._schedule is None:
-            return TrainBatches(*opened[0], **where)
+            return TrainBatches(
+                *opened[0], seed=seed, start=start, rank=rank, world_size=world_size
+            )
         components = [Component.of(*one, seed=seed) for one in opened]
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
-        batches_per_step = accumulate * world_size
-        return MixedBatches(components, self._schedule, batches_per_step=batches_per_step, **where)
+        return MixedBatches(
+            components,
+            self._schedule,
+            seed=seed,
+            batches_per_step=accumulate * world_size,
+            start=start,
+            rank=rank,
+            world_size=world_size,
+        )
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
         """Returns each example of a split once, problem after problem; says once if some are
         cut.
         """
         passes = []
-        for part, features in self._parts.values():
+        for part, features in self._parts:
             shards, batching = self._shards(part, split), Batching.of(part, self._hparams)
             batches = EvalBatches(shards, features, batching, rank=rank, world_size=world_size)
             passes.append(batches)

@@ -78,10 +78,12 @@ class Progress:
     Args:
       total: steps at which the run ends.
       shown: whether this process talks.
+      counted: what the loss is a mean over, "tokens" or "examples".
     """
 
-    def __init__(self, total: int, *, shown: bool) -> None:
+    def __init__(self, total: int, *, shown: bool, counted: str = "tokens") -> None:
         self._total = total
+        self._counted = counted
         self._shown = shown
         self._bar: tqdm[object] | None = None
 
@@ -99,7 +101,7 @@ class Progress:
         """Shows what `Tally.read` returned."""
         numbers = (
             f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
-            f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} tokens/s"
+            f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"
         )
         if self._bar is not None:
             self._bar.set_postfix_str(numbers)

@@ -63,11 +63,13 @@ class Task(ABC):
       name: stands in the names of metrics.
       hparams: of the model, the optimizer and the data.
       paddings: what fills up each text-like sequence of a batch: padding is counted by them.
+      counted: what the loss is a mean over: "tokens" or "examples".
     """
 
     name: str
     hparams: HParams
     paddings: Mapping[str, int]
+    counted: str = "tokens"
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -123,6 +125,9 @@ class ProblemTask(Task):
         self.hparams = hparams
         self.problem = problem
         self.features = problem.features(vocab_dir)
+        targets = list(self.features.targets.values())
+        if len(targets) != 1 or not targets[0].is_sequence:
+            self.counted = "examples"
         self.paddings = paddings(self.features.all)
         self._model = model
         self._data = ProblemData(problem, self.features, hparams, data_dir)
@@ -163,12 +168,17 @@ class ProblemTask(Task):
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
-    """Checks that hparams have the fields that the model reads.
+    """Checks that hparams have the fields that the model reads, and ask for nothing else.
 
     Raises:
-      HParamsError: they are of another class.
+      HParamsError: they are of another class, or pack examples that the model would mix.
     """
     if isinstance(hparams, model.HParams):
+        if hparams.pack_dataset and not model.reads_packed:
+            raise HParamsError(
+                f"model '{model.name}' does not keep packed examples apart. "
+                "Set --hparams=pack_dataset=False."
+            )
         return
     fitting = [
         name

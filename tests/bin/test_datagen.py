@@ -110,6 +110,8 @@ def files(folder):
     }
 
 
+pytestmark = pytest.mark.usefixtures("own_registry")
+
 MODULE = ("-m", "t2t_torch.bin.datagen")
 
 
@@ -155,8 +157,9 @@ def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
                 Shards.open(folder, "fragile", Split.TRAIN)
         again = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]
         assert datagen.main([*again, "--verbosity=-1"]) == 0
-    # 3 shards synced, staging synced, 3 renamed, folder synced, manifest synced, renamed, synced.
-    assert completed == 3 + 1 + 3 + 1 + 3 + 1
+    # 3 shards synced, staging synced, 3 renamed, folder synced; then of the notes on what is
+    # verified, and of the manifest: synced, renamed, folder synced.
+    assert completed == 3 + 1 + 3 + 1 + 3 + 3 + 1
     expected = files(tmp_path / f"data{completed}")
     for step in range(1, completed):
         assert files(tmp_path / f"data{step}") == expected

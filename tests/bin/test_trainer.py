@@ -321,3 +321,37 @@ def test_a_signal_to_one_of_two_processes_makes_both_save_the_same_step(argument
     assert f"exitcode  : {128 + signal.SIGUSR1}" in error
     state = CheckpointDirectory(tmp_path / "run").newest().trainer_state()
     assert state.batches_consumed == 2 * state.step >= 10
+
+
+def files_under(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_a_dry_run_tells_what_would_be_trained_and_writes_nothing(
+    arguments, data_dir, tmp_path, capsys
+):
+    before = files_under(data_dir)
+    assert trainer.main([*arguments(), "--dry_run"]) == 0
+    assert trainer.main([*arguments(output_dir=None), "--dry_run"]) == 0
+    once, again = capsys.readouterr().out.split("First batch")[1:]
+    assert once == again
+    assert f"{PROBLEM}: 160 of 160 examples" in once
+    assert "memory of a process" in once
+    assert list(tmp_path.iterdir()) == []
+    assert files_under(data_dir) == before
+
+
+def test_a_dry_run_of_a_run_that_was_begun_leaves_it_as_it_is(arguments, tmp_path, capsys):
+    trainer.main(arguments(train_steps=1))
+    before = files_under(tmp_path)
+    silent = dict.fromkeys(("problem", "model", "hparams_set"))
+    assert trainer.main([*arguments(hparams="batch_size=512", **silent), "--dry_run"]) == 0
+    assert "An epoch is" in capsys.readouterr().out
+    assert files_under(tmp_path) == before
+
+
+def test_a_dry_run_needs_to_know_what_would_be_trained(arguments, capsys):
+    assert trainer.main([*arguments(output_dir=None, model=None), "--dry_run"]) == 2
+    assert "missing flags" in capsys.readouterr().err
+    assert trainer.main([*arguments(), "--dry_run", "--generate_data"]) == 2
+    assert "run t2t-datagen first" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def make_shards():
     return MemoryShards
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def memory_shards():
     """Two thousand rows of random lengths; targets are numbered so that a row can be recognized."""
     rng = np.random.default_rng(0)

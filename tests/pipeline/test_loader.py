@@ -6,6 +6,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
@@ -215,3 +217,25 @@ def test_only_the_texts_of_a_language_model_are_split(memory_shards):
     batching = Batching.of(Pairs(), HPARAMS.replace(split_to_length=7))
     with pytest.raises(HParamsError, match="the features here are inputs, targets"):
         TrainBatches(memory_shards, FEATURES, batching, seed=0)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 5), st.sampled_from(["", "split_to_length=7", "pack_dataset=true"]))
+def test_no_row_is_lost_or_doubled_by_any_number_of_processes(memory_shards, size, how):
+    hparams = HPARAMS.parse(how)
+    ranks = [language_model(memory_shards, hparams, rank=r, world_size=size) for r in range(size)]
+    per_epoch = ranks[0].report.batches
+    found = []
+    for rank, batches in enumerate(ranks):
+        mine = len(range(rank, per_epoch, size))
+        found += [token for row in texts_of(batches, mine) for token in row]
+    expected = [token for row in memory_shards.rows for token in row["targets"].tolist()]
+    assert sorted(found) == sorted(expected)
+    evaluated = [
+        token
+        for rank in range(size)
+        for batch in eval_batches(memory_shards, hparams, rank=rank, world_size=size)
+        for token in batch["targets"].flatten().tolist()
+        if token
+    ]
+    assert how.startswith("split") or sorted(evaluated) == sorted(expected)

@@ -95,12 +95,12 @@ def test_the_table_of_buckets_adds_up_to_the_report():
 
 def test_the_largest_batch_is_that_with_most_positions():
     a_plan = plan()
-    found = a_plan.largest_batch
+    rows = a_plan.largest_batch
     most = max(
         sum(len(batch) * int(length[batch].max()) for length in LENGTHS.values())
         for batch in epoch(a_plan, 0)
     )
-    assert sum(rows * width for rows, width in found.values()) == most
+    assert sum(len(rows) * int(length[rows].max()) for length in LENGTHS.values()) == most
 
 
 def test_with_a_window_every_row_is_seen_once_and_lengths_are_all_over_the_epoch():
@@ -157,6 +157,14 @@ def test_any_lengths_make_whole_epochs(lengths, batch_size, seed):
     a_plan = EpochPlan({"targets": np.asarray(lengths, np.int32)}, scheme, seed=seed)
     rows = np.concatenate(epoch(a_plan, 0))
     assert sorted(rows.tolist()) == list(range(len(lengths)))
+
+
+def test_what_a_bucket_has_left_over_may_fill_batches_of_empty_ones():
+    scheme = batching_scheme(40, 20, 8, 1.5, drop_long_sequences=True)  # of 5, 3, 2 and 2 rows
+    a_plan = EpochPlan({"targets": np.full(4, 3, np.int32)}, scheme)
+    assert sorted(len(batch) for batch in epoch(a_plan, 0)) == [1, 3]
+    assert [(b.boundary, b.rows, b.batches) for b in a_plan.buckets] == [(12, 4, 2)]
+    assert a_plan.report.padding_fraction == 0.0
 
 
 def test_without_carrying_each_bucket_may_end_with_a_short_batch():

@@ -1,0 +1,298 @@
+"""What kind of problem the columns of a file make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from t2t_torch.declaration.look import Look, Table
+from t2t_torch.declaration.values import UnfitError, located
+from t2t_torch.errors import DataError
+
+_LABEL_NAMES = "label class category intent target queue sentiment judgment topic tag type gold"
+_TEXT_NAMES = "text body sentence content message utterance review question inputs input"
+_HEADING_NAMES = "title subject headline heading summary name"
+_MAX_REPEATED = 0.6  # Queries are repeated: no more than this part of them are different.
+
+
+@dataclass
+class Guess:
+    """What a declaration is to say.
+
+    Attributes:
+      kind: of problem.
+      fields: by field of a sample, its column as JSON has it.
+      doubts: what is not sure, as sentences.
+      more: other keys.
+    """
+
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that are used."""
+        used: set[str] = set()
+        for column in self.fields.values():
+            named = column["column"] if isinstance(column, Mapping) else column
+            used |= set(named if isinstance(named, list) else [named])
+        return used
+
+
+def guess(format_name: str, table: Table) -> Guess:
+    """Tells what kind of problem a table makes.
+
+    Raises:
+      DataError: there is no text in it.
+    """
+    by_format: Mapping[str, Callable[[], Guess]] = {
+        "bio": lambda: Guess("intentslot"),
+        "squad": lambda: Guess("spanqa"),
+        "trees": lambda: Guess("text2tree"),
+        "lines": lambda: Guess("text2self"),
+        "parallel": lambda: Guess("text2text"),
+        "conllu": _conllu,
+        "conll": lambda: _conll(table),
+        "idx": lambda: _pictures(table),
+    }
+    if format_name in by_format:
+        return by_format[format_name]()
+    made = _of_columns(table)
+    made.doubts += _left_out(table, made)
+    return made
+
+
+def _conllu() -> Guess:
+    doubt = 'the tags are the universal ones ("upos"); "xpos" has the language\'s own.'
+    return Guess("text2tags", {"inputs": "form", "targets": "upos"}, [doubt])
+
+
+def _conll(table: Table) -> Guess:
+    columns = list(table.columns)
+    if len(columns) < 2:
+        raise DataError("There is one column, where words and tags were expected.")
+    doubts = []
+    if len(columns) > 2:
+        doubts.append(
+            f"the words are in column {columns[0]} and the tags in column {columns[-1]}, the last; "
+            f"{', '.join(columns[1:-1])} is left out."
+        )
+    return Guess("text2tags", {"inputs": columns[0], "targets": columns[-1]}, doubts)
+
+
+def _pictures(table: Table) -> Guess:
+    image = table.first["image"]
+    height, width, channels = image.shape
+    labels = sorted(table.columns["label"].counts, key=int)
+    settings = {"height": height, "width": width, "channels": channels}
+    doubt = f"the labels are the numbers that are there, {labels[0]} to {labels[-1]}."
+    return Guess("image2class", {}, [doubt], {"labels": labels, "settings": settings})
+
+
+def _of_columns(table: Table) -> Guess:
+    columns = {name: one for name, one in table.columns.items() if one.values}
+    named = {name.lower(): name for name in columns}
+    for attempt in (_question, _ranking, _tree, _tagged):
+        made = attempt(columns, named)
+        if made is not None:
+            return made
+    rest = [one for one in columns.values() if not one.is_identity]
+    labels = [one for one in rest if one.is_label]
+    texts = [one for one in rest if one.is_text]
+    if not texts and labels and any(one.is_list for one in rest):
+        return _turns(rest, labels)
+    if not texts:
+        words = [one for one in rest if one.is_plain and not one.is_number and one.distinct > 1]
+        texts = sorted(words, key=lambda one: -one.mean_words)[:1]
+        labels = [one for one in labels if one not in texts]
+    if not texts:
+        raise DataError(
+            "There is no column of texts, so there is no guess. Write the declaration by hand: see "
+            "docs/own_data.md."
+        )
+    return _texts(rest, texts, labels)
+
+
+def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess:
+    """What texts lead to: labels, a number, another text, or nothing."""
+    separated = [one for one in rest if one not in texts and one.parts()]
+    lists = [one for one in rest if one.is_list]
+    numbers = [one for one in rest if one.is_number and one not in labels]
+    heading = [one for one in texts if _is_named(one, _HEADING_NAMES)]
+    if lists or (separated and not (set(map(id, labels)) - set(map(id, separated)))):
+        return _several(texts, lists, separated)
+    if len(texts) == 2 and not heading:
+        return _pair(texts, labels, numbers)
+    body, doubts = _body(texts, heading)
+    if labels:
+        label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+        return Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
+    if numbers:
+        number = _chosen(numbers, "score rating price value", doubts, "the number to be learnt")
+        return Guess("text2real", {"inputs": body, "targets": number.name}, doubts)
+    doubts.append("there is neither a label nor a number, so texts of this sort are learnt.")
+    return Guess("text2self", {"targets": body}, doubts)
+
+
+def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Guess:
+    body, doubts = _body(texts, [])
+    if lists:
+        return Guess("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
+    mark = separated[0].parts()
+    told = f"{separated[0].name!r} is taken for several labels, with {mark!r} between them."
+    column = {"column": separated[0].name, "split": mark}
+    return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, told])
+
+
+def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
+    """Two texts, to a label, to a number, or the one to the other."""
+    first, second = texts
+    pair = {"first": first.name, "second": second.name}
+    doubts: list[str] = []
+    if labels:
+        label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+        repeated = first.distinct <= _MAX_REPEATED * len(first.values)
+        if label.distinct == 2 and label.is_number and repeated:
+            doubts.append(
+                f'{first.name!r} is often the same, so it is taken for a query; else it is "kind": '
+                '"textpair2class" with "first" and "second".'
+            )
+            fields = {"query": first.name, "document": second.name, "targets": label.name}
+            return Guess("queryrelevance", fields, doubts)
+        if numbers:
+            doubts.append(f'"kind": "textpair2real" could learn {numbers[-1].name!r} instead.')
+        doubts.append(
+            "the two texts are taken for a pair; if they are parts of one text, it is "
+            f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
+            f'"targets": "{label.name}"}}.'
+        )
+        return Guess("textpair2class", {**pair, "targets": label.name}, doubts)
+    if numbers:
+        number = _chosen(numbers, "score similarity relatedness", doubts, "the number")
+        return Guess("textpair2real", {**pair, "targets": number.name}, doubts)
+    told = f"{first.name!r} is taken for the input and {second.name!r} for what is to be written."
+    return Guess("text2text", {"inputs": first.name, "targets": second.name}, [told])
+
+
+def _turns(rest: Sequence[Look], labels: list[Look]) -> Guess:
+    turns = next(one for one in rest if one.is_list)
+    doubts = [f"{turns.name!r} is taken for the utterances of a dialogue, one after another."]
+    label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+    return Guess("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
+
+
+def _question(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+    question, context = named.get("question"), named.get("context") or named.get("passage")
+    answer = named.get("answers") or named.get("answer")
+    if not (question and context and answer):
+        return None
+    fields = {"question": question, "context": context, "answers": answer}
+    texts = zip(columns[answer].values, columns[context].values, strict=False)
+    try:
+        spans = [located([{"text": text}], str(held)) for text, held in texts if text in str(held)]
+        of_context = len(spans) * 2 >= len(columns[answer].values)
+    except (UnfitError, TypeError):
+        of_context = True
+    if of_context:
+        return Guess("spanqa", fields)
+    fields = {"inputs": question, "context": context, "targets": answer}
+    return Guess("questioncontext2text", fields, ["the answers are no parts of the contexts."])
+
+
+def _ranking(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+    wanted = ("query", "positive", "negative")
+    if all(name in named for name in wanted):
+        return Guess("pairranking", {name: named[name] for name in wanted})
+    return None
+
+
+def _tree(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+    trees = [one for one in columns.values() if one.is_tree]
+    if not trees:
+        return None
+    doubt = f"{trees[-1].name!r} is taken for the trees; the words are those of the trees."
+    name: str = trees[-1].name
+    places = list(columns)
+    if name.isdecimal() and name == places[-1]:
+        name = "-1"  # the last, also in files with other columns before it
+    return Guess("text2tree", {"targets": name}, [doubt])
+
+
+def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+    lists = [one for one in columns.values() if one.is_list]
+    for words in lists:
+        for tags in lists:
+            kinds = {tag for value in tags.values for tag in value}
+            all_words = {word for value in words.values for word in value}
+            parallel = words is not tags and list(map(len, words.values)) == list(
+                map(len, tags.values)
+            )
+            if parallel and len(kinds) < len(all_words) and not any(" " in w for w in all_words):
+                fields = {"inputs": words.name, "targets": tags.name}
+                intents = [one for one in columns.values() if one.is_label]
+                if not intents:
+                    return Guess("text2tags", fields)
+                doubts: list[str] = []
+                intent = _chosen(intents, "intent label", doubts, "the intent")
+                fields = {"inputs": words.name, "intent": intent.name, "slots": tags.name}
+                return Guess("intentslot", fields, doubts)
+    return None
+
+
+def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
+    """The column or columns of the text, and what is not sure."""
+    if len(texts) == 1:
+        return texts[0].name, []
+    if len(texts) == 2 and len(heading) == 1:
+        other = next(one for one in texts if one is not heading[0])
+        names = [heading[0].name, other.name]
+        return names, [f"{names[0]!r} and {names[1]!r} are joined to one text."]
+    named = [one for one in texts if _is_named(one, _TEXT_NAMES)] or texts
+    longest = max(named, key=lambda one: one.mean_words)
+    others = ", ".join(repr(one.name) for one in texts if one is not longest)
+    told = f"{longest.name!r} is taken for the text; {others} could be joined to it with a list."
+    return longest.name, [told]
+
+
+def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
+    named = [one for one in found if _is_named(one, names)]
+    chosen = (named or list(found))[-1 if not named else 0]
+    others = [one.name for one in found if one is not chosen]
+    if others:
+        doubts.append(
+            f"{chosen.name!r} is taken for {what}; it could also be "
+            f"{' or '.join(map(repr, others))}."
+        )
+    return chosen
+
+
+def _is_named(column: Look, names: str) -> bool:
+    words = re.split(r"[\W_\d]+", column.name.lower())
+    return any(name in words for name in names.split())
+
+
+def _left_out(table: Table, made: Guess) -> Iterable[str]:
+    """Says of each column that is not used why."""
+    used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
+    for name, one in table.columns.items():
+        if name in used:
+            if one.empty:
+                yield f"column {name!r} is empty in {one.empty:,} of {table.rows:,} rows."
+            continue
+        if not one.values:
+            why = "it is empty"
+        elif one.is_identity and one.distinct == len(one.values):
+            why = "its values are all different"
+        elif one.is_identity:
+            why = "its name says that it tells rows apart"
+        elif one.is_plain and one.distinct == 1:
+            why = f"it says {one.values[0]!r} in every row"
+        elif one.is_plain and one.is_number and not one.is_label:
+            why = f'its values are numbers; "features": {{"dense": ["{name}"]}} makes them inputs'
+        else:
+            why = "it is not needed for this kind"
+        yield f"column {name!r} is left out: {why}."

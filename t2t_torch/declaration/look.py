@@ -1,0 +1,203 @@
+"""What the columns of a file hold, as far as their values tell."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.declaration.sniff import Sniffed
+from t2t_torch.errors import DataError
+from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.formats import open_records
+from t2t_torch.text.tree import parse_tree
+
+MAX_ROWS = 50_000
+"""So many rows are looked at."""
+
+_MAX_LABELS = 200
+_FEW = 20  # whole numbers of so many kinds, or fewer, may be labels
+_PARSED = 50  # values that are parsed to see whether they are trees
+
+
+@dataclass(frozen=True)
+class Look:
+    """A column, looked at.
+
+    Attributes:
+      name: its name.
+      values: those that are not empty, in order.
+      empty: how many are.
+    """
+
+    name: str
+    values: Sequence[Any]
+    empty: int
+
+    @property
+    def distinct(self) -> int:
+        """The number of different values."""
+        return len(self.counts)
+
+    @functools.cached_property
+    def counts(self) -> Counter[str]:
+        """How often each value is there, as text."""
+        return Counter(map(str, self.values))
+
+    @functools.cached_property
+    def is_list(self) -> bool:
+        """Whether all values are lists of strings."""
+        return bool(self.values) and all(
+            isinstance(value, list) and all(isinstance(one, str) for one in value)
+            for value in self.values
+        )
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether all values are strings or numbers."""
+        return bool(self.values) and all(isinstance(v, str | int | float) for v in self.values)
+
+    @functools.cached_property
+    def mean_words(self) -> float:
+        """How many words a value has, on average."""
+        return sum(len(str(value).split()) for value in self.values) / max(1, len(self.values))
+
+    @functools.cached_property
+    def is_number(self) -> bool:
+        """Whether all values are numbers, written or not."""
+        return self.is_plain and all(_number(value) is not None for value in self.values)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all values are whole numbers."""
+        numbers = [_number(value) for value in self.values]
+        return all(number is not None and number.is_integer() for number in numbers)
+
+    @functools.cached_property
+    def is_label(self) -> bool:
+        """Whether the values seem to be labels: few, short, and each there several times."""
+        if not self.is_plain or self.distinct < 2 or self.mean_words > 6:
+            return False
+        if self.is_number:
+            return self.is_whole and self.distinct <= _FEW and self.distinct * 2 <= len(self.values)
+        few = self.distinct <= _MAX_LABELS and self.distinct * 2 <= len(self.values)
+        return few and max(map(len, self.counts)) <= 60
+
+    @functools.cached_property
+    def is_text(self) -> bool:
+        """Whether the values seem to be texts."""
+        several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
+        return self.is_plain and not (self.is_number or self.is_label or self.is_tree) and several
+
+    @functools.cached_property
+    def is_identity(self) -> bool:
+        """Whether the values only tell rows apart."""
+        named = self.name.lower().strip("_").split("_")[-1] in (
+            "id",
+            "uuid",
+            "guid",
+            "index",
+            "key",
+        )
+        if not self.is_plain or self.distinct < len(self.values):
+            return named and self.mean_words < 2 and not self.is_label
+        return named or (self.is_whole if self.is_number else _codes(self.values))
+
+    @functools.cached_property
+    def is_tree(self) -> bool:
+        """Whether the values are bracketed trees."""
+        first = self.values[:_PARSED]
+        return self.is_plain and all(_is_tree(str(value)) for value in first)
+
+    def parts(self) -> str | None:
+        """What separates labels in the values, if they seem to be several labels each."""
+        if not self.is_plain or self.is_number:
+            return None
+        for mark in ("|", ";", ","):
+            held = [str(value).split(mark) for value in self.values]
+            several = sum(len(labels) > 1 for labels in held)
+            kinds = {label.strip() for labels in held for label in labels}
+            short = all(len(label.split()) <= 3 for label in kinds)
+            fewer = len(kinds) < self.distinct or len(kinds) * 4 <= len(held)
+            if several * 10 >= len(held) and short and fewer and 2 <= len(kinds) <= _MAX_LABELS:
+                return mark
+        return None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a file.
+
+    Attributes:
+      columns: by name.
+      rows: how many rows were looked at.
+      bad: what is wrong with rows that cannot be read.
+      first: the first row's values.
+    """
+
+    columns: Mapping[str, Look]
+    rows: int
+    bad: BadRecords
+    first: Mapping[str, Any]
+
+
+def look(path: Path, sniffed: Sniffed) -> Table:
+    """Looks at the rows of a file, the first `MAX_ROWS`.
+
+    Raises:
+      DataError: the file cannot be read, or has no row.
+    """
+    bad = BadRecords("skip")
+    records = open_records(path, format=sniffed.format, bad=bad, options=sniffed.options)
+    rows = [record.values for record in itertools.islice(records, MAX_ROWS)]
+    if not rows:
+        raise DataError(f"{path} has no row that can be read{_why(bad)}.")
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: _look(name, (row.get(name) for row in rows)) for name in names}
+    return Table(columns, len(rows), bad, rows[0])
+
+
+def _look(name: str, values: Iterable[Any]) -> Look:
+    held = list(values)
+    full = [value for value in held if not _is_empty(value)]
+    return Look(name, full, len(held) - len(full))
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _why(bad: BadRecords) -> str:
+    return f": {bad.listed[0]}" if bad.listed else ""
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _codes(values: Sequence[Any]) -> bool:
+    """Whether all values are single words with digits in them."""
+    return all(
+        " " not in str(value) and any(character.isdigit() for character in str(value))
+        for value in values
+    )
+
+
+def _is_tree(text: str) -> bool:
+    if not text.lstrip().startswith(("[", "(")):
+        return False
+    try:
+        return len(parse_tree(text).words) > 0
+    except DataError:
+        return False

@@ -1,0 +1,311 @@
+"""What a declaration may say, and what it says wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from t2t_torch.errors import RegistryError
+from t2t_torch.mode import Split
+from t2t_torch.shelf import json_declaration
+
+SPLITS = tuple(split.name.lower() for split in Split)
+
+
+class _Part(pydantic.BaseModel):
+    """A part of a declaration: read-only, and nothing unknown in it."""
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class Column(_Part):
+    """Where a field of a sample is found in a row.
+
+    In JSON a column's name, or its number from 0 where columns have none ("-1" is the last), or
+    a list of columns, or {"column": ..., "split": ","} for a list in one string.
+
+    Attributes:
+      column: one column or several.
+      split: what separates the parts of a string that is a list; None: white space between words.
+      join: what stands between the texts of several columns.
+    """
+
+    column: tuple[str, ...]
+    split: Annotated[str, pydantic.Field(min_length=1)] | None = None
+    join: str = " "
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            value = {"column": value}
+        names = value.get("column")
+        if names is None:
+            return value
+        names = names if isinstance(names, list | tuple) else [names]
+        if not names or not all(_is_column(name) for name in names):
+            raise ValueError(
+                "expected a column's name or number, a list of them, or "
+                '{"column": ..., "split": ...}'
+            )
+        return {**value, "column": tuple(str(name) for name in names)}
+
+
+class Rows(_Part):
+    """Where the rows of a split are.
+
+    In JSON a path, a list of paths, or {field: path, ...} for files that are read line by line
+    together; or a number, the part of the training rows that is held out.
+
+    Attributes:
+      paths: files, folders or patterns such as "part-*.csv".
+      parallel: by field, a path: line n of the one belongs to line n of the others.
+      part: of the training rows, between 0 and 1.
+    """
+
+    paths: tuple[str, ...] = ()
+    parallel: Mapping[str, str] = {}
+    part: float = 0.0
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, str) and value:
+            return {"paths": (value,)}
+        if isinstance(value, list) and value and all(isinstance(x, str) and x for x in value):
+            return {"paths": tuple(value)}
+        if isinstance(value, float | int) and not isinstance(value, bool) and 0 < value < 1:
+            return {"part": float(value)}
+        if isinstance(value, Mapping) and value and all(isinstance(x, str) for x in value.values()):
+            return {"parallel": value}
+        raise ValueError(
+            "expected a path, a list of paths, {field: path} of parallel files, or a number "
+            f"between 0 and 1, not {value!r}"
+        )
+
+
+class Files(_Part):
+    """The rows of each split."""
+
+    train: Rows
+    eval: Rows
+    test: Rows | None = None
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _by_split(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError('expected {"train": PATH, "eval": PATH or a number such as 0.05}')
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _parts(self) -> Files:
+        if self.train.part:
+            raise ValueError("'train' needs a path: only 'eval' and 'test' can be a part of it")
+        if self.eval.part + (self.test.part if self.test else 0) >= 1:
+            raise ValueError("'eval' and 'test' leave no training rows; give smaller parts")
+        return self
+
+    def of(self, split: Split) -> Rows:
+        """The rows of a split that there is."""
+        rows: Rows = getattr(self, split.name.lower())
+        return rows
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits there are."""
+        return tuple(split for split in Split if getattr(self, split.name.lower()) is not None)
+
+
+class Dense(_Part):
+    """Numbers beside a text: a column for each, or one column with a list of `size` of them."""
+
+    column: Column
+    size: pydantic.PositiveInt
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return value
+        names = value if isinstance(value, list) else [value]
+        return {"column": names, "size": len(names)}
+
+
+class Beside(_Part):
+    """What else is known of a row or of its words ("features").
+
+    Attributes:
+      characters: characters kept of each word.
+      bytes: bytes kept of each word.
+      shape: whether each word's capitalization is an input.
+      gazetteer: the column with a mapping of labels to weights for each word.
+      dense: columns of numbers.
+      weight: the column that says how much a row counts in the loss.
+      soft_labels: whether the targets are probabilities of the labels.
+    """
+
+    characters: pydantic.PositiveInt | None = None
+    bytes: pydantic.PositiveInt | None = None
+    shape: bool = False
+    gazetteer: Column | None = None
+    dense: Dense | None = None
+    weight: Column | None = None
+    soft_labels: bool = False
+
+
+class Shards(_Part):
+    """Files written for each split; in JSON also one number, that of the training split."""
+
+    train: Annotated[int, pydantic.Field(ge=1, le=99999)] = 10
+    eval: Annotated[int, pydantic.Field(ge=1, le=99999)] = 1
+    test: Annotated[int, pydantic.Field(ge=1, le=99999)] = 1
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"train": value} if isinstance(value, int) else value
+
+
+class Declaration(_Part):
+    """A problem, declared.
+
+    Attributes:
+      problem: its name.
+      kind: what is learnt: one of `kinds.KINDS`, or "mixture".
+      description: for readers.
+      source: where the data is from; for readers.
+      licence: of the data; for readers.
+      files: the rows of each split.
+      format: of the files; by their ending if None.
+      options: of the format, such as {"delimiter": ";", "header": false}.
+      fields: by field of a sample, its column.
+      split_by: the columns whose rows stay in one split when some are held out.
+      vocab_type: what texts are cut into.
+      vocab_size: ids wanted of a learnt vocabulary.
+      use_vocab_from_other_problem: the name of the problem whose vocabulary is this one's too.
+      labels: the labels; if empty, those of the training rows.
+      features: what else is known of a row or of its words.
+      settings: of the kind, such as {"size": 3} for "text2real".
+      shards: files written for each split.
+      metrics: the names of what evaluation reports, of all targets or by target; None: the kind's.
+      model: suggested for it.
+      hparams_set: suggested for it.
+      problems: the names of a mixture's problems.
+      schedule: how a mixture's problems are mixed.
+    """
+
+    problem: str
+    kind: str
+    description: str = ""
+    source: str = ""
+    licence: str = ""
+    files: Files | None = None
+    format: str | None = None
+    options: Mapping[str, Any] = {}
+    fields: Mapping[str, Column] = {}
+    split_by: tuple[str, ...] = ()
+    vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
+    vocab_size: Annotated[int, pydantic.Field(ge=4)] | None = None
+    use_vocab_from_other_problem: str | None = None
+    labels: tuple[str, ...] = ()
+    features: Beside = Beside()
+    settings: Mapping[str, Any] = {}
+    shards: Shards = Shards()
+    metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] | None = None
+    model: str | None = None
+    hparams_set: str | None = None
+    problems: tuple[str, ...] = ()
+    schedule: str | None = None
+
+    @pydantic.field_validator("split_by", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any], path: Path) -> Declaration:
+        """Makes a declaration of what a file says.
+
+        Raises:
+          RegistryError: it says something wrong; all of it is told, by line and key.
+        """
+        try:
+            return cls.model_validate(content)
+        except pydantic.ValidationError as error:
+            raise RegistryError(_told(path, error)) from None
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Reads the file of a declaration.
+
+    Raises:
+      RegistryError: it cannot be read, is not valid JSON, or declares no problem.
+    """
+    try:
+        content = json_declaration(path)
+    except OSError as error:
+        raise RegistryError(f"Cannot read {path}: {error.strerror}.") from None
+    if content is None:
+        raise RegistryError(f'{path} declares no problem: "problem" and "kind" were expected.')
+    return content
+
+
+def nearest(wrong: str, right: Iterable[str]) -> str:
+    """Says which of the right names is meant, as far as can be guessed, and all of them."""
+    names = sorted(right)
+    near = difflib.get_close_matches(wrong.lower(), names, n=1) or difflib.get_close_matches(
+        wrong, names, n=1
+    )
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{hint} There is {', '.join(names) or 'none'}."
+
+
+def place(path: Path, key: str) -> str:
+    """The file, and the line on which a declaration first says a key."""
+    text = path.read_text("utf-8-sig") if path.is_file() else ""
+    found = re.search(rf'"{re.escape(key)}"\s*:', text)
+    return f"{path}:{text.count(chr(10), 0, found.start()) + 1}" if found else str(path)
+
+
+def mistake(path: Path, key: str, what: str) -> RegistryError:
+    """The error for a key, "fields.inputs" for instance, of the declaration in a file."""
+    return RegistryError(f'{place(path, key.split(".")[-1])}: "{key}": {what}')
+
+
+def _told(path: Path, error: pydantic.ValidationError) -> str:
+    lines = []
+    for fault in error.errors():
+        key = ".".join(str(part) for part in fault["loc"])
+        last = str(fault["loc"][-1]) if fault["loc"] else ""
+        if fault["type"] == "extra_forbidden":
+            what = f"there is no such key.{nearest(last, _keys(fault['loc'][:-1]))}"
+            if len(fault["loc"]) == 1 and last in SPLITS:
+                what = f'it belongs into "files": {{"{last}": ...}}.'
+        elif fault["type"] == "missing":
+            what = "is missing."
+            if last == "eval":
+                what = "is missing: a path, or a part of the training rows such as 0.05."
+        else:
+            what = fault["msg"].removeprefix("Value error, ").rstrip(".") + "."
+        lines.append(f'{place(path, last)}: "{key}": {what}')
+    return "\n".join(lines)
+
+
+def _keys(location: tuple[int | str, ...]) -> list[str]:
+    """The keys that there may be at a place of a declaration."""
+    parts: dict[str, type[_Part]] = {"files": Files, "features": Beside, "shards": Shards}
+    if not location:
+        return list(Declaration.model_fields)
+    if len(location) == 1 and location[0] in parts:
+        return list(parts[str(location[0])].model_fields)
+    return list((Dense if location[-1] == "dense" else Column).model_fields)
+
+
+def _is_column(name: object) -> bool:
+    return isinstance(name, int | str) and not isinstance(name, bool) and name != ""

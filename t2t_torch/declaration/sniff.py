@@ -1,0 +1,205 @@
+"""The format of a file, by its ending and by what is in it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.errors import DataError
+from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.conll import DOCUMENT_START
+from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.text_file import TextFile, split_at_blanks, without_end
+
+_LINES = 1000  # so many are looked at
+_DELIMITERS = (",", "\t", ";", "|")
+_NAMES = re.compile(r"[^\W\d][\w .()/#-]{0,39}")
+_TREE = re.compile(r"\s*(\(\s*\(?\S|\[(IN|SL):)")
+_USUAL_NAMES = frozenset(
+    "answer body category class content context description document domain id intent judgment "
+    "label language line message name query question rating review score sentence sentiment source "
+    "split subject summary tag target text title tokens topic translation tree type utterance "
+    "words".split()
+)
+_CONLLU_COLUMNS = 10
+_SURE = 0.9  # the part of what is looked at that has to agree
+
+
+@dataclass(frozen=True)
+class Sniffed:
+    """What a file seems to be.
+
+    Attributes:
+      format: the format's name.
+      options: the format's, where they are not the usual ones.
+      doubts: what is not sure, as sentences.
+    """
+
+    format: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    doubts: Sequence[str] = ()
+
+
+def sniff(path: Path) -> Sniffed:
+    """Tells what format a file, or folder, has.
+
+    Raises:
+      DataError: it cannot be read, or is of no format that is known.
+    """
+    by_ending = _by_ending(path)
+    if by_ending in ("csv", "tsv"):
+        return _table(path, _DELIMITERS if by_ending == "csv" else ("\t",))
+    if by_ending == "conll":
+        return _conll(_first_lines(path))
+    if by_ending in ("lines", "squad", "") and path.is_file():
+        return _by_content(path, by_ending)
+    return Sniffed(by_ending)
+
+
+def _by_ending(path: Path) -> str:
+    if not path.exists():
+        raise DataError(f"There is no {path} to look at.")
+    try:
+        return format_of(path)
+    except DataError:
+        if path.is_dir():
+            raise
+        return ""
+
+
+def _first_lines(path: Path) -> list[str]:
+    bad = BadRecords("skip")
+    read = itertools.islice(TextFile(path, bad), _LINES)
+    lines = [without_end(line) for _, line in read if line is not None]
+    if bad.count * 2 > len(lines):
+        raise DataError(f"{path} is no text: {bad.listed[0]}")
+    return lines
+
+
+def _by_content(path: Path, by_ending: str) -> Sniffed:
+    lines = _first_lines(path)
+    full = [line for line in lines if line.strip()]
+    if not full:
+        raise DataError(f"{path} is empty, or is no text; there is nothing to look at.")
+    if full[0].lstrip().startswith(("{", "[")) and not _TREE.match(full[0]):
+        return _json(path, full)
+    if _TREE.match(full[0]):
+        return Sniffed("trees")
+    words = [line for line in full if not line.startswith("#")]
+    if words and all(line.count("\t") == _CONLLU_COLUMNS - 1 for line in words):
+        return Sniffed("conllu")
+    widths = {len(split_at_blanks(line)) for line in full}
+    if len(full) < len(lines) and len(widths) == 1 and min(widths) > 1:
+        return _conll(lines)
+    if _steady(full, "\t"):
+        return _table(path, ("\t",))
+    doubt = f"{path.name} is taken for plain text, one text on each line."
+    return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
+
+
+def _json(path: Path, full: Sequence[str]) -> Sniffed:
+    try:
+        first = json.loads(full[0])
+    except ValueError:
+        first = None
+    if isinstance(first, dict) and "data" not in first:
+        return Sniffed("jsonl")
+    if '"paragraphs"' in "".join(full[:_LINES]):
+        return Sniffed("squad")
+    raise DataError(
+        f"{path} is JSON, but neither of SQuAD's form nor one object on each line. Write one "
+        "object on each line, as data frames do:  to_json(..., orient='records', lines=True)"
+    )
+
+
+def _conll(lines: Sequence[str]) -> Sniffed:
+    starts = any(line.startswith(DOCUMENT_START) for line in lines)
+    return Sniffed("conll", {"skip_docstart": True} if starts else {})
+
+
+def _steady(lines: Sequence[str], delimiter: str) -> bool:
+    """Whether nearly all lines have the same number of a delimiter, and have it."""
+    counts = [line.count(delimiter) for line in lines]
+    usual = max(set(counts), key=counts.count)
+    return usual > 0 and counts.count(usual) >= _SURE * len(counts)
+
+
+def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
+    lines = [line for line in _first_lines(path) if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty; there is nothing to look at.")
+    doubts: list[str] = []
+    delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
+    quoting = _quoted(lines, delimiter)
+    options: dict[str, Any] = {}
+    format_name = "tsv" if delimiter == "\t" else "csv"
+    if delimiter not in (",", "\t"):
+        options["delimiter"] = delimiter
+    if quoting is not (format_name == "csv"):
+        if quoting:
+            options["quoting"] = True
+        elif any('"' in line for line in lines):
+            options["quoting"] = False
+            doubts.append("quotes are taken for characters like others: some have no end.")
+    rows = _rows(path, format_name, {**options, "header": False})
+    if not rows:
+        raise DataError(f"{path} has no row that can be read as {format_name}.")
+    header, why = _header(rows)
+    if not header:
+        options["header"] = False
+        doubts.append(f"the first row is taken for data, not for names of columns: {why}.")
+    elif not any(_USUAL_NAMES & set(re.split(r"[\W_\d]+", name.lower())) for name in rows[0]):
+        told = ", ".join(rows[0])
+        doubts.append(
+            f"the first row is taken for the names of the columns ({told}); if it is data, write "
+            '"options": {"header": false}.'
+        )
+    return Sniffed(format_name, options, doubts)
+
+
+def _rows(path: Path, format_name: str, options: Mapping[str, Any]) -> list[list[str]]:
+    bad = BadRecords("skip")
+    records = open_records(path, format=format_name, bad=bad, options=options)
+    return [list(record.values.values()) for record in itertools.islice(records, _LINES)]
+
+
+def _width(path: Path, delimiter: str, *, quoting: bool) -> tuple[bool, int, int]:
+    """Ranks a delimiter: rows of several columns, good ones, columns."""
+    options = {"delimiter": delimiter, "quoting": quoting, "header": False}
+    rows = _rows(path, "csv", options)
+    width = len(rows[0]) if rows else 0
+    return width > 1, len(rows) if width > 1 else 0, width
+
+
+def _quoted(lines: Sequence[str], delimiter: str) -> bool:
+    """Whether quotes enclose fields: nearly all fields that begin with one end with one too."""
+    opened = closed = 0
+    mark = re.escape(delimiter)
+    whole = re.compile(f'"(?:[^"]|"")*"(?={mark}|\\s*$)')
+    for line in lines:
+        for start in re.finditer(f'(?:^|(?<={mark}))"', line):
+            opened += 1
+            closed += whole.match(line, start.start()) is not None
+    if not opened:
+        return delimiter != "\t"
+    return closed >= _SURE * opened or (delimiter != "\t" and closed * 2 >= opened)
+
+
+def _header(rows: Sequence[Sequence[str]]) -> tuple[bool, str]:
+    """Whether the first row names the columns, and why not."""
+    first, rest = rows[0], rows[1:]
+    for place, name in enumerate(first):
+        if not _NAMES.fullmatch(name.strip()):
+            return False, f"{name[:40]!r} is no name"
+        if any(row[place] == name for row in rest):
+            return False, f"{name!r} is in other rows of the column too"
+    if len(set(first)) < len(first):
+        return False, "two of its fields are equal"
+    if len(rest) and all(len(name) > 25 for name in first):
+        return False, "its fields are long for names"
+    return True, ""

@@ -1,0 +1,178 @@
+"""What training would do, told without doing it: nothing is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from t2t_torch.errors import DataError
+from t2t_torch.train.footprint import Footprint
+from t2t_torch.train.randomness import INITIALIZATION, seed_batch
+from t2t_torch.train.run_config import DEFAULT_SEED
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from t2t_torch.features import Feature
+    from t2t_torch.pipeline.component import Component
+    from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.distributed import World
+    from t2t_torch.train.task import Batch, ProblemTask
+
+_SHOWN_ROWS = 3
+_SHOWN_NUMBERS = 24
+_MEBIBYTE = 2**20
+
+
+def dry_run_lines(task: ProblemTask, world: World, seed: int | None = None) -> Iterator[str]:
+    """Yields the report.
+
+    Args:
+      task: what would be trained.
+      world: the processes that would train together.
+      seed: of the run; None is the default one.
+
+    Raises:
+      DataError: there is no data, or no example is left.
+    """
+    seed = DEFAULT_SEED if seed is None else seed
+    source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
+    yield from _examples(task, next(iter(source)))
+    names = [problem.full_name for problem in task.problem.components]
+    for name, component in zip(names, source.components, strict=True):
+        yield ""
+        yield from _data(name, component)
+    yield ""
+    accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
+    unit = "tokens without padding" if task.paddings else "examples"
+    yield from _step(source.report, accumulate, world.size, unit)
+    yield ""
+    seed_batch(seed, INITIALIZATION, world.device)
+    model = task.model()
+    yield from _parameters(model)
+    yield ""
+    largest = max(
+        (component.collate(component.plan.largest_batch) for component in source.components),
+        key=lambda batch: sum(batch[name].numel() for name in task.features.all),
+    )
+    yield from _memory(Footprint.measure(task, model, largest), largest, task)
+
+
+def _examples(task: ProblemTask, batch: Batch) -> Iterator[str]:
+    """Tells the shapes of a batch, and its first rows as values and as numbers."""
+    yield "First batch"
+    for name, values in batch.items():
+        yield f"  {name:<24} {str(values.dtype).removeprefix('torch.'):<8} {list(values.shape)}"
+    for row in range(min(_SHOWN_ROWS, len(next(iter(batch.values()))))):
+        yield f"Row {row}"
+        for name, feature in task.features.all.items():
+            for numbers in _parts(name, feature, batch, row):
+                shown = ", ".join(f"{number:.6g}" for number in numbers[:_SHOWN_NUMBERS])
+                more = f", ... ({len(numbers)})" if len(numbers) > _SHOWN_NUMBERS else ""
+                yield f"  {name:<12} {_value(feature, numbers)}"
+                yield f"  {'':<12} [{shown}{more}]"
+
+
+def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list[float]]:
+    """Yields the numbers of a row without padding, of its first examples if it is packed."""
+    values = batch[name][row]
+    segments = batch.get(f"{name}_segmentation")
+    if segments is not None:
+        for number in range(1, min(_SHOWN_ROWS, int(segments[row].max())) + 1):
+            yield values[segments[row] == number].flatten().tolist()
+        return
+    if feature.is_sequence:
+        values = values[: _length(values, feature.padding)]
+    yield values.flatten().tolist()
+
+
+def _length(values: Tensor, padding: int) -> int:
+    """Returns the positions up to the last that is no padding; at least 1."""
+    there = (values != padding).reshape(len(values), -1).any(1).nonzero()
+    return int(there[-1]) + 1 if len(there) else 1
+
+
+def _value(feature: Feature, numbers: list[float]) -> str:
+    """Returns what numbers stand for; a picture is told by its shape."""
+    if len(feature.shape) == 3:
+        return f"{type(feature).__name__} {list(feature.shape)}"
+    try:
+        return repr(feature.decode(numbers))
+    except DataError as error:  # ids without a meaning are what a dry run is to show
+        return f"({error})"
+
+
+def _data(name: str, component: Component) -> Iterator[str]:
+    """Tells what a plan keeps, and its buckets."""
+    report = component.report
+    packed = f", in {report.packed_rows:,} rows" if report.packed_rows else ""
+    yield (
+        f"{name}: {report.kept:,} of {report.examples:,} examples{packed}; left out "
+        f"{report.too_long:,} too long, {report.too_short:,} too short"
+    )
+    rows = [
+        [f"< {b.boundary}", f"{b.batch_size}", f"{b.rows:,}", f"{b.batches:,}",
+         f"{b.padding_fraction:.1%}"]
+        for b in component.plan.buckets
+    ]  # fmt: skip
+    total = sum(bucket.rows for bucket in component.plan.buckets)
+    rows.append(["all", "", f"{total:,}", f"{report.batches:,}", f"{report.padding_fraction:.1%}"])
+    yield from _table(["length", "batch size", "rows", "batches", "padding"], rows)
+
+
+def _step(report: PlanReport, accumulate: int, processes: int, unit: str) -> Iterator[str]:
+    """Tells what an optimizer step is of."""
+    batches = accumulate * processes
+    yield (
+        f"A step is {batches:,} batches ({processes} processes x {accumulate} each), about "
+        f"{report.tokens / report.batches * batches:,.0f} {unit}"
+    )
+    yield f"An epoch is {report.batches / batches:,.1f} steps"
+
+
+def _parameters(model: nn.Module) -> Iterator[str]:
+    """Tells the parameters of each part of a model; shared ones count where they come first."""
+    rows = []
+    counted: set[int] = set()
+    for name, part in model.named_children():
+        new = {id(p): p.numel() for p in part.parameters() if id(p) not in counted}
+        counted |= new.keys()
+        if new:
+            rows.append([name, f"{sum(new.values()):,}"])
+    rest = {id(p): p.numel() for p in model.parameters() if id(p) not in counted}
+    if rest:
+        rows.append(["(its own)", f"{sum(rest.values()):,}"])
+    rows.append(["all", f"{sum(p.numel() for p in model.parameters()):,}"])
+    yield from _table(["module", "parameters"], rows)
+
+
+def _memory(memory: Footprint, largest: Batch, task: ProblemTask) -> Iterator[str]:
+    """Tells bytes, and how they were found."""
+    part = f"{memory.measured_rows} of its rows, scaled"
+    how = "measured" if memory.rows == memory.measured_rows else f"measured on {part}"
+    rows = [
+        ["weights", f"{memory.weights / _MEBIBYTE:,.1f}", "exact"],
+        ["gradients", f"{memory.gradients / _MEBIBYTE:,.1f}", "exact"],
+        ["optimizer state", f"{memory.optimizer / _MEBIBYTE:,.1f}", "exact, after one step"],
+        ["activations", f"{memory.activations / _MEBIBYTE:,.1f}", how],
+        ["all", f"{memory.total / _MEBIBYTE:,.1f}", ""],
+    ]
+    yield from _table(["memory of a process", "MiB", "how it was found"], rows)
+    shapes = ", ".join(f"{name} {list(largest[name].shape)}" for name in task.features.all)
+    yield (
+        f"Activations are what the largest batch ({shapes}) keeps for the backward pass, on a CPU. "
+        "Torch itself, work space and what the allocator holds come on top; a GPU's attention "
+        "keeps less."
+    )
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
+    """Yields aligned lines, numbers to the right."""
+    table = [head, *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    for row in table:
+        cells = [
+            cell.ljust(width) if column in (0, 2) and not cell[:1].isdigit() else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,326 @@
+"""`t2t-datagen --declare`: what it guesses, says and prints."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from t2t_torch import registry
+from t2t_torch.bin import datagen
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.declaration.draft import draft
+from t2t_torch.errors import T2TError
+
+pytestmark = pytest.mark.usefixtures("own_registry")
+
+WORDS = (
+    "please help my order invoice was charged twice cannot log in password error shipping late "
+    "item broken want refund buy more licences price quote"
+).split()
+QUEUES = ("billing", "technical", "sales")
+
+
+def texts(seed: int, count: int = 400, length: int = 8) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=length)) for _ in range(count)]
+
+
+def table(*columns: list[Any], head: str = "", delimiter: str = ",") -> str:
+    rows = [delimiter.join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([head, *rows] if head else rows) + "\n"
+
+
+def numbers(count: int = 400) -> list[float]:
+    return [n / 7 for n in range(count)]
+
+
+def cycle(values: Any, count: int = 400) -> list[Any]:
+    return [values[n % len(values)] for n in range(count)]
+
+
+def rows(**columns: list[Any]) -> str:
+    together = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return "".join(json.dumps(row) + "\n" for row in together)
+
+
+def declare(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], str]:
+    """Runs the command: the declaration that it prints, and what it says beside."""
+    capsys.readouterr()
+    code = datagen.main(["--declare", str(path)])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return json.loads(printed.out), printed.err
+
+
+def check_it_generates(content: dict[str, Any], folder: Path, tmp_path: Path) -> Manifest:
+    """Saves a declaration and generates its data, as the command says."""
+    usr_dir = tmp_path / "saved"
+    usr_dir.mkdir()
+    (usr_dir / "it.json").write_text(json.dumps(content), "utf-8")
+    arguments = [f"--t2t_usr_dir={usr_dir}", f"--tmp_dir={folder}", "--num_concurrent_processes=1"]
+    arguments += [f"--problem={content['problem']}", f"--data_dir={tmp_path / 'data'}"]
+    assert datagen.main([*arguments, "--max_cases=300"]) == 0
+    return Manifest.load(tmp_path / "data", content["problem"])
+
+
+LISTS = [text.split() for text in texts(3)]
+TAGS = [cycle(["O", "B-x", "I-x"], len(words)) for words in LISTS]
+TREES = [f"[IN:GO {a} [SL:TO {b} ] ]" for a, b in zip(texts(4), texts(5), strict=True)]
+CONTEXTS = [f"In {1000 + n} {text}" for n, text in enumerate(texts(6))]
+
+GUESSES: list[tuple[str, str, str, dict[str, Any]]] = [
+    # The file's name, what it holds, the kind, and the fields.
+    (
+        "tickets.csv",
+        table(texts(1), cycle(QUEUES), list(range(400)), head="body,queue,ticket_id"),
+        "text2class",
+        {"inputs": "body", "targets": "queue"},
+    ),
+    (
+        "titles.csv",
+        table(texts(1, 400, 3), texts(2), cycle(QUEUES), head="subject;body;queue", delimiter=";"),
+        "text2class",
+        {"inputs": ["subject", "body"], "targets": "queue"},
+    ),
+    (
+        "bare.tsv",
+        table(cycle("123"), texts(1), delimiter="\t"),
+        "text2class",
+        {"inputs": "1", "targets": "0"},
+    ),
+    (
+        "pairs.tsv",
+        table(texts(1), texts(2), cycle(QUEUES), head="one\ttwo\tjudgment", delimiter="\t"),
+        "textpair2class",
+        {"first": "one", "second": "two", "targets": "judgment"},
+    ),
+    (
+        "alike.csv",
+        table(texts(1), texts(2), numbers(), head="sentence_A,sentence_B,relatedness"),
+        "textpair2real",
+        {"first": "sentence_A", "second": "sentence_B", "targets": "relatedness"},
+    ),
+    (
+        "asked.tsv",
+        table(cycle("01"), cycle(texts(1, 40)), texts(2), delimiter="\t"),
+        "queryrelevance",
+        {"query": "1", "document": "2", "targets": "0"},
+    ),
+    (
+        "ranked.csv",
+        table(texts(1), texts(2), texts(3), head="query,positive,negative"),
+        "pairranking",
+        {"query": "query", "positive": "positive", "negative": "negative"},
+    ),
+    (
+        "stars.csv",
+        table(texts(1), numbers(), head="review,stars"),
+        "text2real",
+        {"inputs": "review", "targets": "stars"},
+    ),
+    (
+        "many.csv",
+        table(texts(1), cycle(["a|b", "b", "a|c", "c|b"]), head="text,tags"),
+        "text2multilabel",
+        {"inputs": "text", "targets": {"column": "tags", "split": "|"}},
+    ),
+    (
+        "listed.jsonl",
+        rows(text=texts(1), tags=cycle([["a", "b"], [], ["b"]])),
+        "text2multilabel",
+        {"inputs": "text", "targets": "tags"},
+    ),
+    (
+        "tagged.jsonl",
+        rows(tokens=LISTS, ner=TAGS),
+        "text2tags",
+        {"inputs": "tokens", "targets": "ner"},
+    ),
+    (
+        "asking.jsonl",
+        rows(tokens=LISTS, slots=TAGS, intent=cycle(QUEUES)),
+        "intentslot",
+        {"inputs": "tokens", "intent": "intent", "slots": "slots"},
+    ),
+    (
+        "talks.jsonl",
+        rows(turns=[[a, b] for a, b in zip(texts(1), texts(2), strict=True)], end=cycle(QUEUES)),
+        "multiturn2class",
+        {"inputs": "turns", "targets": "end"},
+    ),
+    (
+        "parsed.tsv",
+        table(texts(1), TREES, delimiter="\t"),
+        "text2tree",
+        {"targets": "-1"},
+    ),
+    (
+        "questions.csv",
+        table(texts(1), CONTEXTS, [c.split()[1] for c in CONTEXTS], head="question,context,answer"),
+        "spanqa",
+        {"question": "question", "context": "context", "answers": "answer"},
+    ),
+    (
+        "answered.csv",
+        table(texts(1), CONTEXTS, cycle(["yes it is", "no, never"]), head="question,context,answer")
+        .replace("no, never", '"no, never"'),
+        "questioncontext2text",
+        {"inputs": "question", "context": "context", "targets": "answer"},
+    ),
+    (
+        "both.csv",
+        table(texts(1), texts(2), head="source,target"),
+        "text2text",
+        {"inputs": "source", "targets": "target"},
+    ),
+    ("plain.txt", "\n".join(texts(1)) + "\n", "text2self", {}),
+    ("chunks.txt", "".join(f"Ann{n} NNP B-NP\nleft VBD B-VP\n\n" for n in range(300)), "text2tags",
+     {"inputs": "0", "targets": "2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "fields"), GUESSES, ids=[case[0] for case in GUESSES]
+)
+def test_the_kind_of_a_file_is_guessed_and_its_declaration_generates(
+    name: str, text: str, kind: str, fields: dict[str, Any], tmp_path: Path, capsys
+):
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (folder / name).write_text(text, "utf-8")
+    content, said = declare(folder / name, capsys)
+    assert (content["kind"], content.get("fields", {})) == (kind, fields)
+    assert content["files"] == {"train": name, "eval": 0.1}
+    assert "10% of the training rows are held out" in said
+    manifest = check_it_generates(content, folder, tmp_path)
+    assert manifest.splits["train"].rows > 100
+
+
+REAL = [
+    ("atis", "intentslot", 3),
+    ("ag_news/ag_news_train.txt.gz", "text2class", 3),
+    ("ud_english_ewt", "text2tags", 3),
+    ("conll2000", "text2tags", 3),
+    ("sick", "textpair2class", 3),
+    ("top", "text2tree", 3),
+    ("xquad/xquad.en.json.gz", "spanqa", 2),
+    ("wikiqa", "queryrelevance", 3),
+    ("multi30k/raw", "text2text", 3),
+    ("ptb", "text2self", 3),
+]
+
+
+@pytest.mark.parametrize(("where", "kind", "splits"), REAL, ids=[case[0] for case in REAL])
+def test_the_kind_of_real_data_is_guessed_and_its_declaration_generates(
+    where: str, kind: str, splits: int, shared_data: Path, tmp_path: Path, capsys
+):
+    path = shared_data / where
+    content, _ = declare(path, capsys)
+    assert (content["kind"], len(content["files"])) == (kind, splits)
+    folder = path if path.is_dir() else path.parent
+    assert len(check_it_generates(content, folder, tmp_path).splits) == splits
+
+
+def test_it_says_what_was_parsed_and_what_it_is_not_sure_of(tmp_path: Path, capsys):
+    columns = texts(1), cycle(QUEUES), list(range(400)), ["x"] * 400, numbers()
+    path = tmp_path / "tickets.csv"
+    path.write_text(table(*columns, head="body,queue,id,source,price"), "utf-8")
+    _, said = declare(path, capsys)
+    parsed = re.findall(r"inputs: '(.*)'", said)
+    assert len(parsed) == 2
+    assert set(parsed) <= set(texts(1))
+    assert "column 'id' is left out: its values are all different" in said
+    assert "column 'source' is left out: it says 'x' in every row" in said
+    assert "column 'price' is left out: its values are numbers" in said
+    assert "no file for evaluation was found" in said
+    assert f"t2t-datagen --t2t_usr_dir={tmp_path} --problem=tickets --data_dir=data" in said
+
+
+def test_it_says_which_rows_cannot_be_read(tmp_path: Path, capsys):
+    path = tmp_path / "tickets.csv"
+    path.write_text(table(texts(1), cycle(QUEUES), head="body,queue") + "one,two,three\n", "utf-8")
+    _, said = declare(path, capsys)
+    assert "1 rows cannot be read, the first:" in said
+    assert "tickets.csv, line 402" in said
+
+
+def test_the_files_of_other_splits_are_found(tmp_path: Path, capsys):
+    for name in ("train", "dev", "test"):
+        (tmp_path / f"my.{name}.csv").write_text(
+            table(texts(1), cycle(QUEUES), head="body,queue"), "utf-8"
+        )
+    expected = {"train": "my.train.csv", "eval": "my.dev.csv", "test": "my.test.csv"}
+    assert declare(tmp_path / "my.train.csv", capsys)[0]["files"] == expected
+    assert declare(tmp_path, capsys)[0]["files"] == expected
+
+
+def test_quotes_that_enclose_nothing_are_characters(tmp_path: Path, capsys):
+    odd = [f'"{text}' if n % 3 else text for n, text in enumerate(texts(1))]
+    path = tmp_path / "odd.tsv"
+    path.write_text(table(odd, cycle(QUEUES), head="body\tqueue", delimiter="\t"), "utf-8")
+    assert "options" not in declare(path, capsys)[0]
+    enclosed = [f'"{text}, ""so"" it is"' for text in texts(1)]
+    path.write_text(table(enclosed, cycle(QUEUES), head="body\tqueue", delimiter="\t"), "utf-8")
+    assert declare(path, capsys)[0]["options"] == {"quoting": True}
+
+
+def test_a_name_that_is_taken_is_not_proposed(tmp_path: Path, capsys):
+    taken = registry.list_names("problem")[0]
+    path = tmp_path / f"{taken}.txt"
+    path.write_text("\n".join(texts(1)), "utf-8")
+    assert declare(path, capsys)[0]["problem"] == f"my_{taken}"
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "told"),
+    [
+        ("x.zip", b"PK\3\4\0\0\n\0\0\n", "is no text"),
+        ("x.csv", b"", "is empty"),
+        ("x.json", b"[\n {}\n]", "one object on each line"),
+        ("x.csv", b"a,b\n" + b"1.5,2.5\n" * 50, "no column of texts"),
+    ],
+)
+def test_what_nothing_can_be_made_of_is_told(name: str, raw: bytes, told: str, tmp_path, capsys):
+    (tmp_path / name).write_bytes(raw)
+    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
+    assert told in capsys.readouterr().err
+
+
+PIECES = (
+    b'a~some words~1.5~7~,~\t~;~|~"~\n~\r\n~\n\n~#~\0~\xe9~\xef\xbb\xbf~\xe2\x80\xa8~(S (A b))~'
+    b'[IN:A b ]~(~[~{"a": 1}~{"text": "x", "l": ["y"]}~{~id,text~label~-DOCSTART-'
+).split(b"~")
+
+
+@given(
+    pieces=st.lists(st.sampled_from(PIECES), max_size=60),
+    ending=st.sampled_from(["csv", "tsv", "txt", "jsonl", "json", "conll", "mrg", "conllu", "xyz"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_file_holds_it_is_looked_at_without_a_crash(
+    tmp_path_factory, pieces: list[bytes], ending: str
+):
+    path = tmp_path_factory.mktemp("any") / f"any.{ending}"
+    path.write_bytes(b"".join(pieces))
+    try:
+        drafted = draft(path)
+    except T2TError as error:
+        assert str(error)
+    else:
+        assert json.loads(drafted.text) == drafted.content
+
+
+def test_a_folder_that_is_not_clear_and_a_missing_file_are_told(tmp_path: Path, capsys):
+    assert datagen.main([f"--declare={tmp_path / 'absent.csv'}"]) == 2
+    assert "There is no" in capsys.readouterr().err
+    (tmp_path / "a.csv").write_text("a,b\n")
+    (tmp_path / "b.tsv").write_text("a\tb\n")
+    assert datagen.main([f"--declare={tmp_path}"]) == 2
+    assert "holds a.csv, b.tsv; it is not clear" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Training on several problems at once."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from t2t_torch import registry
+from t2t_torch.data.generate import generate_data
+from t2t_torch.errors import DataError
+from t2t_torch.families.mixture import MixtureProblem
+from t2t_torch.mode import Split
+from t2t_torch.train.problem_data import check_vocabularies
+from t2t_torch.train.task import ProblemTask
+
+NAMES = ("algorithmic_reverse_binary40_test", "algorithmic_identity_binary40")
+
+
+class Both(MixtureProblem):
+    """First mostly the one, then the other."""
+
+    name = "both"
+    problem_names = NAMES
+    mixing_schedule = "linear @0 1 0 @40 0 1"
+
+
+class TwoKinds(Both):
+    """Problems with other ids."""
+
+    problem_names = (NAMES[0], "algorithmic_shift_decimal40")
+
+
+@pytest.fixture(scope="module")
+def mixed_data(tmp_path_factory):
+    """Shards of the problems that are mixed."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for name in (*NAMES, TwoKinds.problem_names[1]):
+        generate_data(
+            registry.problem(name), folder, folder, num_processes=1, max_cases=120, progress=False
+        )
+    return folder
+
+
+@pytest.fixture
+def make_mixed(mixed_data):
+    """Makes a task."""
+
+    def make(kind=Both, hparams=""):
+        chosen = registry.hparams("transformer_test").parse("batch_size=256").parse(hparams)
+        model = registry.model("transformer")
+        return ProblemTask(kind(), model, chosen, data_dir=mixed_data, vocab_dir=mixed_data)
+
+    return make
+
+
+def test_training_resumes_bit_by_bit_at_its_place_in_the_mixture(make_mixed, make_estimator):
+    whole = make_estimator("whole", task=make_mixed())
+    whole.train(30)
+    for steps in (11, 30):
+        parts = make_estimator("parts", task=make_mixed())
+        parts.train(steps)
+        parts.close()
+    expected = whole.model.state_dict()
+    found = parts.model.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def is_identity(batch):
+    return bool(torch.equal(batch["inputs"], batch["targets"]))
+
+
+def test_the_schedule_goes_by_optimizer_steps(make_mixed):
+    task = make_mixed(hparams="optimizer_multistep_accumulate_steps=2")
+    batches = task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    kinds = [is_identity(batch) for batch in itertools.islice(batches, 200)]
+    assert all(kinds[80:])  # from step 40 on
+    assert 5 < sum(kinds[:40]) < sum(kinds[40:80]) < 40
+
+
+def test_evaluation_is_of_all_problems_one_after_another(make_mixed):
+    batches = make_mixed().eval_batches(Split.EVAL, rank=0, world_size=1)
+    kinds = [is_identity(batch) for batch in batches]
+    assert kinds == sorted(kinds)
+    assert set(kinds) == {False, True}
+    assert len(batches) == len(kinds)
+    assert sum(len(batch["targets"]) for batch in batches) == 100 + 120  # what each has
+
+
+def test_problems_whose_ids_mean_other_things_are_refused(make_mixed):
+    with pytest.raises(DataError, match=r"same features, but algorithmic_reverse.*of 4 ids"):
+        make_mixed(TwoKinds)
+
+
+def test_a_schedule_for_another_number_of_problems_is_refused(make_mixed):
+    class Three(Both):
+        mixing_schedule = "step @0 1 1 1"
+
+    with pytest.raises(DataError, match="3 shares for 2 problems"):
+        make_mixed(Three)
+
+
+def test_problems_with_other_vocabulary_files_are_refused(mixed_data, monkeypatch):
+    hashes = {NAMES[0]: {"vocab.a": "00"}, NAMES[1]: {"vocab.b": "11"}}
+
+    def load(folder, name):
+        return SimpleNamespace(vocab_files=hashes[name])
+
+    monkeypatch.setattr("t2t_torch.train.problem_data.Manifest.load", load)
+    problems = [registry.problem(name) for name in NAMES]
+    with pytest.raises(DataError, match=r"ids of algorithmic_identity_binary40 mean other things"):
+        check_vocabularies(problems, mixed_data)
+    hashes[NAMES[1]] = {"vocab.c": "00"}  # the same content by another name
+    check_vocabularies(problems, mixed_data)
