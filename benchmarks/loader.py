@@ -31,10 +31,12 @@ def main() -> None:
     parser = argument_parser(__doc__ or "")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch_size", type=int, default=4096, help="tokens")
+    parser.add_argument("--length_bucket_step", type=float, default=1.1)
     arguments = parser.parse_args()
     make_data(arguments.data_dir, arguments.tmp_dir)
     print_header(arguments.seed)
-    chosen = task(arguments.data_dir, hparams(batch_size=arguments.batch_size))
+    changes = {name: getattr(arguments, name) for name in ("batch_size", "length_bucket_step")}
+    chosen = task(arguments.data_dir, hparams(**changes))
     start = time.perf_counter()
     source = chosen.train_batches(seed=arguments.seed, start=0, rank=0, world_size=1)
     batches = iter(source)

@@ -108,7 +108,7 @@ def _our_steps(
         with autocast(chosen, device):
             loss = total_loss(run.network(batch))
         loss.sum.backward()
-        totals += totals_of(loss, batch)
+        totals += totals_of(loss, batch, {"inputs": 0, "targets": 0})
         norm = run.finish_gradients(totals[1], 1)
         step = next(done)
         run.update(step, totals[0], norm)
