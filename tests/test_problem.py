@@ -62,5 +62,6 @@ def test_settings_are_what_changes_the_bytes_and_fit_json() -> None:
 
 @pytest.mark.parametrize(("max_length", "expected"), [(0, 4096), (256, 256)])
 def test_the_longest_example_is_max_length_or_a_batch(max_length: int, expected: int) -> None:
-    hparams = cast(DataHParams, SimpleNamespace(max_length=max_length, batch_size=4096))
+    given = {"max_length": max_length, "split_to_length": 0, "batch_size": 4096}
+    hparams = cast(DataHParams, SimpleNamespace(**given))
     assert Spelling().max_length(hparams) == expected

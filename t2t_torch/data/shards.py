@@ -119,8 +119,7 @@ class Shards:
         pairs = []
         for batch in self._batches:
             column = batch.column(batch.schema.get_field_index(feature))
-            offsets = column.offsets.to_numpy(zero_copy_only=True)
-            pairs.append((column.values.to_numpy(zero_copy_only=True), offsets))
+            pairs.append((_view(column.values), _view(column.offsets)))
         return pairs
 
 
@@ -216,3 +215,12 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
             f"Make it anew:  {datagen_command(manifest.problem, data_dir)}"
         )
     return batches
+
+
+def _view(array: pa.Array) -> Values:
+    """An array's numbers where they lie; `to_numpy` would import pandas where there is one."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(0, dtype)
+    return np.frombuffer(buffer, dtype, count=len(array), offset=array.offset * dtype.itemsize)

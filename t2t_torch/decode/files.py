@@ -134,11 +134,8 @@ def decode_dataset(
             f"problem {predictor.problem.full_name!r} is a language model: its data has no "
             "inputs to decode. Give it beginnings, one per line, with --decode_from_file."
         )
-    shards = Shards.open(data_dir, predictor.problem.dataset_name, split)
-    inputs, targets = (
-        rows_of(shards, features.columns[next(iter(side))], hparams.num_samples)
-        for side in (features.inputs, features.targets)
-    )
+    sides = [next(iter(side)) for side in (features.inputs, features.targets)]
+    inputs, targets = (_rows_of_all(predictor, data_dir, split, side, hparams) for side in sides)
     name = decodes_name(base, predictor, hparams)
     for kind in ("decodes", "targets", "inputs"):
         check_target(name.with_suffix(f".{kind}"))
@@ -155,6 +152,20 @@ def decode_dataset(
         _log(texts["inputs"], decoded.predictions, hparams)
     write_outputs(name, [one_line(found, hparams) for found in decoded.predictions], hparams)
     return decoded, texts["targets"]
+
+
+def _rows_of_all(
+    predictor: Predictor, data_dir: Path, split: Split, side: str, hparams: DecodeHParams
+) -> list[list[int]]:
+    """The ids of a feature's rows; of a mixture those of its problems, one after another."""
+    rows: list[list[int]] = []
+    for problem in predictor.problem.components:
+        mixed = problem is not predictor.problem
+        features = problem.features(data_dir) if mixed else predictor.features
+        shards = Shards.open(data_dir, problem.dataset_name, split)
+        left = hparams.num_samples - len(rows) if hparams.num_samples >= 0 else -1
+        rows += rows_of(shards, features.columns[side], left)
+    return rows
 
 
 def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:

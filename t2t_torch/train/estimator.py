@@ -144,7 +144,7 @@ class Estimator:
             return {}
         results = evaluator.result()
         self._summary.write(split.value, self.state.step, results)
-        # "metrics-<problem>/targets/accuracy" is told as "accuracy", of other targets with its name.
+        # "metrics-<problem>/targets/accuracy" is told as "accuracy", others with their target.
         named = {name.partition("/")[2].removeprefix("targets/") or name: name for name in results}
         shown = "  ".join(f"{short} {results[name]:.4f}" for short, name in named.items())
         self.say(f"step {self.state.step}  {split.value}:  {shown}")
