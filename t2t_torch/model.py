@@ -173,8 +173,16 @@ class T2TModel(nn.Module, abc.ABC):
         return logits if mask is None else logits.masked_fill(~mask[..., None], -math.inf)
 
     def _weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
-        """Returns how much each example counts in the loss of a target, [B]; None is 1."""
+        """Returns how much each position of an example counts in a target's loss, [B]; None is 1.
+
+        Of several targets each counts by examples, whatever their lengths: a tag in a sentence of n
+        words counts 1/n.  So losses of targets can be added, and still add up over batches.
+        """
         weights: Tensor | None = None
+        feature = self.features.targets[target]
+        if len(self.features.targets) > 1 and feature.is_sequence:
+            positions = (batch[target] != feature.padding).sum(1)  # [B]
+            weights = 1.0 / positions.clamp(min=1).float()
         for name, note in self.features.notes.items():
             if isinstance(note, RowWeight) and note.of in (None, target):
                 weights = batch[name] if weights is None else weights * batch[name]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from t2t_torch import registry
 from t2t_torch.data.learner import Learner, learn
-from t2t_torch.data.raw_file import RawFile, found
+from t2t_torch.data.raw_file import RawFile, found, get_all
 from t2t_torch.data.samples import samples_of
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
@@ -17,6 +17,18 @@ from t2t_torch.readers.bad_records import BadRecords
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
+
+
+class Found(NamedTuple):
+    """What a model takes for a target of one input.
+
+    Attributes:
+      value: as the target's `Feature.decode` gives it.
+      probability: of the value; None where there is none, as of numbers.
+    """
+
+    value: Any
+    probability: float | None
 
 
 class Problem(ABC):
@@ -33,7 +45,7 @@ class Problem(ABC):
       batch_size_means_tokens: whether `batch_size` counts tokens (else examples).
       batch_size_multiplier: multiplies the lengths of the buckets and `max_length`: so many
         positions of an example count as one token.
-      mixing_schedule: of a mixture, its problems' shares (`pipeline/mixture.py`); else None.
+      mixing_schedule: of a mixture, its problems' shares (`families/mixing_schedule.py`), or None.
       input_space_id: tensor2tensor's `SpaceID` of the inputs, 0 to 31; 0 is "generic".
       target_space_id: the same of the targets.
       shuffle_seed: of the order of the examples in the shards; tensor2tensor's `--random_seed`.
@@ -126,10 +138,9 @@ class Problem(ABC):
         """Fetches the raw files that are not in `tmp_dir` yet: the `sources`.
 
         Raises:
-          DataError: a file can neither be found nor fetched.
+          DataError: files can neither be found nor fetched; names all of them.
         """
-        for source in self.sources:
-            source.get(tmp_dir)
+        get_all(self.sources, tmp_dir)
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Writes the vocabulary files that are not in `data_dir` yet, each whole or not at all.
@@ -165,9 +176,23 @@ class Problem(ABC):
         """
         return [dict(sample)]
 
-    def inputs_of(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the inputs of a sample without targets, as `examples_of` leaves them."""
-        return sample
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the inputs of a sample without targets, as `examples_of` leaves them.
+
+        Raises:
+          DataError: there is nothing in the sample to answer from.
+        """
+        return [sample]
+
+    def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
+        """Returns what users read: by default what was found first.
+
+        Args:
+          target: its name.
+          found: in each of `inputs_of(sample)`, at least one.
+          sample: as it was given.
+        """
+        return found[0]
 
     @abstractmethod
     def stored_features(self, directory: Path) -> Features:

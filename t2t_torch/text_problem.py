@@ -238,12 +238,22 @@ class TextProblem(Problem):
                 yield from part.split() if self.splits_words else [part]
 
     def _vocab_owner(self) -> TextProblem:
-        owner = registry.problem(str(self.use_vocab_from_other_problem))
-        if not isinstance(owner, TextProblem):
-            raise DataError(
-                f"{self.name!r} wants the vocabulary of {owner.name!r}, which is no "
-                "TextProblem. Name one that is in `use_vocab_from_other_problem`."
-            )
+        """The problem that has the vocabulary itself, where one names another that names it."""
+        owner, asked = self, [self.name]
+        while owner.use_vocab_from_other_problem is not None:
+            other = registry.problem(owner.use_vocab_from_other_problem)
+            if not isinstance(other, TextProblem):
+                raise DataError(
+                    f"{owner.name!r} wants the vocabulary of {other.name!r}, which is no "
+                    "TextProblem. Name one that is in `use_vocab_from_other_problem`."
+                )
+            asked.append(other.name)
+            if other.name in asked[:-1]:
+                raise DataError(
+                    f"nobody has the vocabulary of {self.name!r}: {' asks '.join(asked)}. Name a "
+                    "problem that has its own in `use_vocab_from_other_problem`."
+                )
+            owner = other
         return owner
 
 

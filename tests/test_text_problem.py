@@ -142,3 +142,27 @@ def test_the_vocabulary_is_learnt_from_no_more_samples_than_allowed(tmp_path: Pa
     encoder = SubwordEncoder.load(tmp_path / Many().vocab_files[0])
     learnt = [len(encoder.encode(text)) == 1 for text in ("abc", "xyz")]
     assert sorted(learnt) == [False, True]
+
+
+def test_a_vocabulary_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {}
+    for name, other in (("a", "b"), ("b", "c"), ("c", "b"), ("own", "own")):
+        body = {"name": name, "use_vocab_from_other_problem": other}
+        made[name] = type(name, (Greetings,), body)()
+    monkeypatch.setattr(registry, "problem", made.__getitem__)
+    with pytest.raises(DataError, match="vocabulary of 'a': a asks b asks c asks b"):
+        _ = made["a"].vocab_filename
+    with pytest.raises(DataError, match="own asks own"):
+        _ = made["own"].vocab_filename
+
+
+def test_a_vocabulary_may_be_borrowed_of_one_who_has_borrowed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {"greetings": Greetings()}
+    for name, other in (("second", "greetings"), ("third", "second")):
+        body = {"name": name, "use_vocab_from_other_problem": other}
+        made[name] = type(name, (Greetings,), body)()
+    monkeypatch.setattr(registry, "problem", made.__getitem__)
+    made["third"].build_vocab(tmp_path, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.greetings.320.subwords"]

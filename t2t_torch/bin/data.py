@@ -78,6 +78,8 @@ def _run() -> int:
 
 def _outputs() -> dict[str, Path]:
     """The files to be written; UsageError, before any work, if one cannot be."""
+    from t2t_torch.decode.target import check_target
+
     files = {name: Path(_flag(name)) for name in ("report", "json") if _flag(name)}
     for name, file in files.items():
         if file.is_dir():
@@ -87,14 +89,18 @@ def _outputs() -> dict[str, Path]:
             raise UsageError(
                 f"--{name}={file}: there is no such folder. Make it:  mkdir -p {folder}"
             )
+        check_target(file, flag=f"--{name}")
     return files
 
 
 def _write(file: Path, text: str) -> None:
-    from t2t_torch.data.staging import staged
+    from t2t_torch.decode.target import open_target
 
-    with staged(file) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+    try:
+        with open_target(file) as stream:
+            stream.write(text.encode("utf-8", "backslashreplace").decode())
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}.") from None
     print(f"\nWritten: {file}")
 
 

@@ -251,6 +251,9 @@ def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
     if any(entry.skipped for entry in manifest.splits.values()):
         told = ", ".join(f"{entry.skipped:,} of {key}" for key, entry in manifest.splits.items())
         print(f"\nSkipped: {told}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
+    for key, entry in manifest.splits.items():
+        for feature, count in entry.unknown.items():
+            print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
     print(f"\nNext:\n  {_trainer_command(name, data_dir)}")
 
 

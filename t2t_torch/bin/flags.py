@@ -28,7 +28,7 @@ from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _STRINGS = {
     "problem": "What is learnt; ..._rev swaps inputs and targets.  Names: --registry_help.",

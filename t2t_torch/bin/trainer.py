@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import RegistryError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import SCHEDULES, RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -159,7 +159,8 @@ def _dry_run() -> int:
     with join_world(use_gpu=False) as world:
         task = ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
         if world.leads:
-            for line in dry_run_lines(task, world, _flag("random_seed")):
+            split = None if _flag("schedule") == "train" else _eval_split()
+            for line in dry_run_lines(task, world, _flag("random_seed"), eval_split=split):
                 print(line)
     return 0
 
@@ -219,7 +220,10 @@ def _task(directory: RunDirectory, record: TaskRecord, world: World) -> ProblemT
                 directory.claim_vocabularies(problem.vocab_files, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
     vocab_dir = data_dir if _trains() else directory.path
-    return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=vocab_dir)
+    task = ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=vocab_dir)
+    if _flag("schedule") != "train":  # that nothing is left to evaluate is found before training
+        task.eval_batches(_eval_split(), rank=world.rank, world_size=world.size)
+    return task
 
 
 def _check_later_needs(manifests: Sequence[Manifest], data_dir: Path) -> None:
@@ -240,15 +244,12 @@ def _check_later_needs(manifests: Sequence[Manifest], data_dir: Path) -> None:
 def _record(directory: RunDirectory) -> TaskRecord:
     """Returns what the flags name, and where they are silent, what the run directory holds."""
     names = {name: _flag(name) for name in ("problem", "model", "hparams_set")}
-    usr_dirs = registry.usr_dirs()
     steps = 0
     if directory.exists or directory.has_checkpoints:
         known = directory.task()
         steps = known.train_steps
         names = {name: asked or getattr(known, name) for name, asked in names.items()}
-        for usr_dir in known.usr_dirs:
-            if usr_dir not in usr_dirs:
-                registry.import_usr_dir(usr_dir)
+        _open_usr_dirs(known, names)
     else:
         shared.require(FLAGS, *names)
     names["problem"] = registry.problem(names["problem"]).full_name
@@ -261,6 +262,31 @@ def _record(directory: RunDirectory) -> TaskRecord:
     if directory.exists:
         directory.check_is_of(record)
     return record
+
+
+def _open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
+    """Imports the folders that a run was begun with; one that was moved may be given anew.
+
+    Raises:
+      UsageError: one is gone, and none that is given declares what is named.
+    """
+    gone = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
+    given = [folder for folder in registry.usr_dirs() if folder not in known.usr_dirs]
+    for folder in known.usr_dirs:
+        if folder not in gone and folder not in registry.usr_dirs():
+            registry.import_usr_dir(folder)
+    if not gone:
+        return
+    try:
+        registry.problem(names["problem"])
+        registry.model(names["model"])
+    except RegistryError as error:
+        raise UsageError(
+            f"the run was begun with --t2t_usr_dir={gone[0]}, which is not there any more: {error} "
+            "Say where it is now with --t2t_usr_dir."
+        ) from error
+    instead = f"; {', '.join(given)} is used" if given else " and is not needed"
+    print(f"--t2t_usr_dir={', '.join(gone)} is not there any more{instead}", file=sys.stderr)
 
 
 def _hparams(directory: RunDirectory, record: TaskRecord) -> HParams:

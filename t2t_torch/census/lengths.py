@@ -108,11 +108,12 @@ def histogram_of(lengths: Mapping[str, npt.NDArray[Any]]) -> Histogram:
 
 
 def number_histogram(values: Mapping[str, npt.NDArray[Any]]) -> Histogram:
-    """Counts finite numbers of each split in the same bins of the same width."""
-    low = min(float(numbers.min()) for numbers in values.values())
-    high = max(float(numbers.max()) for numbers in values.values())
+    """Counts the finite numbers of each split in the same bins of the same width."""
+    finite = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items()}
+    low = min((float(numbers.min()) for numbers in finite.values() if len(numbers)), default=0.0)
+    high = max((float(numbers.max()) for numbers in finite.values() if len(numbers)), default=0.0)
     edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
-    counts = {name: _counted(numbers, edges) for name, numbers in values.items()}
+    counts = {name: _counted(numbers, edges) for name, numbers in finite.items()}
     return Histogram(tuple(edges.tolist()), counts)
 
 

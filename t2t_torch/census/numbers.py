@@ -38,8 +38,14 @@ class Spans:
 def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
     """Returns the figures of each of `width` numbers that rows consist of, again and again.
 
-    For pictures, `width` is the number of channels.
+    For pictures, `width` is the number of channels.  Of numbers that are infinite, or none, as the
+    shards of older versions may hold, so are the figures.
     """
+    with np.errstate(invalid="ignore", over="ignore"):
+        return _figures(column, width)
+
+
+def _figures(column: Column, width: int) -> tuple[Numbers, ...]:
     sums, squares, count = np.zeros(width), np.zeros(width), 0
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
     shift: np.ndarray | None = None  # the variance of large numbers would drown in rounding

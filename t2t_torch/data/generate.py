@@ -11,6 +11,7 @@ from absl import logging
 from t2t_torch import registry
 from t2t_torch.data.encoding import Encoder, MakeFeatures
 from t2t_torch.data.manifest import Manifest
+from t2t_torch.data.parts import Parts
 from t2t_torch.data.publish import Publication
 from t2t_torch.data.request import Request
 from t2t_torch.data.share import encode_share, whole
@@ -73,6 +74,7 @@ def generate_data(
         if not overwrite:
             manifest = request.complete(thorough=True)
             if manifest is not None:
+                request.tell_complete()
                 return manifest
         return _make(request, num_processes, progress=progress)
 
@@ -98,6 +100,7 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
                     "%s: %d rows encoded, writing the shards.", request.where(split), entry.rows
                 )
                 publication.write(split, entry, shuffle.drain())
+        Parts(request.folder, request.name).done.unlink(missing_ok=True)  # of data that goes now
         return publication.publish(made_from, vocab_folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

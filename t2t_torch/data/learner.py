@@ -86,7 +86,9 @@ class SubwordLearner(Learner):
 
 
 class WordLearner(Learner):
-    """Learns words: the most frequent ones, those of equal frequency by the alphabet.
+    r"""Learns words: the most frequent ones, those of equal frequency by the alphabet.
+
+    Words that a line of the file cannot hold are left out: with a line break, or "\r" at the end.
 
     Args:
       file: its name.
@@ -114,7 +116,7 @@ class WordLearner(Learner):
         words = [
             word
             for word, count in ranked
-            if count >= self._min_count and word not in reserved and word.isprintable()
+            if count >= self._min_count and word not in reserved and _fits_a_line(word)
         ]
         lines = [*reserved, *words[: self._vocab_size - len(reserved)]]
         _write_lines(path, lines)
@@ -163,8 +165,10 @@ class LabelLearner(Learner):
         if not labels:
             raise DataError(f"No label for {self.file}. Are the raw files empty?")
         for label in labels:
-            if "\n" in label:
-                raise DataError(f"The label {label!r} holds a line break. Take it out.")
+            if not _fits_a_line(label):
+                raise DataError(
+                    f"The label {label!r} holds a line break, or no Unicode text. Take it out."
+                )
         _write_lines(path, sorted(labels))
 
 
@@ -219,6 +223,13 @@ def load_moments(path: Path) -> tuple[list[float], list[float]]:
         raise DataError(f"Cannot read {path}: {error.strerror}. Run t2t-datagen again.") from None
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path} holds no means and deviations. Run t2t-datagen again.") from None
+
+
+def _fits_a_line(text: str) -> bool:
+    """Whether `text.lines.read_lines` reads the text back from a line of its own."""
+    if "\n" in text or text.endswith("\r"):
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in text)  # not in UTF-8
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pydantic
 
+from t2t_torch import registry
 from t2t_torch.data import verified
 from t2t_torch.data.staging import staged
 from t2t_torch.errors import DataError
@@ -61,7 +62,8 @@ class RawFileEntry(_Entry):
 class SplitEntry(_Entry):
     """A split: its shards in order; per feature the sum and the maximum of its rows' lengths.
 
-    `skipped` is how many bad records and unfit samples were left out.
+    `skipped` is how many bad records and unfit samples were left out, `unknown` by feature how many
+    labels are none of those that training has.
     """
 
     rows: int
@@ -69,6 +71,7 @@ class SplitEntry(_Entry):
     max_length: Mapping[str, int]
     shards: Sequence[ShardEntry]
     skipped: int = 0
+    unknown: Mapping[str, int] = {}
 
 
 class Manifest(_Entry):
@@ -159,7 +162,7 @@ class Manifest(_Entry):
             raise DataError(
                 f"{self.problem!r} in {data_dir} has no {split.value!r} split; it has: {there}. "
                 f"Choose one of these, or add the split to the problem's `shards` and run  "
-                f"{datagen_command(self.problem, data_dir)} --overwrite"
+                f"{self.command(data_dir)} --overwrite"
             ) from None
 
     def verify(
@@ -167,9 +170,9 @@ class Manifest(_Entry):
     ) -> None:
         """Compares sizes and checksums of the vocabulary files and shards with the manifest.
 
-        What was hashed before is noted in `.NAME.verified.json`, and a shard whose size, time of
-        modification and inode are as noted is not hashed again.  So bytes that a failing disk
-        changes, or a program that puts the time back, are found by a thorough verification alone.
+        What was hashed before is noted in `.NAME.verified.json`, and a shard whose size, times of
+        modification and of change and inode are as noted is not hashed again.  So bytes that a
+        failing disk changes are found by a thorough verification alone.
 
         Args:
           data_dir: the folder that the manifest describes.
@@ -197,10 +200,17 @@ class Manifest(_Entry):
             raise DataError(
                 f"The data of {self.problem!r} is damaged:\n  "
                 + "\n  ".join(faults)
-                + f"\nMake it anew:  {datagen_command(self.problem, data_dir)}"
+                + f"\nMake it anew:  {self.command(data_dir)}"
             )
         if hashed:
             verified.remember(data_dir, self.problem, hashed)
+
+    def command(self, data_dir: Path) -> str:
+        """The command that makes this data again: t2t-datagen, as it was generated or imported."""
+        command = datagen_command(self.problem, data_dir)
+        if "imported_from" not in self.settings:
+            return command
+        return command.replace("--tmp_dir=RAW_FILES", "--import_tfrecords=TENSOR2TENSORS_FOLDER")
 
     def fingerprint(self, split: Split) -> str:
         """16 hex digits that change when the split's content or the meaning of its ids does."""
@@ -214,9 +224,9 @@ class Manifest(_Entry):
 
 
 def datagen_command(name: str, data_dir: Path) -> str:
-    """The command that generates a data set, for messages."""
-    data = shlex.quote(str(data_dir))
-    return f"t2t-datagen --problem={name} --data_dir={data} --tmp_dir=RAW_FILES"
+    """The command that generates a data set, for messages; it names the users' directories."""
+    words = ["t2t-datagen", f"--problem={name}", f"--data_dir={data_dir}", "--tmp_dir=RAW_FILES"]
+    return shlex.join([*words, *(f"--t2t_usr_dir={folder}" for folder in registry.usr_dirs())])
 
 
 def sha256_of(path: Path) -> str:

@@ -5,6 +5,8 @@ vocab/           the vocabulary that all tasks use
 part-00003/      a task's share of each split, encoded and sorted: train/run-00000 ...
 part-00003.json  says that it is whole
 part-00003.lock  is held by the process that makes it
+
+Beside the folder, `.NAME.tasks.done` says which tasks of the latest plan have told what is there.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import contextlib
 import fcntl
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,22 @@ class RunEntry(_Entry):
     bytes: int
 
 
+class Report(_Entry):
+    """Which tasks of a plan have told what is there; it outlives the plan.
+
+    Attributes:
+      identity: of the plan.
+      num_tasks: of the plan.
+      told: the tasks that have, rising.
+      published: whether the plan's data has been.
+    """
+
+    identity: str
+    num_tasks: int
+    told: Sequence[int] = ()
+    published: bool = False
+
+
 class PartEntry(_Entry):
     """What a task has made: by split what it holds, and its files."""
 
@@ -70,12 +88,14 @@ class Parts:
     Attributes:
       folder: `.NAME.tasks` in the data folder.
       vocab: the folder of the vocabulary.
+      done: the file of the report.
     """
 
     def __init__(self, data_dir: Path, name: str) -> None:
         """Makes nothing yet."""
         self.folder = data_dir / f".{name}.tasks"
         self.vocab = self.folder / "vocab"
+        self.done = data_dir / f".{name}.tasks.done"
 
     def plan(self) -> Plan | None:
         """The plan there is; None if there is none, or none that can be read."""
@@ -91,6 +111,45 @@ class Parts:
         sync(self.vocab)
         with staged(self.folder / "plan.json") as temporary:
             temporary.write_text(plan.model_dump_json(indent=2), encoding="utf-8")
+
+    def report(self) -> Report | None:
+        """The report of the latest plan; None if there is none, or none that can be read."""
+        try:
+            return Report.model_validate_json(self.done.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def tell(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
+        """Notes in the report that a task of a plan has ended, or that its data is published.
+
+        The caller holds the data set's lock.
+        """
+        report = self.report()
+        if report is None or report.identity != plan.identity:
+            report = Report(identity=plan.identity, num_tasks=plan.num_tasks)
+        told = {*report.told, *(() if task is None else (task,))}
+        self._save_report(report, told, published=report.published or published)
+
+    def tell_again(self, task: int) -> None:
+        """Notes that a task of the plan that was published has told so."""
+        report = self.report()
+        if report is not None:
+            self._save_report(report, {*report.told, task}, published=report.published)
+
+    def _save_report(self, report: Report, told: Iterable[int], *, published: bool) -> None:
+        changes = {"told": sorted(told), "published": published}
+        with staged(self.done) as temporary:
+            temporary.write_text(report.model_copy(update=changes).model_dump_json(), "utf-8")
+
+    def has_to_tell(self, task: int, num_tasks: int) -> bool:
+        """Whether the data there is that of so many tasks, of which this one has not told yet."""
+        report = self.report()
+        return (
+            report is not None
+            and report.published
+            and report.num_tasks == num_tasks
+            and task not in report.told
+        )
 
     def place(self, task: int) -> Path:
         """The folder of a task's files."""

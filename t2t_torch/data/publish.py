@@ -54,6 +54,7 @@ class Publication:
             max_length=entry.max_length,
             shards=shards,
             skipped=entry.skipped,
+            unknown=entry.unknown,
         )
         self.add(split, added)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
 from t2t_torch.data.download import fetch
+from t2t_torch.data.manifest import sha256_of
 from t2t_torch.data.unpack import unpack
 from t2t_torch.errors import DataError
 
@@ -39,7 +41,7 @@ class RawFile:
 
     def find(self, tmp_dir: Path) -> Path | None:
         """Returns where it, or what it can be unpacked from, lies; None if nowhere."""
-        path = self._itself(tmp_dir)
+        path = self.itself(tmp_dir)
         return self.archive.find(tmp_dir) if path is None and self.archive is not None else path
 
     def get(self, tmp_dir: Path) -> Path:
@@ -48,7 +50,7 @@ class RawFile:
         Raises:
           DataError: it is neither there nor to be had; says where to put it.
         """
-        path = self._itself(tmp_dir)
+        path = self.itself(tmp_dir)
         if path is not None:
             return path
         if self.archive is None:
@@ -67,7 +69,13 @@ class RawFile:
             )
         return path
 
-    def _itself(self, tmp_dir: Path) -> Path | None:
+    @property
+    def download(self) -> str:
+        """What it is called as it is downloaded, in the bytes that `sha256` is of."""
+        return _download(self.name, self.urls)
+
+    def itself(self, tmp_dir: Path) -> Path | None:
+        """Returns where it lies, not what it could be unpacked from; None if nowhere."""
         paths = (
             find(name, tmp_dir, folders=self.folders) for name in (self.name, *self.other_names)
         )
@@ -109,15 +117,51 @@ def find_or_fetch(
         return path
     if not urls:
         raise DataError(_missing(name, tmp_dir, folders))
-    packed = urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")
-    filename = f"{name}.gz" if packed else name
-    return fetch(urls, tmp_dir / folders[0], filename=filename, sha256=sha256)
+    return fetch(urls, tmp_dir / folders[0], filename=_download(name, urls), sha256=sha256)
 
 
 def found(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
     """Returns the paths of those files that are there, an archive once: for `raw_files`."""
     paths = [path for file in files if (path := file.find(tmp_dir)) is not None]
     return list(dict.fromkeys(paths))
+
+
+def get_all(files: Iterable[RawFile], tmp_dir: Path) -> None:
+    """Gets files, an archive once.
+
+    Raises:
+      DataError: some are neither there nor to be had; says of each where to put it.
+    """
+    files = list(files)
+    failures: dict[str, str] = {}
+    for file in files:
+        origin = file.name if file.archive is None else file.archive.name
+        if origin in failures:
+            continue
+        try:
+            file.get(tmp_dir)
+        except DataError as error:
+            failures[origin] = str(error)
+    if failures:
+        raise DataError("\n".join([*failures.values(), *strangers(files, tmp_dir)]))
+
+
+def strangers(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
+    """Tells which files that are there have not the sha256 that is known; reads them whole."""
+    told: dict[Path, str] = {}
+    both = itertools.chain.from_iterable((file, file.archive) for file in files)
+    for file in filter(None, both):
+        path = file.itself(tmp_dir)
+        # Packed in another way than it can be downloaded, its bytes are others.
+        if path is None or path in told or file.sha256 is None or path.name != file.download:
+            continue
+        if sha256_of(path) != file.sha256:
+            remedy = "Remove it, and it is fetched again." if file.urls else "Get it again."
+            told[path] = (
+                f"{path} is not the file that is expected (sha256 {file.sha256}): perhaps it is "
+                f"damaged. {remedy}"
+            )
+    return list(told.values())
 
 
 def member(archive: RawFile, path: str) -> RawFile:
@@ -135,6 +179,12 @@ def member(archive: RawFile, path: str) -> RawFile:
     places = (f"{place}/{inner}" for place in archive.folders for inner in (".", stem))
     folders = tuple(str(PurePath(place.lstrip("/"), folder)) for place in places)
     return RawFile(name, folders=folders, archive=archive, inside=(folder,))
+
+
+def _download(name: str, urls: Sequence[str]) -> str:
+    """The name that a download gets: with ".gz" if it comes packed and the name does not say so."""
+    packed = bool(urls) and urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")
+    return f"{name}.gz" if packed else name
 
 
 def _missing(name: str, tmp_dir: Path, folders: Sequence[str]) -> str:

@@ -22,6 +22,9 @@ from t2t_torch.readers.bad_records import BadRecords, Policy
 if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
+_FLAGS = {"max_cases": "max_cases", "on_bad_record": "on_bad_record", "shuffle_seed": "random_seed"}
+"""By setting, the flag of t2t-datagen that gives it."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -149,7 +152,7 @@ class Request:
             return None
         manifest = Manifest.load(self.folder, self.name)
         if differences := self.differences(manifest.settings):
-            raise self.refusal("with other settings", differences)
+            raise self.refusal("with other settings", differences, self._flags(manifest.settings))
         if changes := raw_files.changes(self.problem, self.raw_folder, manifest.raw_files):
             raise self.refusal("from other raw files", changes)
         vocabulary.check_kept(self.problem, self.folder, manifest.vocab_files)
@@ -158,15 +161,28 @@ class Request:
         except DataError as error:
             logging.warning("%s\nIt is made anew now.", str(error).rpartition("\n")[0])
             return None
-        logging.info("%r in %s is complete (--overwrite makes it anew).", self.name, self.folder)
         return manifest
 
-    def refusal(self, how: str, differences: Sequence[str]) -> DataError:
-        """Says that the data that is there is not what is asked for."""
+    def tell_complete(self) -> None:
+        """Logs that there is nothing to do."""
+        logging.info("%r in %s is complete (--overwrite makes it anew).", self.name, self.folder)
+
+    def _flags(self, settings: Mapping[str, Any]) -> str:
+        """The flags that ask for what is there; "" if it differs in what no flag says."""
+        usual = {"on_bad_record": get_args(Policy)[0]}
+        there, asked = {**usual, **settings}, {**usual, **self.settings}
+        differing = [key for key in there | asked if there.get(key) != asked.get(key)]
+        if not all(key in _FLAGS and key in there for key in differing):
+            return ""
+        return " ".join(f"--{_FLAGS[key]}={there[key]}" for key in differing)
+
+    def refusal(self, how: str, differences: Sequence[str], flags: str = "") -> DataError:
+        """Says that the data that is there is not what is asked for, but for these flags."""
+        taken = f"Take it as it is, by  {flags}\nOr keep" if flags else "Keep"
         return DataError(
             f"{self.folder} has data of {self.name!r} that was made {how}:\n  "
             + "\n  ".join(differences)
-            + "\nKeep it and choose another --data_dir, or replace it:  "
+            + f"\n{taken} it and choose another --data_dir, or replace it:  "
             + f"{datagen_command(self.name, self.folder)} --overwrite"
         )
 

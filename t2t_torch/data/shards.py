@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from t2t_torch.data import ragged
-from t2t_torch.data.manifest import Manifest, ShardEntry, datagen_command, sha256_of
+from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
 from t2t_torch.data.ragged import Ragged, Rows, Values, value_dtype
 from t2t_torch.data.staging import sync
 from t2t_torch.errors import DataError
@@ -205,14 +205,14 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{path} is missing or not an Arrow file: {error}. "
-            f"Make it anew:  {datagen_command(manifest.problem, data_dir)}"
+            f"Make it anew:  {manifest.command(data_dir)}"
         ) from None
     found = sum(batch.num_rows for batch in batches)
     if found != shard.rows or set(reader.schema.names) != set(manifest.features):
         raise DataError(
             f"{path} holds {found} rows of {', '.join(reader.schema.names)}; the manifest says "
             f"{shard.rows} rows of {', '.join(manifest.features)}. "
-            f"Make it anew:  {datagen_command(manifest.problem, data_dir)}"
+            f"Make it anew:  {manifest.command(data_dir)}"
         )
     return batches
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from t2t_torch.data.chunks import Chunks, Share
 from t2t_torch.data.samples import samples_of, seeded
 from t2t_torch.data.shuffle import Shuffle
 from t2t_torch.errors import DataError
+from t2t_torch.features import UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import MAX_LISTED, BadRecords
 
@@ -33,6 +35,7 @@ class ShareEntry(pydantic.BaseModel):
       max_length: the greatest of the rows' lengths, by feature.
       unread: how many records of the raw files the problem left out, for all shares.
       unread_listed: place and reason of the first of them.
+      unknown: by feature, how many labels are none of those of training, where there are such.
       unfit: how many of the share's samples could not be encoded and were left out.
       unfit_listed: number and reason of the first of them.
     """
@@ -43,6 +46,7 @@ class ShareEntry(pydantic.BaseModel):
     rows: int
     tokens: Mapping[str, int]
     max_length: Mapping[str, int]
+    unknown: Mapping[str, int] = {}
     unread: int
     unread_listed: Sequence[str]
     unfit: int
@@ -78,6 +82,7 @@ def encode_share(
     problem, where = request.problem, request.where(split)
     tokens = dict.fromkeys(features.all, 0)
     longest = dict.fromkeys(features.all, 0)
+    unknown = {name: 0 for name, feature in features.all.items() if feature.lowest_id == UNKNOWN}
     unfit: list[tuple[int, str]] = []
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
@@ -89,6 +94,8 @@ def encode_share(
             for name, column in encoded.rows.items():
                 tokens[name] += len(column.values)
                 longest[name] = max(longest[name], int(column.lengths.max(initial=0)))
+            for name in unknown:
+                unknown[name] += int((encoded.rows[name].values == UNKNOWN).sum())
             shuffle.add(encoded.rows, encoded.numbers)
             num_unfit += len(encoded.unfit)
             unfit += encoded.unfit[: MAX_LISTED - len(unfit)]
@@ -99,6 +106,7 @@ def encode_share(
         rows=shuffle.num_rows,
         tokens=tokens,
         max_length=longest,
+        unknown={name: count for name, count in unknown.items() if count},
         unread=unread.count,
         unread_listed=[told.removeprefix(prefix) for told in unread.listed],
         unfit=num_unfit,
@@ -129,6 +137,7 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
         rows=rows,
         tokens=functools.reduce(_added, (share.tokens for share in shares)),
         max_length=functools.reduce(_greater, (share.max_length for share in shares)),
+        unknown=dict(sum((Counter(share.unknown) for share in shares), Counter())),
         unread=first.unread,
         unread_listed=first.unread_listed,
         unfit=sum(share.unfit for share in shares),

@@ -72,7 +72,8 @@ def run_task(
       seed: as for `generate_data`.
       max_cases: as for `generate_data`.
       on_bad_record: as for `generate_data`.
-      overwrite: replace data, or parts, of other settings; what has these settings is kept.
+      overwrite: make the data anew, whatever is there.  A task that finds the parts of others goes
+        on with them; one that was cut off before it could tell that the data was done, tells it.
       progress: show a progress bar on stderr.
 
     Raises:
@@ -94,11 +95,11 @@ def run_task(
         on_bad_record=on_bad_record,
     )
     tasks = Tasks(request, num_tasks)
-    plan, manifest = tasks.begin(overwrite=overwrite)
+    plan, manifest = tasks.begin(task_id, overwrite=overwrite)
     if plan is None:
         return Outcome(manifest=manifest)
     tasks.run(plan, task_id, num_processes, progress=progress)
-    return tasks.finish(plan)
+    return tasks.finish(plan, task_id)
 
 
 class Tasks:
@@ -120,14 +121,16 @@ class Tasks:
         self._parts = Parts(request.folder, request.name)
 
     def begin(
-        self, *, overwrite: bool = False, anew: bool = False
+        self, task: int | None = None, *, overwrite: bool = False, anew: bool = False
     ) -> tuple[Plan | None, Manifest | None]:
         """Makes the plan and the vocabulary, or finds them made.
 
         Args:
-          overwrite: replace data, or parts, of other settings.  What was made with these settings
-            is kept, since every task of an array says the same.
-          anew: replace also what was made with these settings.
+          task: whose beginning this is; None for what begins all of them.
+          overwrite: replace data, and parts of other settings.  Parts of these settings are kept,
+            since every task of an array says the same, and so is data that this array has made
+            and this task has not told yet.
+          anew: replace everything.
 
         Returns:
           The plan, or the manifest if nothing is left to do.
@@ -139,8 +142,14 @@ class Tasks:
         request = self._request
         with request.lock():
             plan = self._parts.plan()
-            manifest = None if anew or (plan and overwrite) else self._complete(overwrite=overwrite)
+            manifest = None
+            if not anew and (not overwrite or self._only_tells(plan, task)):
+                manifest = self._complete(overwrite=overwrite)
             if manifest is not None:
+                if not overwrite:
+                    request.tell_complete()
+                if task is not None:
+                    self._parts.tell_again(task)
                 self._parts.clear()
                 return None, manifest
             faults = self._faults(plan) if plan else []
@@ -177,8 +186,12 @@ class Tasks:
             if self._parts.plan() == plan and self._parts.part(task) is None:
                 self._encode(plan, task, num_processes, progress=progress)
 
-    def finish(self, plan: Plan) -> Outcome:
+    def finish(self, plan: Plan, task: int | None = None) -> Outcome:
         """Merges and publishes, if all parts are there.
+
+        Args:
+          plan: what `begin` returned, here or elsewhere.
+          task: the one that ends; None for what waits for all of them.
 
         Raises:
           DataError: the parts do not fit together, or another command makes other data here.
@@ -191,15 +204,25 @@ class Tasks:
                         f"The data of {self._request.name!r} in {self._request.folder} is being "
                         "made otherwise by another command. Run this task again."
                     )
+                if task is not None:
+                    self._parts.tell_again(task)
                 self._parts.clear()
                 return Outcome(manifest=manifest)
+            self._parts.tell(plan, task)
             parts = [self._parts.part(task) for task in range(plan.num_tasks)]
             missing = [task for task, part in enumerate(parts) if part is None]
             if missing:
                 return Outcome(missing=missing)
             manifest = self._merge(plan, [part for part in parts if part is not None])
+            self._parts.tell(plan, published=True)
             self._parts.clear()
             return Outcome(manifest=manifest)
+
+    def _only_tells(self, plan: Plan | None, task: int | None) -> bool:
+        """Whether a task that says --overwrite belongs to the array that made what is there."""
+        if plan is not None or task is None:
+            return False
+        return self._parts.has_to_tell(task, self._num_tasks)
 
     def _complete(self, *, overwrite: bool) -> Manifest | None:
         try:

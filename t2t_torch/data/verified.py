@@ -21,8 +21,8 @@ _TICK_NANOSECONDS = 2_000_000_000
 def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
     """Notes that the shards were found to be as the manifest says.
 
-    They are noted with what a change changes: size, time of modification, inode.  In a folder that
-    cannot be written to, nothing is noted.
+    They are noted with what a change changes: size, times of modification and of change, inode.
+    In a folder that cannot be written to, nothing is noted.
 
     Args:
       data_dir: where the shards are.
@@ -65,9 +65,10 @@ def _path(data_dir: Path, name: str) -> Path:
     return data_dir / f".{name}.verified.json"
 
 
-def _state(path: Path) -> tuple[int, int, int]:
+def _state(path: Path) -> tuple[int, int, int, int]:
+    """Size, time of modification, inode, and the time of change, which no program can put back."""
     stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_torch import registry
 from t2t_torch.declaration.kinds import MIXTURE, USUAL_COLUMNS, Kind, Value
 from t2t_torch.declaration.sample import SampleMaker
 from t2t_torch.declaration.schema import Column, Declaration, mistake, nearest
@@ -41,7 +40,7 @@ def attributes_of(
     if Value.NUMBERS in kind.fields.values():
         attributes.setdefault("target_size", len(columns["targets"].column))
     if declaration.metrics is not None:
-        attributes["metrics"] = _metrics(declaration.metrics, path)
+        attributes["metrics"] = _metrics(declaration, path, family)
     if declaration.labels:
         attributes["class_labels"] = declaration.labels
     elif declaration.features.soft_labels:
@@ -66,15 +65,18 @@ def declared_settings(said: Mapping[str, Any], family: type[Problem]) -> dict[st
 
 
 def _metrics(
-    metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]], path: Path
+    declaration: Declaration, path: Path, family: type[Problem]
 ) -> tuple[str, ...] | Mapping[str, tuple[str, ...]]:
-    """The names of metrics, each of which there is."""
-    known = registry.list_names("metric")
-    held = metrics.values() if isinstance(metrics, Mapping) else [metrics]
-    for name in (name for names in held for name in names):
-        if name not in known:
-            raise mistake(path, "metrics", f"there is no metric {name!r}.{nearest(name, known)}")
-    return metrics
+    """Those that are declared, and the family's of targets that are not named."""
+    said, usual = declaration.metrics, family.metrics
+    if not isinstance(said, Mapping):
+        return tuple(said or ())
+    of_target = usual if isinstance(usual, Mapping) else {"targets": usual}
+    for target in said:
+        if target not in of_target:
+            what = f"kind {declaration.kind!r} has no such target.{nearest(target, of_target)}"
+            raise mistake(path, f"metrics.{target}", what)
+    return {**of_target, **said}
 
 
 def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]:
@@ -148,6 +150,8 @@ def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: typ
         if getattr(declaration, key):
             raise mistake(path, key, f"is for kind {MIXTURE!r}, not for {name!r}.")
     known = [key for key, attribute in _ATTRIBUTES.items() if hasattr(family, attribute)]
+    if Value.WORDS not in kind.fields.values():
+        known = [key for key in known if key != "gazetteer"]  # It goes with words that are given.
     for key in declaration.features.model_fields_set - set(known):
         what = f"kind {name!r} has no such feature.{nearest(key, known)}"
         raise mistake(path, f"features.{key}", what)

@@ -15,7 +15,7 @@ from t2t_torch.declaration.guess import Guess, guess
 from t2t_torch.declaration.look import MAX_ROWS, Table, look
 from t2t_torch.declaration.neighbours import Neighbours, neighbours
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.sniff import Sniffed, sniff
+from t2t_torch.declaration.sniff import Sniffed, check_unpacked, sniff
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import BadRecords
@@ -56,6 +56,7 @@ def draft(path: Path) -> Draft:
     Raises:
       DataError: it cannot be read, or nothing can be made of it.
     """
+    check_unpacked(path)
     found = neighbours(path)
     parallel = not isinstance(found.files["train"], str)
     looked_at = _first(found)

@@ -191,10 +191,11 @@ def _question(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | 
     if not (question and context and answer):
         return None
     fields = {"question": question, "context": context, "answers": answer}
-    texts = zip(columns[answer].values, columns[context].values, strict=False)
+    rows = zip(columns[answer].rows, columns[context].rows, strict=True)
+    texts = [(text, str(held)) for text, held in rows if text is not None and held is not None]
     try:
-        spans = [located([{"text": text}], str(held)) for text, held in texts if text in str(held)]
-        of_context = len(spans) * 2 >= len(columns[answer].values)
+        spans = [located([{"text": text}], held) for text, held in texts if text in held]
+        of_context = len(spans) * 2 >= len(texts)
     except (UnfitError, TypeError):
         of_context = True
     if of_context:
@@ -228,9 +229,7 @@ def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | No
         for tags in lists:
             kinds = {tag for value in tags.values for tag in value}
             all_words = {word for value in words.values for word in value}
-            parallel = words is not tags and list(map(len, words.values)) == list(
-                map(len, tags.values)
-            )
+            parallel = words is not tags and _lengths(words) == _lengths(tags)
             if parallel and len(kinds) < len(all_words) and not any(" " in w for w in all_words):
                 fields = {"inputs": words.name, "targets": tags.name}
                 intents = [one for one in columns.values() if one.is_label]
@@ -241,6 +240,11 @@ def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | No
                 fields = {"inputs": words.name, "intent": intent.name, "slots": tags.name}
                 return Guess("intentslot", fields, doubts)
     return None
+
+
+def _lengths(column: Look) -> list[int]:
+    """How long the list in each row is; an empty one may be none."""
+    return [len(value or ()) for value in column.rows]
 
 
 def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.declaration.sniff import Sniffed
+from t2t_torch.declaration.values import UnfitError, number_of
 from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.formats import open_records
@@ -31,13 +32,21 @@ class Look:
 
     Attributes:
       name: its name.
-      values: those that are not empty, in order.
-      empty: how many are.
+      rows: its value in each row; None where it is empty.
     """
 
     name: str
-    values: Sequence[Any]
-    empty: int
+    rows: Sequence[Any]
+
+    @functools.cached_property
+    def values(self) -> Sequence[Any]:
+        """The values that are not empty, in order."""
+        return [value for value in self.rows if value is not None]
+
+    @property
+    def empty(self) -> int:
+        """In how many rows it is empty."""
+        return len(self.rows) - len(self.values)
 
     @property
     def distinct(self) -> int:
@@ -163,9 +172,7 @@ def look(path: Path, sniffed: Sniffed) -> Table:
 
 
 def _look(name: str, values: Iterable[Any]) -> Look:
-    held = list(values)
-    full = [value for value in held if not _is_empty(value)]
-    return Look(name, full, len(held) - len(full))
+    return Look(name, [None if _is_empty(value) else value for value in values])
 
 
 def _is_empty(value: Any) -> bool:
@@ -180,10 +187,9 @@ def _why(bad: BadRecords) -> str:
 
 def _number(value: Any) -> float | None:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        return number_of(value)
+    except UnfitError:
         return None
-    return number if math.isfinite(number) else None
 
 
 def _codes(values: Sequence[Any]) -> bool:

@@ -8,18 +8,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+from absl import logging
+
+from t2t_torch.data.learner import Learner
 from t2t_torch.declaration.attributes import attributes_of, declared_settings, suggested
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
+from t2t_torch.declaration.learner import DeclaredLearner
+from t2t_torch.declaration.names import check_names
 from t2t_torch.declaration.rows import RowFiles
 from t2t_torch.declaration.sample import SampleMaker
 from t2t_torch.declaration.schema import Declaration, content_of, mistake, nearest
-from t2t_torch.declaration.values import MissingColumnError, UnfitError
+from t2t_torch.declaration.values import MissingColumnError
 from t2t_torch.errors import DataError
+from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.families.mixture import MixtureProblem
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.readers.bad_records import BadRecords, Record
 
+_BESIDE = ("gazetteer", "dense", "weight")
+"""The fields whose columns "features" names."""
 _VARYING = ("jsonl",)
 """Formats whose rows need not all have the same columns."""
 
@@ -60,6 +68,10 @@ class DeclaredProblem(FromJson):
         """The files that the declaration names."""
         return self._rows(tmp_dir).raw_files()
 
+    def learners(self) -> Sequence[Learner]:
+        """Those of the family; what a declaration has to say otherwise is told by its keys."""
+        return [DeclaredLearner(one, self.declared_in) for one in super().learners()]
+
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the files are there, and that they have the columns that are named.
 
@@ -94,9 +106,12 @@ class DeclaredProblem(FromJson):
                 if parted and self.sample_maker.split(record.values, sample) is not split:
                     elsewhere += 1
                     continue
-            except UnfitError as error:
+            except DataError as error:
                 bad.report(record.place, str(error))
                 continue
+            except Exception:  # A defect, whose traceback is to tell of which row.
+                logging.error("%s: no sample could be made of this row.", record.place)
+                raise
             count += 1
             yield sample
         if not count:
@@ -116,11 +131,12 @@ class DeclaredProblem(FromJson):
                 for field, column in self.sample_maker.columns.items()
                 if error.wanted in column.column
             ]
-            key = f"fields.{keys[0]}" if keys else "split_by"
+            room = "features" if keys and keys[0] in _BESIDE else "fields"
+            key = f"{room}.{keys[0]}" if keys else "split_by"
             raise DataError(
                 f"{mistake(self.declared_in, key, str(error))} (Columns of {record.place.path}.)"
             ) from None
-        except UnfitError:
+        except DataError:
             pass  # A bad row: what becomes of it is said when all are read.
 
     def _nothing(self, split: Split, part: float, elsewhere: int) -> DataError:
@@ -143,7 +159,9 @@ def problem_class(path: Path) -> type[Problem]:
     Raises:
       RegistryError: the declaration says something wrong; names the file, the line and the key.
     """
-    return _class_of(json.dumps(content_of(path)), path)
+    made = _class_of(json.dumps(content_of(path)), path)
+    check_names(made.declaration, path)
+    return made
 
 
 def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
@@ -156,7 +174,9 @@ def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
     Raises:
       RegistryError: it says something wrong.
     """
-    return _class_of(json.dumps(content), path)(reverse=False, copy=False)
+    made = _class_of(json.dumps(content), path)
+    check_names(made.declaration, path)
+    return made(reverse=False, copy=False)
 
 
 def _made_again(path: str, content: str, reverse: bool, copy: bool) -> Problem:
@@ -165,7 +185,7 @@ def _made_again(path: str, content: str, reverse: bool, copy: bool) -> Problem:
 
 
 @functools.lru_cache(maxsize=256)  # What is said the same is the same class.
-def _class_of(content: str, path: Path) -> type[Problem]:
+def _class_of(content: str, path: Path) -> type[FromJson]:
     said = json.loads(content)
     declaration = Declaration.parse(said, path)
     common = {
@@ -189,7 +209,7 @@ def _class_of(content: str, path: Path) -> type[Problem]:
     family = kind.family_class()
     attributes = {**common, **attributes_of(declaration, path, kind, family)}
     attributes |= declared_settings(said, family)
-    return cast("type[Problem]", type(name, (DeclaredProblem, family), attributes))
+    return cast("type[FromJson]", type(name, (DeclaredProblem, family), attributes))
 
 
 def _told(declaration: Declaration) -> str:
@@ -207,8 +227,13 @@ def _mixture(declaration: Declaration, path: Path) -> dict[str, Any]:
     for key in ("problems", "schedule"):
         if not getattr(declaration, key):
             raise mistake(path, key, "is missing; a mixture needs it.")
+    try:
+        MixingSchedule.parse(str(declaration.schedule), len(declaration.problems))
+    except DataError as error:
+        raise mistake(path, "schedule", str(error)) from None
+    flags_said = declaration.model or declaration.hparams_set  # else the first problem's
     return {
         "problem_names": declaration.problems,
         "mixing_schedule": declaration.schedule,
-        **suggested(declaration, MixtureProblem),
+        **(suggested(declaration, MixtureProblem) if flags_said else {}),
     }

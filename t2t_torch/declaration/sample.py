@@ -102,7 +102,8 @@ class SampleMaker:
             raise
         except UnfitError as error:
             names = ", ".join(map(repr, column.column))
-            raise UnfitError(f"column {names} ({field!r}): {error}.") from None
+            told = str(error).rstrip(".")
+            raise UnfitError(f"column {names} ({field!r}): {told}.") from None
 
     def _check(self, field: str, value: Value, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value does not fit what is declared, or the other fields."""
@@ -132,11 +133,12 @@ class SampleMaker:
         for field, value, _ in self._fields:
             if value not in (Value.TAGS, Value.GAZETTEER):
                 continue
-            words, count = len(made["inputs"]), len(made[field])
+            held, words = made[field], len(made["inputs"])
+            count = len(held) if value is Value.TAGS else max(held, default=-1) + 1
             if count > words or (value is Value.TAGS and count < words):
                 raise UnfitError(f"{words} words, but {count} in {field!r}.")
             if value is Value.GAZETTEER:
-                made[field] += [{} for _ in range(words - count)]
+                made[field] = [held.get(place, {}) for place in range(words)]
 
     def split(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> Split:
         """Returns the split that a training row belongs to when a part is held out.

@@ -162,13 +162,15 @@ class Beside(_Part):
 class Shards(_Part):
     """Files written for each split; in JSON also one number, that of the training split."""
 
-    train: Annotated[int, pydantic.Field(ge=1, le=99999)] = 10
-    eval: Annotated[int, pydantic.Field(ge=1, le=99999)] = 1
-    test: Annotated[int, pydantic.Field(ge=1, le=99999)] = 1
+    train: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 10
+    eval: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 1
+    test: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 1
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"expected a number of files, not {value!r}")
         return {"train": value} if isinstance(value, int) else value
 
 
@@ -211,7 +213,7 @@ class Declaration(_Part):
     fields: Mapping[str, Column] = {}
     split_by: tuple[str, ...] = ()
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
-    vocab_size: Annotated[int, pydantic.Field(ge=4)] | None = None
+    vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4)] | None = None
     use_vocab_from_other_problem: str | None = None
     labels: tuple[str, ...] = ()
     features: Beside = Beside()
@@ -263,7 +265,7 @@ def nearest(wrong: str, right: Iterable[str]) -> str:
         wrong, names, n=1
     )
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{hint} There is {', '.join(names) or 'none'}."
+    return f"{hint} There {'are' if len(names) > 1 else 'is'} {', '.join(names) or 'none'}."
 
 
 def place(path: Path, key: str) -> str:

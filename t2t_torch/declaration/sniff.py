@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,10 @@ from typing import Any
 from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.conll import DOCUMENT_START
+from t2t_torch.readers.delimited import CONVERT_RETURNS
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.text_file import TextFile, split_at_blanks, without_end
+from t2t_torch.text.lines import open_bytes
 
 _LINES = 1000  # so many are looked at
 _DELIMITERS = (",", "\t", ";", "|")
@@ -26,6 +30,16 @@ _USUAL_NAMES = frozenset(
     "split subject summary tag target text title tokens topic translation tree type utterance "
     "words".split()
 )
+_TAR_MARK = slice(257, 262)
+_PACKED = {
+    b"PK\x03\x04": ("a zip archive (so is a table of a spreadsheet: save it as CSV)", "unzip"),
+    b"PK\x05\x06": ("an empty zip archive", "unzip"),
+    b"BZh": ("packed with bzip2", "bunzip2 --keep"),
+    b"\xfd7zXZ\x00": ("packed with xz", "unxz --keep"),
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", "unzstd"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
+}
+"""By the first bytes of a file, what it is, and the command that unpacks it."""
 _CONLLU_COLUMNS = 10
 _SURE = 0.9  # the part of what is looked at that has to agree
 
@@ -51,6 +65,7 @@ def sniff(path: Path) -> Sniffed:
     Raises:
       DataError: it cannot be read, or is of no format that is known.
     """
+    check_unpacked(path)
     by_ending = _by_ending(path)
     if by_ending in ("csv", "tsv"):
         return _table(path, _DELIMITERS if by_ending == "csv" else ("\t",))
@@ -59,6 +74,31 @@ def sniff(path: Path) -> Sniffed:
     if by_ending in ("lines", "squad", "") and path.is_file():
         return _by_content(path, by_ending)
     return Sniffed(by_ending)
+
+
+def check_unpacked(path: Path) -> None:
+    """Checks that a file is no archive, and not packed otherwise than with gzip.
+
+    Raises:
+      DataError: it is; says how to unpack it.
+    """
+    if not path.is_file():
+        return
+    try:
+        with open_bytes(path) as file:
+            start = file.read(_TAR_MARK.stop)
+    except (OSError, EOFError, zlib.error):
+        return  # What reads it says what is wrong with it.
+    what, command = next(
+        (told for mark, told in _PACKED.items() if start.startswith(mark)), ("", "")
+    )
+    if start[_TAR_MARK] == b"ustar":
+        what, command = "a tar archive", "tar xf"
+    if what:
+        raise DataError(
+            f"{path} is {what}. Unpack it, and give a file, or the folder, that comes out:  "
+            f"{command} {shlex.quote(str(path))}"
+        )
 
 
 def _by_ending(path: Path) -> str:
@@ -78,6 +118,8 @@ def _first_lines(path: Path) -> list[str]:
     lines = [without_end(line) for _, line in read if line is not None]
     if bad.count * 2 > len(lines):
         raise DataError(f"{path} is no text: {bad.listed[0]}")
+    if len(lines) == 1 and "\r" in lines[0]:
+        raise DataError(f"{path} holds carriage returns; {CONVERT_RETURNS}")
     return lines
 
 
@@ -133,6 +175,8 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
     lines = [line for line in _first_lines(path) if line.strip()]
     if not lines:
         raise DataError(f"{path} is empty; there is nothing to look at.")
+    if "\r" in lines[0]:
+        raise DataError(f"{path}: the header holds carriage returns; {CONVERT_RETURNS}")
     doubts: list[str] = []
     delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
     quoting = _quoted(lines, delimiter)

@@ -13,8 +13,12 @@ import numpy as np
 from t2t_torch.declaration.kinds import Value
 from t2t_torch.declaration.schema import Column, nearest
 from t2t_torch.errors import DataError
+from t2t_torch.readers.text_file import split_at_blanks
 
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
+_IN_NO_WORD = re.compile(r"[ \t\r\n]")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_MAX_NUMBER = float(np.finfo(np.float32).max)  # numbers are stored in 32 bits
 _SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1; as features/label.py
 
 
@@ -90,13 +94,13 @@ def texts(parts: Sequence[Any], column: Column) -> list[str]:
 
 
 def words(parts: Sequence[Any], column: Column) -> list[str]:
-    """Returns a list of words, one at least; a string is cut at its white space."""
+    """Returns a list of words, one at least; a string is cut at its spaces and tabs."""
     made = [_text_of(part) for part in _listed(parts, column, at_blanks=True)]
     if not made:
         raise UnfitError("no words")
     for word in made:
-        if not word or " " in word or "\n" in word:
-            raise UnfitError(f"{word!r} is no word: empty, or with a space")
+        if not word or _IN_NO_WORD.search(word):
+            raise UnfitError(f"{_short(word)} is no word: empty, or with a space")
     return made
 
 
@@ -125,13 +129,29 @@ def numbers(parts: Sequence[Any], column: Column) -> list[float]:
         if isinstance(part, str) and column.split is not None:
             held = part.split(column.split)
         for number in held:
-            try:
-                made.append(float(number))
-            except (TypeError, ValueError):
-                raise UnfitError(f"{_short(number)} is no number") from None
-            if not math.isfinite(made[-1]):
-                raise UnfitError(f"{_short(number)} is no finite number")
+            made.append(number_of(number))
     return made
+
+
+def number_of(value: Any) -> float:
+    """Returns a finite number of 32 bits; true and 1_000 are none.
+
+    Raises:
+      UnfitError: it is no number, or is too great.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, str) and "_" in value):
+        raise UnfitError(f"{_short(value)} is no number")
+    try:
+        number = float(value)
+    except OverflowError:  # of a whole number
+        number = math.inf
+    except (TypeError, ValueError):
+        raise UnfitError(f"{_short(value)} is no number") from None
+    if not math.isfinite(number):
+        raise UnfitError(f"{_short(value)} is no finite number")
+    if abs(number) > _MAX_NUMBER:
+        raise UnfitError(f"{_short(value)} is too great: numbers are stored in 32 bits")
+    return number
 
 
 def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
@@ -142,7 +162,8 @@ def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
             made.append({"text": part})
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
             start = part.get("start", part.get("answer_start"))
-            made.append({"text": part["text"], **({} if start is None else {"start": int(start)})})
+            place = {} if start is None else {"start": _whole(start, "answer_start")}
+            made.append({"text": part["text"], **place})
         else:
             raise UnfitError(f'{_short(part)} is no answer: {{"text", "start"}} was expected')
     return made
@@ -180,8 +201,7 @@ def probabilities(parts: Sequence[Any], column: Column) -> dict[str, float]:
     if not isinstance(parts[0], Mapping):
         raise UnfitError(f"{_short(parts[0])} is no mapping of labels to probabilities")
     made = {
-        str(name): numbers([0.0 if value is None else value], column)[0]
-        for name, value in parts[0].items()
+        str(name): number_of(0.0 if value is None else value) for name, value in parts[0].items()
     }
     good = min(made.values(), default=-1.0) >= 0
     if not good or not math.isclose(sum(made.values()), 1.0, abs_tol=_SUM_TOLERANCE):
@@ -189,8 +209,8 @@ def probabilities(parts: Sequence[Any], column: Column) -> dict[str, float]:
     return made
 
 
-def gazetteer(parts: Sequence[Any], column: Column) -> list[dict[str, float]]:
-    """Returns for each word its labels and their weights.
+def gazetteer(parts: Sequence[Any], column: Column) -> dict[int, dict[str, float]]:
+    """Returns by the number of a word, from 0, its labels and their weights.
 
     A value is a list with a mapping for each word, or PyText's list of {"tokenIdx", "features"},
     of which words without labels are left out; either may be written as JSON in a string.
@@ -199,20 +219,23 @@ def gazetteer(parts: Sequence[Any], column: Column) -> list[dict[str, float]]:
     if isinstance(held, str):
         try:
             held = json.loads(held or "[]")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UnfitError(f"{_short(held)} is no JSON list") from None
-    made: list[dict[str, float]] = []
-    for entry in _list_of(held) or []:
-        if not isinstance(entry, Mapping | None):
-            raise UnfitError(f"{_short(entry)} is no mapping of labels to weights")
-        place = len(made)
-        if entry and entry.keys() == {"tokenIdx", "features"}:
-            place, entry = int(entry["tokenIdx"]), entry["features"]
-        weights = {
-            str(name): numbers([weight], column)[0] for name, weight in (entry or {}).items()
-        }
-        made += [{} for _ in range(place + 1 - len(made))]
-        made[place] = weights
+    entries = [] if held is None else _list_of(held)
+    if entries is None:
+        raise UnfitError(f"{_short(held)} is no list with labels and weights for each word")
+    made: dict[int, dict[str, float]] = {}
+    following = 0
+    for entry in entries:
+        place, weights = following, entry
+        if isinstance(entry, Mapping) and entry.keys() == {"tokenIdx", "features"}:
+            place, weights = _whole(entry["tokenIdx"], "tokenIdx"), entry["features"]
+        if place < 0:
+            raise UnfitError(f"tokenIdx {place} is no place of a word: they count from 0")
+        if not isinstance(weights, Mapping | None):
+            raise UnfitError(f"{_short(weights)} is no mapping of labels to weights")
+        following = max(following, place + 1)
+        made[place] = {str(name): number_of(weight) for name, weight in (weights or {}).items()}
     return made
 
 
@@ -267,11 +290,22 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
     if column.split is not None:
         return _text_of(parts[0]).split(column.split)
     if at_blanks:
-        return _text_of(parts[0]).split()
+        return split_at_blanks(_text_of(parts[0]))
     raise UnfitError(
         f"{_short(parts[0])} is one text, where a list was expected; say what separates its parts: "
         f'{{"column": "{column.column[0]}", "split": ","}}'
     )
+
+
+def _whole(value: Any, what: str) -> int:
+    """A whole number, also one that is written as a string or as 6.0."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return int(value)
+    raise UnfitError(f"{what} {_short(value)} is no whole number")
 
 
 def _short(value: Any) -> str:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.decode.label_predictor import Input, LabelPredictor
+from t2t_torch.decode.label_predictor import Input, InputError, LabelPredictor
 from t2t_torch.decode.target import check_target, goes_to_stdout, open_target
 from t2t_torch.errors import DataError
+from t2t_torch.features import Choice, ClassLabel, Span, Tags
 from t2t_torch.text.lines import read_lines
 
 
 def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> None:
     """Writes what is found for each line of a file, a line for each, and says how long it took.
 
-    A line is a text, or a JSON object of all fields where an input has several.  A label, or tags
-    joined by spaces, are written as they are; all else as JSON.
+    A line is read as `input_of` says, and written as `form_of` says.
 
     Args:
       predictor: of a model that labels.
@@ -32,41 +33,96 @@ def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> N
     path = Path(target or f"{source}.labels")
     check_target(path, source)
     inputs = [
-        _input(predictor, line, f"{source}, line {number}")
+        input_of(predictor, line, f"{source}, line {number}")
         for number, line in enumerate(read_lines(source), start=1)
     ]
     start = time.perf_counter()
     try:
         values = predictor(inputs)
-    except DataError as error:
-        raise DataError(f"{source}: {error} (counted from 0).") from None
+    except InputError as error:
+        place = f"{source}, line {error.number + 1}"
+        raise DataError(f"{place}: {error.why} {_how(predictor)}") from None
     seconds = time.perf_counter() - start
+    written = form_of(predictor)
     with open_target(path) as stream:
-        stream.writelines(f"{_line(value)}\n" for value in values)
+        stream.writelines(f"{written(value)}\n" for value in values)
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
     rate = len(values) / max(seconds, 1e-9)
     told = f"{len(values):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
     print(f"{told}: {path}", file=report)
 
 
-def _input(predictor: LabelPredictor, line: str, place: str) -> Input:
-    if len(predictor.fields) == 1 and not line.startswith("{"):
-        return line
+def input_of(predictor: LabelPredictor, line: str, place: str) -> Input:
+    """Returns the input that a line gives.
+
+    It is a JSON object of all fields.  Where there is one field alone it may also be its text as it
+    is, or, of a field that is a list, a JSON list.
+
+    Args:
+      predictor: whose input it is.
+      line: without its end.
+      place: of the line, for errors.
+
+    Raises:
+      DataError: it is neither.
+    """
+    alone = predictor.fields[0] if len(predictor.fields) == 1 else None
+    given = _json(line)
+    if isinstance(given, dict):
+        missing = [field for field in predictor.fields if field not in given]
+        if missing:
+            raise DataError(
+                f"{place}: the JSON object has no {', '.join(missing)}, but "
+                f"{', '.join(given) or 'nothing'}. {_how(predictor)}"
+            )
+        return given
+    if alone is None:
+        raise DataError(f"{place} is no JSON object. {_how(predictor)}")
+    if alone in predictor.lists and isinstance(given, list):
+        return {alone: given}
+    return line
+
+
+def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
+    """Returns what writes a value as a line, in the same form for all values of the target.
+
+    A label and a part of a text are written as they are, a line break in them as a space; tags are
+    joined by spaces, unless some tag has one in it; all else, and several targets, is JSON.
+    """
+    targets = list(predictor.features.targets.values())
+    if len(targets) > 1:
+        return _as_json
+    if isinstance(targets[0], ClassLabel | Choice | Span):
+        return _as_text
+    if isinstance(targets[0], Tags) and not any(" " in tag for tag in targets[0].encoder.labels):
+        return _joined
+    return _as_json
+
+
+def _json(line: str) -> Any:
+    """What a line is in JSON; None if it is no object and no list."""
+    if not line.lstrip().startswith(("{", "[")):
+        return None
     try:
-        given = json.loads(line)
-    except ValueError:
-        given = None
-    if not isinstance(given, dict):
-        if len(predictor.fields) == 1:
-            return line
-        example = json.dumps(dict.fromkeys(predictor.fields, "..."))
-        raise DataError(f"{place}: expected a JSON object such as {example}")
-    return given if set(predictor.fields) <= given.keys() or len(predictor.fields) > 1 else line
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
-def _line(value: Any) -> str:
-    if isinstance(value, str):
-        return value.replace("\n", " ")
-    if isinstance(value, list) and all(isinstance(x, str) and " " not in x for x in value):
-        return " ".join(value)
+def _how(predictor: LabelPredictor) -> str:
+    example = {
+        field: ["...", "..."] if field in predictor.lists else "..." for field in predictor.fields
+    }
+    return f"Write a line as a JSON object such as {json.dumps(example)}"
+
+
+def _as_text(value: Any) -> str:
+    return " ".join(str(value).splitlines())
+
+
+def _joined(value: Sequence[str]) -> str:
+    return " ".join(value)
+
+
+def _as_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Features, Span, Tags
+from t2t_torch.features import Features, Tags, Text, Turns, Words
 from t2t_torch.features.text import words_of
+from t2t_torch.modality import Guess
 from t2t_torch.model import T2TModel
+from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.collate import padded
-from t2t_torch.problem import Problem
+from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.pipeline.reader import RowReader
+from t2t_torch.problem import Found, Problem
 
 if TYPE_CHECKING:
     from t2t_torch.decode.predictor import RunInfo
@@ -26,12 +32,26 @@ Input: TypeAlias = str | Mapping[str, Any]
 _BATCH_TOKENS = 8192
 
 
+class InputError(DataError):
+    """An input that cannot be encoded.
+
+    Attributes:
+      number: of the input, from 0.
+      why: what is wrong with it.
+    """
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(f"input {number} cannot be encoded: {why}")
+        self.number = number
+        self.why = why
+
+
 @dataclass(frozen=True)
 class Answer:
     """What was found for one input.
 
     Attributes:
-      values: by target: a label, a list of tags, numbers, the words of a span.
+      values: by target: a label, a list of tags, numbers, a part of a text.
       probabilities: by target, of the value; of those that have one.
     """
 
@@ -44,8 +64,21 @@ class Answer:
         return next(iter(self.values.values())) if len(self.values) == 1 else dict(self.values)
 
 
+class _Part(NamedTuple):
+    """One of `Problem.inputs_of`, and its numbers."""
+
+    sample: Mapping[str, Any]
+    row: Mapping[str, Sequence[Any]]
+
+
+_Values: TypeAlias = Mapping[str, Found]  # by target
+
+
 class LabelPredictor:
     """A model that answers with labels, numbers or spans.  `loading.load` makes one.
+
+    Inputs are cut as those of evaluation are: to `max_input_seq_length`, and to the longest that a
+    batch may hold.  Words that are to be tagged are not cut but refused.
 
     Args:
       model: on the device where it shall compute.
@@ -55,6 +88,7 @@ class LabelPredictor:
 
     Attributes:
       fields: what an input consists of.
+      lists: those of them that are lists: of words, utterances, numbers.
     """
 
     def __init__(
@@ -70,8 +104,15 @@ class LabelPredictor:
             for name, feature in features.all.items()
             if name not in features.targets and name not in weights
         }
+        bound = Batching.of(problem, model.hparams).bound
+        self._limits = Limits.of(features, model.hparams, bound=bound)
         sources = [feature.source or name for name, feature in self._given.items()]
         self.fields = tuple(dict.fromkeys(sources))
+        self.lists = {
+            feature.source or name
+            for name, feature in self._given.items()
+            if not isinstance(feature, Text) or isinstance(feature, Words | Turns)
+        }
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the value found for each input, in their order; see `Answer.value`."""
@@ -84,19 +125,37 @@ class LabelPredictor:
           inputs: texts, where a text is all that an input is; else mappings by field.
 
         Raises:
-          DataError: an input cannot be encoded; names it.
+          InputError: an input cannot be encoded; names it.
           DecodeError: an input lacks a field, or `inputs` is one text, not a list.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
         samples = [self._sample(number, given) for number, given in enumerate(inputs)]
-        rows = [self._encoded(number, sample) for number, sample in enumerate(samples)]
-        found: dict[int, Answer] = {}
-        for numbers in _batches([max(map(len, row.values())) for row in rows]):
-            batch = self._batch([rows[number] for number in numbers])
-            answers = self._answers(batch, [samples[number] for number in numbers])
-            found.update(zip(numbers, answers, strict=True))
-        return [found[number] for number in range(len(samples))]
+        parts = [self._parts(number, sample) for number, sample in enumerate(samples)]
+        found = iter(self._found([part for several in parts for part in several]))
+        return [
+            self._answer(sample, list(itertools.islice(found, len(several))))
+            for sample, several in zip(samples, parts, strict=True)
+        ]
+
+    def _found(self, parts: Sequence[_Part]) -> list[_Values]:
+        """Returns what is found in each part."""
+        found: dict[int, _Values] = {}
+        for numbers in _batches([max(map(len, part.row.values())) for part in parts]):
+            batch = self._batch([parts[number].row for number in numbers])
+            values = self._values(batch, [parts[number].sample for number in numbers])
+            found.update(zip(numbers, values, strict=True))
+        return [found[number] for number in range(len(parts))]
+
+    def _answer(self, sample: Mapping[str, Any], found: Sequence[_Values]) -> Answer:
+        """Returns what users read, of what is found in the parts of a sample."""
+        values, probabilities = {}, {}
+        for name in self.features.targets:
+            its = [each[name] for each in found]
+            values[name], probability = self.problem.answer_of(name, its, sample)
+            if probability is not None:
+                probabilities[name] = probability
+        return Answer(values, probabilities)
 
     def _sample(self, number: int, given: Input) -> Mapping[str, Any]:
         sample = {self.fields[0]: given} if isinstance(given, str) else given
@@ -107,52 +166,78 @@ class LabelPredictor:
                 f"with the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
                 "object, one a line)."
             )
-        return self.problem.inputs_of(sample)
+        return sample
 
-    def _encoded(self, number: int, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
         try:
-            return {
-                name: feature.encode(sample[feature.source or name])
-                for name, feature in self._given.items()
-            }
+            parts = [_Part(part, self._encoded(part)) for part in self.problem.inputs_of(sample)]
+            for part in parts:
+                self._check_tagged(part)
+            return parts
         except (DataError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"input {number} cannot be encoded: {error}") from None
+            raise InputError(number, str(error)) from None
+
+    def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+        return {
+            name: feature.encode(sample[feature.source or name])
+            for name, feature in self._given.items()
+        }
+
+    def _check_tagged(self, part: _Part) -> None:
+        """Raises DataError if words that want a tag are beyond what the model reads."""
+        for feature in self.features.targets.values():
+            limit = self._limits.by_feature.get(feature.aligned_to or "")
+            if limit and len(part.row[str(feature.aligned_to)]) > limit:
+                raise DataError(
+                    f"{feature.aligned_to!r} has {len(part.row[str(feature.aligned_to)])} ids, and "
+                    f"this model was trained on {limit} at most. Cut the text."
+                )
 
     def _batch(self, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Tensor]:
+        """Returns the batch of encoded inputs, cut as those of evaluation are."""
         device = next(self.model.parameters()).device
-        batch = {}
-        for name, feature in self._given.items():
-            dtype = value_dtype(feature.arrow_type)
-            ragged = Ragged.from_lists([row[name] for row in rows], dtype)
-            batch[name] = torch.from_numpy(padded(feature, ragged)).to(device)
-        return batch
+        encoded = _Encoded(
+            {
+                name: Ragged.from_lists([row[name] for row in rows], value_dtype(f.arrow_type))
+                for name, f in self._given.items()
+            }
+        )
+        reader = RowReader(encoded, self._given, {n: n for n in self._given}, self._limits)
+        read = reader.read(np.arange(len(rows)))
+        return {
+            name: torch.from_numpy(padded(feature, read[name])).to(device)
+            for name, feature in self._given.items()
+        }
 
     @torch.inference_mode()
-    def _answers(
+    def _values(
         self, batch: dict[str, Tensor], samples: Sequence[Mapping[str, Any]]
-    ) -> Iterator[Answer]:
+    ) -> list[_Values]:
         guesses: dict[str, Any] = {}
         for name, logits in self.model.logits(batch).items():
             modality: Any = self.model.modalities[name]
             guesses[name] = modality.predict(logits)
-        for i, sample in enumerate(samples):
-            values, probabilities = {}, {}
-            for name, found in guesses.items():
-                numbers, probability = found[i]
-                values[name] = self._value(name, numbers, sample)
-                if probability is not None:
-                    probabilities[name] = probability
-            yield Answer(values, probabilities)
+        return [
+            {name: self._value(name, found[i], sample) for name, found in guesses.items()}
+            for i, sample in enumerate(samples)
+        ]
 
-    def _value(self, name: str, numbers: Sequence[Any], sample: Mapping[str, Any]) -> Any:
+    def _value(self, name: str, guess: Guess, sample: Mapping[str, Any]) -> Found:
         feature = self.features.targets[name]
-        if isinstance(feature, Tags | Span):
-            words = words_of(sample[self.features.sources[feature.of]])
-            if isinstance(feature, Tags):
-                return feature.decode(numbers[: len(words)])
-            span = feature.decode(numbers)
-            return "" if span is None else " ".join(words[span[0] : span[1] + 1])
-        return feature.decode(numbers)
+        numbers = guess.numbers
+        if isinstance(feature, Tags):
+            numbers = numbers[: len(words_of(sample[self.features.sources[feature.of]]))]
+        return Found(feature.decode(numbers), guess.probability)
+
+
+class _Encoded(NamedTuple):
+    """Inputs that were encoded, to be read as the rows of shards are."""
+
+    rows: Mapping[str, Ragged]
+
+    def column(self, feature: str) -> list[tuple[Any, Any]]:
+        """Returns a feature's rows, values and offsets."""
+        return [(self.rows[feature].values, self.rows[feature].offsets)]
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -14,14 +14,15 @@ from t2t_torch.data.staging import STAGED_SUFFIX, staged
 from t2t_torch.errors import UsageError
 
 
-def check_target(target: Path, *sources: Path) -> None:
-    """Checks that outputs can be written, so that an hour of decoding is not for nothing.
+def check_target(target: Path, *sources: Path, flag: str = "--decode_to_file") -> None:
+    """Checks that outputs can be written, so that an hour of work is not for nothing.
 
     Makes the folder that the target stands in.
 
     Args:
       target: where the outputs shall go; need not exist.
       sources: files that are read; none of them may be the target.
+      flag: that names the target, for errors.
 
     Raises:
       UsageError: the target is one of the sources, a folder, or cannot be written.
@@ -30,23 +31,21 @@ def check_target(target: Path, *sources: Path) -> None:
         if _is_same(target, source):
             raise UsageError(
                 f"the outputs would overwrite {source}, which is read: {target} is the same file. "
-                "Name another with --decode_to_file."
+                f"Name another with {flag}."
             )
     try:
-        _check_place(target)
+        _check_place(target, flag)
     except OSError as error:
         raise UsageError(
             f"cannot write {target}: {error.strerror or error}. Expected a file in a folder that "
-            "can be written; name one with --decode_to_file."
+            f"can be written; name one with {flag}."
         ) from None
 
 
-def _check_place(target: Path) -> None:
+def _check_place(target: Path, flag: str) -> None:
     mode = _mode(target)
     if mode is not None and stat.S_ISDIR(mode):
-        raise UsageError(
-            f"{target} is a folder. Expected a file:  --decode_to_file={target / 'outputs.txt'}"
-        )
+        raise UsageError(f"{target} is a folder. Expected a file:  {flag}={target / 'outputs.txt'}")
     if mode is not None and not stat.S_ISREG(mode):
         if not os.access(target, os.W_OK):
             raise PermissionError(0, "no permission")

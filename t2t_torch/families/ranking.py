@@ -19,7 +19,7 @@ class PairRankingProblem(TextProblem):
 
     text_fields = ("query", "positive", "negative")
     candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
-    metrics = ("accuracy", "neg_log_perplexity")
+    metrics = ("pairwise_accuracy", "neg_log_perplexity")
     suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
 

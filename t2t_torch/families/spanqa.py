@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,8 +13,15 @@ from typing import Any, ClassVar, NamedTuple
 from t2t_torch.errors import DataError
 from t2t_torch.families.word import WordProblem
 from t2t_torch.features import Features, Span, Words
+from t2t_torch.problem import Found
 
-_WORD = re.compile(r"\w+|[^\w\s]")  # a word, or one mark of punctuation
+# Ideographs and kana: written without spaces between words, so each is a word of its own.
+_IDEOGRAPHS = (
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
+)
+_JOINERS = "\u200c\u200d"  # within words of Persian and of the scripts of India
+_PLACES_OF_MARKS = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
 
 
 class Token(NamedTuple):
@@ -23,8 +33,21 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Cuts a text into words and punctuation marks, spaces left out."""
-    return [Token(match[0], *match.span()) for match in _WORD.finditer(text)]
+    """Cuts a text into words and punctuation marks, spaces left out.
+
+    Combining marks, as the vowel signs of Hindi, belong to the word that they stand in.  Chinese
+    characters and kana are a word each.
+    """
+    return [Token(match[0], *match.span()) for match in _pattern().finditer(text)]
+
+
+@functools.cache
+def _pattern() -> re.Pattern[str]:
+    """A word, or one mark of punctuation."""
+    characters = map(chr, itertools.chain(*_PLACES_OF_MARKS))
+    marks = "".join(c for c in characters if unicodedata.category(c).startswith("M")) + _JOINERS
+    ideograph = f"[{_IDEOGRAPHS}][{marks}]*"
+    return re.compile(rf"{ideograph}|(?:[^\W{_IDEOGRAPHS}]|[{marks}])+|[^\w\s]")
 
 
 class SpanQAProblem(WordProblem):
@@ -33,7 +56,10 @@ class SpanQAProblem(WordProblem):
     `generate_samples` yields {"question": str, "context": str, "answers": [{"text": str, "start":
     int}, ...]}: the answers' first characters in the context; no answer is an empty list.  A text
     of more than `max_context` words becomes several examples that overlap; those that do not hold
-    the first of the answers have none.
+    the first of the answers have none.  Of several answers only the first is learnt and measured.
+
+    A long text is answered from all of its windows: with the most probable answer that is found in
+    one of them, as it stands in the text; "" if none is found.
 
     Attributes:
       max_context: words of a text in one example.
@@ -51,29 +77,38 @@ class SpanQAProblem(WordProblem):
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields one example for each window of the context."""
         others = {k: v for k, v in sample.items() if k not in ("question", "context", "answers")}
-        question = [token.text for token in tokens_of(sample["question"])]
-        context = tokens_of(sample["context"])
-        if not question or not context:
-            raise DataError(f"a question or a context without a word: {sample!r}.")
-        span = _span(context, sample)
-        start = 0
-        while True:
-            window = context[start : start + self.max_context]
-            yield {
-                **others,
-                "question": question,
-                "context": [token.text for token in window],
-                "targets": _within(span, start, len(window)),
-            }
-            if start + self.max_context >= len(context):
-                break
-            start += self.context_stride
+        span = _span(tokens_of(sample["context"]), sample)
+        for number, window in enumerate(self.inputs_of(sample)):
+            start = number * self.context_stride
+            inside = _within(span, start, len(window["context"]))
+            words = {field: window[field] for field in ("question", "context")}
+            yield {**others, **words, "targets": inside}
 
-    def inputs_of(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the words of question and context; of a long context the first window."""
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the words of question and context, for each window of the context."""
         question = [token.text for token in tokens_of(sample["question"])]
         context = [token.text for token in tokens_of(sample["context"])]
-        return {**sample, "question": question, "context": context[: self.max_context]}
+        if not question or not context:
+            raise DataError(f"a question or a context without a word: {dict(sample)!r}.")
+        beyond = max(0, len(context) - self.max_context)
+        windows = -(-beyond // self.context_stride) + 1
+        starts = (number * self.context_stride for number in range(windows))
+        cut = (context[start : start + self.max_context] for start in starts)
+        return [{**sample, "question": question, "context": window} for window in cut]
+
+    def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
+        """Returns the most probable answer of all windows, as it stands in the context.
+
+        Where no window has one it is "", as probable as in the window that is least sure of it.
+        """
+        sure = [one.probability or 0.0 for one in found]
+        there = [number for number, one in enumerate(found) if one.value is not None]
+        if not there:
+            return Found("", min(sure))
+        best = max(there, key=sure.__getitem__)
+        first, last = (place + best * self.context_stride for place in found[best].value)
+        tokens = tokens_of(sample["context"])
+        return Found(sample["context"][tokens[first].start : tokens[last].end], sure[best])
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the question, the context with what belongs to its words, and the answer."""

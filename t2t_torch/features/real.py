@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature
+
+_LARGEST = 3.4028234663852886e38  # of the finite 32-bit floats
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,17 @@ class Real(Feature):
         """Returns the standardized numbers of one number or a list.
 
         Raises:
-          DataError: they are no finite numbers, or not so many.
+          DataError: they are no finite 32-bit floats, also standardized, or not so many.
         """
         numbers = numbers_of(value)
         if len(numbers) != self.size:
             raise DataError(f"{value!r}: {len(numbers)} numbers; {self.size} were expected.")
         if not self.mean:
             return numbers
-        return [(x - m) / s for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
+        standard = [(x - m) / s for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
+        if not all(map(_fits, standard)):
+            raise DataError(f"{value!r} is no 32-bit float any more when it is standardized.")
+        return standard
 
     def decode(self, ids: Iterable[float]) -> list[float]:
         """Returns the numbers as they were before they were standardized."""
@@ -102,13 +106,17 @@ def numbers_of(value: Any) -> list[float]:
     """Returns one number, or a list of them, as a list of floats.
 
     Raises:
-      DataError: one is no number, infinite, or not a number.
+      DataError: one is no number, infinite, not a number, or larger than 32-bit floats are.
     """
     values = value if isinstance(value, (list, tuple)) else [value]
     try:
         numbers = [float(x) for x in values]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DataError(f"{value!r} is no number, and no list of numbers.") from None
-    if not all(map(math.isfinite, numbers)):
-        raise DataError(f"{value!r} is not finite.")
+    if not all(map(_fits, numbers)):
+        raise DataError(f"{value!r} is not finite as a 32-bit float. Leave it out, or scale it.")
     return numbers
+
+
+def _fits(number: float) -> bool:
+    return abs(number) <= _LARGEST  # not a number is not

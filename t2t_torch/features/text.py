@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+
+_BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,15 @@ class Turns(Text):
 
 
 def words_of(value: Any) -> Sequence[str]:
-    """Returns a value as a list of words; a string is cut at its spaces.
+    """Returns a value as a list of words; a string is cut at spaces, tabs and line ends alone.
+
+    No-break spaces and the like are part of a word, as in the files that training reads.
 
     Raises:
       DataError: a word is empty or has a space in it.
     """
     if isinstance(value, str):
-        return value.split()
+        return [word for word in _BETWEEN_WORDS.split(value) if word]
     for word in value:
         if not word or " " in word:
             raise DataError(f"{word!r} among {list(value)!r} is no word: empty, or with a space.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature
+from t2t_torch.features.real import numbers_of
 from t2t_torch.features.text import Words, words_of
 from t2t_torch.text.encoder import TextEncoder
 from t2t_torch.text.label import ClassLabelEncoder
@@ -203,7 +204,9 @@ class Gazetteer(OfWords):
             if not isinstance(labels, Mapping):
                 raise DataError(f"{labels!r} is no mapping of gazetteer labels to weights.")
             encode = self.encoder.encode
-            known = [(encode(label, allow_unknown=True), float(w)) for label, w in labels.items()]
+            known = [
+                (encode(label, allow_unknown=True), numbers_of(w)[0]) for label, w in labels.items()
+            ]
             known = sorted((k for k in known if k[0] >= 0), key=lambda k: (-k[1], k[0]))
             row = known[: self.width]
             flat += row + [(-1, 0.0)] * (self.width - len(row))

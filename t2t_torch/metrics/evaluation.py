@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import Feature
-from t2t_torch.metrics.metric import Metric, metric_of
+from t2t_torch.metrics.metric import Metric, metric_of, quotient
 from t2t_torch.model import Output
 
 
@@ -58,8 +58,7 @@ class Evaluation:
         results = {"loss": 0.0}
         sums = self._sums()
         for target, metrics in self._metrics.items():
-            loss, weight = next(sums).tolist()
-            results["loss"] += loss / max(weight, 1.0)
+            results["loss"] += quotient(next(sums))
             for name, metric in metrics.items():
                 key = f"metrics-{self._problem}/{target}/{name}"
                 results[key] = metric.result(next(sums))

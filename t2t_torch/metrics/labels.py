@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from t2t_torch.metrics.metric import Metric
+from t2t_torch.features import MultiLabel
+from t2t_torch.metrics.metric import Metric, is_of
 from t2t_torch.registry import register_metric
 
 
 @register_metric("exact_match")
+@is_of(MultiLabel)
 def exact_match(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the examples whose labels are all found and no other, and all examples.  [B, C]."""
     right = ((logits > 0) == (targets > 0)).all(-1) & counted
@@ -20,6 +22,7 @@ def exact_match(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tenso
 class F1Micro(Metric):
     """F1 of the labels of all examples together; found are those likelier than not."""
 
+    of = (MultiLabel,)
     size = 3
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from t2t_torch.features import Feature, Span
+from t2t_torch.errors import UsageError
+from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Span, Tags, Text
 from t2t_torch.registry import metric
 
-__all__ = ["Function", "Mean", "Metric", "counted", "metric_of"]
+__all__ = ["WITH_IDS", "Function", "Mean", "Metric", "counted", "is_of", "metric_of", "quotient"]
+
+_Metric = TypeVar("_Metric")
+
+WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
+"""The targets that a function is a metric of, unless it says others with `is_of`."""
 
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -26,12 +32,14 @@ class Metric(abc.ABC):
     values, sum of weights), whose mean is reported: see `Mean`.
 
     Attributes:
+      of: the types of targets that it is a metric of; `is_of` says it of a function.
       size: how many numbers it adds up.
 
     Args:
       feature: the target.
     """
 
+    of: ClassVar[tuple[type[Feature], ...]] = (Feature,)
     size: ClassVar[int] = 2
 
     def __init__(self, feature: Feature) -> None:
@@ -70,7 +78,23 @@ class Mean(Metric):
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean; 0 over nothing."""
-        return float(sums[0] / sums[1].clamp(min=1.0))
+        return quotient(sums)
+
+
+def quotient(sums: Tensor) -> float:
+    """Returns a sum of values over its sum of weights, [2], also below 1; 0 over nothing."""
+    value, weight = sums.tolist()
+    return value / weight if weight > 0 else 0.0
+
+
+def is_of(*kinds: type[Feature]) -> Callable[[_Metric], _Metric]:
+    """Says which types of targets a function is a metric of; stands above or below its name."""
+
+    def said(function: _Metric) -> _Metric:
+        function.of = kinds
+        return function
+
+    return said
 
 
 def counted(feature: Feature, targets: Tensor) -> Tensor:
@@ -84,8 +108,19 @@ def counted(feature: Feature, targets: Tensor) -> Tensor:
 
 
 def metric_of(name: str, feature: Feature) -> Metric:
-    """Makes the metric of this registered name for a target."""
+    """Makes the metric of this registered name for a target.
+
+    Raises:
+      UsageError: it is a metric of other targets.
+    """
     found = metric(name)
+    kinds = getattr(found, "of", WITH_IDS)
+    if not isinstance(feature, kinds):
+        told = " or ".join(kind.__name__ for kind in kinds)
+        raise UsageError(
+            f"the metric {name!r} is of a target that is a {told}, and this one is a "
+            f"{type(feature).__name__}. Take it out of the problem's `metrics`."
+        )
     if isinstance(found, type) and issubclass(found, Metric):
         return found(feature)
     return Mean(feature, found)

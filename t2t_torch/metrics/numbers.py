@@ -7,13 +7,16 @@ import math
 import torch
 from torch import Tensor
 
-from t2t_torch.metrics.metric import Metric
+from t2t_torch.features import Real
+from t2t_torch.metrics.metric import Metric, quotient
 from t2t_torch.registry import register_metric
 
 
 @register_metric("rmse")
 class RootMeanSquaredError(Metric):
     """The root of the mean squared error, over all numbers of all examples."""
+
+    of = (Real,)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the squared errors and how many they are.  [B, size] each."""
@@ -22,13 +25,14 @@ class RootMeanSquaredError(Metric):
 
     def result(self, sums: Tensor) -> float:
         """Returns the root."""
-        return math.sqrt(float(sums[0] / sums[1].clamp(min=1.0)))
+        return math.sqrt(quotient(sums))
 
 
 @register_metric("pearson")
 class Pearson(Metric):
     """Pearson's correlation of what is predicted and what is right, over all numbers."""
 
+    of = (Real,)
     size = 6
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:

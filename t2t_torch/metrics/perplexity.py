@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Text
-from t2t_torch.metrics.metric import Metric, counted
+from t2t_torch.metrics.metric import WITH_IDS, Metric, counted, quotient
 from t2t_torch.metrics.sequence import neg_log_perplexity
 from t2t_torch.registry import register_metric
 
@@ -18,7 +18,9 @@ _LARGEST = 700.0  # nats; the exponential of more is no float
 
 @register_metric("perplexity")
 class Perplexity(Metric):
-    """The exponential of the mean loss of a token, EOS counted."""
+    """The exponential of the mean loss of a token, EOS counted; of a class, that of an example."""
+
+    of: ClassVar[tuple[type[Feature], ...]] = WITH_IDS
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the log-likelihood and the tokens."""
@@ -27,7 +29,7 @@ class Perplexity(Metric):
 
     def result(self, sums: Tensor) -> float:
         """Returns the perplexity."""
-        return math.exp(min(float(-sums[0] / sums[1].clamp(min=1.0)), _LARGEST))
+        return math.exp(min(-quotient(sums), _LARGEST))
 
 
 @register_metric("word_perplexity")
@@ -38,15 +40,11 @@ class WordPerplexity(Perplexity):
     more, as in the word-level Penn Treebank.  See `TextEncoder.words_of_ids`.
     """
 
-    def __init__(self, feature: Feature) -> None:
+    of = (Text,)
+
+    def __init__(self, feature: Text) -> None:
         super().__init__(feature)
-        if not isinstance(feature, Text):
-            raise UsageError(
-                f"word_perplexity is of texts, and the target is a {type(feature).__name__}. Take "
-                "it out of the problem's `metrics`."
-            )
-        words = torch.tensor(feature.encoder.words_of_ids(), dtype=torch.float64)
-        self._words = words
+        self._words = torch.tensor(feature.encoder.words_of_ids(), dtype=torch.float64)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the log-likelihood and the words."""

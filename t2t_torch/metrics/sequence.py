@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from t2t_torch.features import Choice, ClassLabel, Tags, Text
 from t2t_torch.layers.cross_entropy import cross_entropy
+from t2t_torch.metrics.metric import is_of
 from t2t_torch.registry import register_metric
 
 _TOP = 5
@@ -26,6 +28,7 @@ def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, 
 
 
 @register_metric("accuracy_top5")
+@is_of(Text, Tags, ClassLabel, Choice)
 def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the ids that are among the five most likely ones, and all."""
     best = logits.topk(min(_TOP, logits.size(-1)), dim=-1).indices  # [..., 5]
@@ -33,6 +36,7 @@ def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Ten
 
 
 @register_metric("accuracy_per_sequence")
+@is_of(Text, Tags)
 def accuracy_per_sequence(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import UsageError
-from t2t_torch.features import IGNORED, Feature, Tags
-from t2t_torch.metrics.metric import Metric
+from t2t_torch.features import IGNORED, Span, Tags
+from t2t_torch.metrics.metric import Metric, quotient
 from t2t_torch.modalities.span import best_spans
 from t2t_torch.registry import register_metric
 from t2t_torch.text.spans import UNKNOWN_TAG, spans_of
@@ -17,15 +16,11 @@ from t2t_torch.text.spans import UNKNOWN_TAG, spans_of
 class SpanF1(Metric):
     """F1 of the spans that tags mark: right are those of the same words and kind (conlleval)."""
 
+    of = (Tags,)
     size = 3
 
-    def __init__(self, feature: Feature) -> None:
+    def __init__(self, feature: Tags) -> None:
         super().__init__(feature)
-        if not isinstance(feature, Tags):
-            raise UsageError(
-                f"span_f1 is of tags, and the target is a {type(feature).__name__}. Take it out of "
-                "the problem's `metrics`."
-            )
         self._labels = feature.encoder.labels
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -49,27 +44,34 @@ class SpanF1(Metric):
 
 @register_metric("answer_exact_match")
 class AnswerExactMatch(Metric):
-    """The share of questions whose answer is found to the word, also that there is none."""
+    """The share of examples whose answer is found to the word, also that there is none.
+
+    An example is one window of a text: a question about a long text counts once for each of its
+    windows, most of which hold no answer.  Of several answers only the first is compared with.
+    """
+
+    of = (Span,)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the right answers and the questions.  [B, 1 + W, 2], [B, 2]."""
+        """Returns the right answers and the examples.  [B, 1 + W, 2], [B, 2]."""
         right = (best_spans(logits) == targets).all(-1).sum()
         return torch.tensor([right, len(targets)], dtype=torch.float64)
 
     def result(self, sums: Tensor) -> float:
         """Returns the share."""
-        return float(sums[0] / sums[1].clamp(min=1.0))
+        return quotient(sums)
 
 
 @register_metric("answer_f1")
 class AnswerF1(AnswerExactMatch):
-    """The mean over questions of the F1 of the words that the answer and ours have in common.
+    """The mean over examples of the F1 of the words that the answer and ours have in common.
 
-    Words count by their places.  SQuAD's own F1 counts them by their spelling, without articles.
+    Examples are windows, as in `AnswerExactMatch`.  Words count by their places.  SQuAD's own F1
+    counts them by their spelling, without articles.
     """
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the sum of the questions' F1, and the questions.  [B, 1 + W, 2], [B, 2]."""
+        """Returns the sum of the examples' F1, and the examples.  [B, 1 + W, 2], [B, 2]."""
         ours = best_spans(logits)
         common = torch.minimum(ours[:, 1], targets[:, 1]) - torch.maximum(ours[:, 0], targets[:, 0])
         common = (common + 1).clamp(min=0)

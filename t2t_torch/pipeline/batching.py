@@ -24,6 +24,8 @@ class Batching:
       length_multiplier: tensor2tensor's `batch_size_multiplier`: multiplies the boundaries of the
         buckets and `max_length`, for data of which so many positions cost as much as one token.
       split_length: positions of the pieces that texts are cut in, each an example; 0: not cut.
+      longest_row: positions of the longest row of the training split; it bounds evaluation where
+        nothing else does.  0: not known.
     """
 
     hparams: DataHParams
@@ -31,9 +33,10 @@ class Batching:
     max_length: int
     length_multiplier: int = 1
     split_length: int = 0
+    longest_row: int = 0
 
     @classmethod
-    def of(cls, problem: Problem, hparams: DataHParams) -> Batching:
+    def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
         """Returns how examples of a problem become batches.
 
         A `max_length` of 0 is as many tokens as `batch_size`, but only where that counts tokens.
@@ -46,17 +49,21 @@ class Batching:
             max_length=problem.max_length(hparams) if means_tokens else given,
             length_multiplier=problem.batch_size_multiplier,
             split_length=problem.split_length(hparams),
+            longest_row=longest_row,
         )
 
     @property
     def bound(self) -> int:
         """To how many positions an evaluation example is cut; 0: it is not.
 
-        So no batch of evaluation is larger than one of training may be.
+        So no batch of evaluation is larger than one of training may be.  Where `batch_size` counts
+        examples that is `max_length`, or without it the longest row of the training split.
         """
-        if not self.means_tokens or self.split_length:
-            return 0
-        return self._longest * self.length_multiplier
+        if self.split_length or (self.hparams.eval_drop_long_sequences and self.max_length):
+            return 0  # what is longer is in pieces, or left out
+        if not self.means_tokens and not self.max_length:
+            return self.longest_row
+        return max(self._longest, self.max_length) * self.length_multiplier
 
     @property
     def packed_length(self) -> int:

@@ -44,9 +44,14 @@ class BatchingScheme:
         Args:
           longest: positions of the batch's longest row.
         """
-        limit = self.max_length if self.max_length < NO_LIMIT else longest
-        bucket = int(np.searchsorted(np.asarray(self.boundaries), longest, side="right"))
-        return max(longest, [*self.boundaries, limit][bucket])
+        return int(self.widths(np.asarray([longest]))[0])
+
+    def widths(self, longest: np.ndarray) -> np.ndarray:
+        """Returns `width` of many batches.  [batches] integers -> [batches] integers."""
+        limit = self.max_length if self.max_length < NO_LIMIT else 0
+        bounds = np.asarray([*self.boundaries, limit])
+        found: np.ndarray = np.maximum(longest, bounds[self.buckets(longest)])
+        return found
 
 
 def bucket_boundaries(

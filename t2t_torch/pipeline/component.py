@@ -14,9 +14,10 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.examples import Examples
+from t2t_torch.pipeline.lengths import measured
 from t2t_torch.pipeline.packed import PackedCollator
 from t2t_torch.pipeline.packing import Bins, check_packable, pack, spacing_of
-from t2t_torch.pipeline.plan import EpochPlan, PlanReport
+from t2t_torch.pipeline.plan import EpochPlan, PlanReport, nothing_left
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -49,10 +50,13 @@ class Component:
         examples = Examples.of(shards, features, batching)
         scheme = batching.training
         pad_to = scheme if batching.hparams.pad_batch else None
+        filled_to = pad_to if measured(features.all) else None  # else nothing is padded
         window = batching.hparams.batch_shuffle_size
         if not batching.hparams.pack_dataset:
             lengths, source = examples.lengths, examples.source
-            plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window)
+            plan = EpochPlan(
+                lengths, scheme, seed=seed, source=source, window=window, pad_to=filled_to
+            )
             return cls(plan, Collator(examples.reader, pad_to), plan.report)
         check_packable(features)
         bins, too_long, too_short = _pack(examples, batching, spacing_of(features))
@@ -61,7 +65,7 @@ class Component:
             f"{examples.source} packed {hashlib.sha256(bins.members.tobytes()).hexdigest()[:16]}"
         )
         scheme = dataclasses.replace(scheme, min_length=0)
-        plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window)
+        plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window, pad_to=filled_to)
         tokens = sum(int(length[bins.members].sum()) for length in examples.lengths.values())
         report = dataclasses.replace(
             plan.report,
@@ -87,10 +91,9 @@ def _pack(examples: Examples, batching: Batching, spacing: int) -> tuple[Bins, i
     too_short = longest < scheme.min_length
     kept = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
     if not len(kept):
-        raise DataError(
-            f"none of the {len(longest)} examples has a length from {scheme.min_length} to "
-            f"{capacity} tokens: there is nothing to pack. Raise it with --hparams=max_length=N."
-        )
+        bounds = dataclasses.replace(scheme, max_length=capacity)
+        dropped = int(too_long.sum()), int(too_short.sum())
+        raise DataError(f"nothing to pack: {nothing_left(bounds, len(longest), *dropped)}")
     alone = None if examples.alone is None else examples.alone[kept]
     lengths = {name: length[kept] for name, length in examples.lengths.items()}
     bins = pack(lengths, capacity, spacing=spacing, alone=alone)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from torchdata import nodes
 
+from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.component import Component
 from t2t_torch.pipeline.examples import Examples
-from t2t_torch.pipeline.mixture import MixedPlan, MixingSchedule
+from t2t_torch.pipeline.mixture import MIXTURE_VERSION, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class MixedBatches:
     @property
     def report(self) -> PlanReport:
         """What is kept, dropped and padded of all problems together, an epoch of each."""
-        return PlanReport.sum([component.report for component in self.components])
+        shares = self.plan.schedule.at(np.zeros(1))[0].tolist()
+        return PlanReport.mixed([component.report for component in self.components], shares)
 
     @property
     def plan_fingerprint(self) -> str:
@@ -132,7 +134,8 @@ class MixedBatches:
         plan = self.plan
         parts = [component.plan.fingerprint for component in self.components]
         settings = json.dumps([parts, dataclasses.astuple(plan.schedule), plan.batches_per_step])
-        return f"{ORDER_VERSION}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
+        version = f"{ORDER_VERSION}.{MIXTURE_VERSION}"
+        return f"{version}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
 
     def _work(self) -> Iterator[tuple[Component, np.ndarray]]:
         index = self._start
@@ -170,8 +173,7 @@ class EvalBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        bound = 0 if batching.hparams.eval_drop_long_sequences else batching.bound
-        examples = Examples.of(shards, features, batching, bound=bound)
+        examples = Examples.of(shards, features, batching, bound=batching.bound)
         self.cut = examples.cut
         plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
         self._batches = plan.in_order()[rank::world_size]

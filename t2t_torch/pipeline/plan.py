@@ -65,6 +65,8 @@ class PlanReport:
       tokens: tokens in an epoch, all features, without padding.
       padding_fraction: share of padding in all positions of an epoch's batches.
       packed_rows: rows that the kept examples are packed into; 0 where each is a row.
+      mixed_tokens: of several problems that are mixed, tokens in a batch at step 0, on average, by
+        their shares; 0 where nothing is mixed.
     """
 
     examples: int
@@ -75,6 +77,26 @@ class PlanReport:
     tokens: int
     padding_fraction: float
     packed_rows: int = 0
+    mixed_tokens: float = 0.0
+
+    @property
+    def tokens_per_batch(self) -> float:
+        """Tokens in a batch, on average; of a mixture at step 0."""
+        return self.mixed_tokens or self.tokens / self.batches
+
+    @classmethod
+    def mixed(cls, reports: Sequence[PlanReport], shares: Sequence[float]) -> PlanReport:
+        """Returns the report of problems that are mixed.
+
+        Args:
+          reports: of each.
+          shares: of each in the batches at step 0.
+        """
+        tokens = sum(
+            share * report.tokens / report.batches
+            for share, report in zip(shares, reports, strict=True)
+        )
+        return dataclasses.replace(cls.sum(reports), mixed_tokens=tokens)
 
     @classmethod
     def sum(cls, reports: Sequence[PlanReport]) -> PlanReport:
@@ -107,6 +129,20 @@ class BucketReport:
     padding_fraction: float
 
 
+def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short: int) -> str:
+    """Says that no example is left, and what to do about it."""
+    mends = []
+    if too_long:
+        mends.append("raise max_length (or batch_size, where max_length is 0)")
+    if too_short:
+        mends.append("lower min_length")
+    return (
+        f"none of the {examples:,} examples has a length from {scheme.min_length} to "
+        f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
+        f"With --hparams, {' or '.join(mends) or 'nothing helps: there are none'}."
+    )
+
+
 class EpochPlan:
     """Rows of every batch of every epoch: filter, shuffle, bucket by length, cut, shuffle batches.
 
@@ -121,6 +157,8 @@ class EpochPlan:
       source: what the lengths were read from, for the fingerprint.
       carry: whether what a bucket has left over goes up into the next one; without it each bucket
         may end with a short batch.
+      pad_to: the scheme to whose boundaries every feature is padded; None if each is padded to the
+        longest row of the batch.  The order does not depend on it.
       window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
         come as they would if shuffled rows filled the buckets, batches of every length all over
         the epoch, and are shuffled among each `window` that follow each other.
@@ -138,10 +176,12 @@ class EpochPlan:
         source: str = "",
         carry: bool = True,
         window: int = 0,
+        pad_to: BatchingScheme | None = None,
     ) -> None:
         self.scheme = scheme
         self.seed = seed
         self._window = window
+        self._pad_to = pad_to
         self._lengths = dict(lengths)
         self._source = source
         longest = functools.reduce(np.maximum, self._lengths.values())  # [N]
@@ -155,12 +195,7 @@ class EpochPlan:
             kept = {name: length[self._rows] for name, length in self._lengths.items()}
         self._size = len(longest) - sum(self._dropped)
         if not self._size:
-            raise DataError(
-                f"none of the {len(longest)} examples of {source or 'the data'} has a length from "
-                f"{scheme.min_length} to {scheme.max_length} tokens "
-                f"({self._dropped[0]} too long, {self._dropped[1]} too short). "
-                "Raise it with --hparams=max_length=N, or generate shorter examples."
-            )
+            raise DataError(nothing_left(scheme, len(longest), *self._dropped))
         self._groups = Groups.of(kept)
         self._cuts, self._bucket = self._cut(carry=carry)
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
@@ -192,13 +227,17 @@ class EpochPlan:
 
     @functools.cached_property
     def _widths(self) -> dict[str, _Numbers]:
-        """For each feature the length of the longest row of each batch, [batches] each."""
+        """For each feature its positions in a row of each batch, [batches] each."""
         first, last = self._ends_of_batches
         bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
-        return {
-            name: np.maximum.reduceat(np.append(length, 0), bounds)[::2]
+        widths = {
+            name: np.maximum(1, np.maximum.reduceat(np.append(length, 0), bounds)[::2])
             for name, length in self._groups.lengths.items()
         }
+        if self._pad_to is None:
+            return widths
+        width = self._pad_to.widths(functools.reduce(np.maximum, widths.values()))
+        return dict.fromkeys(widths, width)
 
     @functools.cached_property
     def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:

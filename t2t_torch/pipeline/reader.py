@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,14 @@ from t2t_torch.features import NO_SPAN, Feature, Span, WordStarts
 from t2t_torch.pipeline.lengths import Limits, numbers_per_position
 from t2t_torch.pipeline.pieces import Pieces
 
-if TYPE_CHECKING:
-    from t2t_torch.data.shards import Shards
-
 _Numbers = npt.NDArray[Any]
+
+
+class Columns(Protocol):
+    """Where rows are read from; `data.shards.Shards` is one."""
+
+    def column(self, feature: str) -> list[tuple[_Numbers, _Numbers]]:
+        """Returns a column's rows as flat arrays, values and offsets, in row order."""
 
 
 class RowReader:
@@ -35,7 +39,7 @@ class RowReader:
 
     def __init__(
         self,
-        shards: Shards,
+        shards: Columns,
         features: Mapping[str, Feature],
         columns: Mapping[str, str],
         limits: Limits | None = None,

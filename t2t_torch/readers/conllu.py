@@ -12,6 +12,9 @@ from t2t_torch.readers.text_file import TextFile, without_end
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The ten columns of a word's line."""
 
+NO_BREAK_SPACE = "\u00a0"
+"""What stands for a space in a word."""
+
 _RANGE_OR_EMPTY = re.compile(r"[0-9]+[-.][0-9]+")
 
 
@@ -19,8 +22,10 @@ def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields sentences as one list of strings for each of the `COLUMNS`.
 
     Comments are left out, also the lines of ranges of words (3-4) and of empty nodes (8.1).  A
-    sentence is bad, and left out whole, if a line has not ten columns with tabs between, a column
-    is empty, or the words are not numbered from 1: then a blank line is missing, or a word.
+    space in a form or a lemma, as in "10 000", becomes a no-break space (U+00A0), since words are
+    cut at spaces elsewhere.  A sentence is bad, and left out whole, if a line has not ten columns
+    with tabs between, a column is empty, or the words are not numbered from 1: then a blank line is
+    missing, or a word.
 
     Args:
       path: the file, packed with gzip or not.
@@ -53,7 +58,10 @@ def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 def _record(path: Path, start: int, words: list[list[str]]) -> Record:
     columns = map(list, zip(*words, strict=True))
-    return Record(Place(path, start), dict(zip(COLUMNS, columns, strict=True)))
+    values = dict(zip(COLUMNS, columns, strict=True))
+    for name in ("form", "lemma"):
+        values[name] = [word.replace(" ", NO_BREAK_SPACE) for word in values[name]]
+    return Record(Place(path, start), values)
 
 
 def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:

@@ -13,6 +13,9 @@ from t2t_torch.readers.text_file import Numbered, TextFile, without_end
 MAX_LINES = 10_000
 """A quote that is still open after so many lines is taken for a mistake."""
 
+CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
+"""What is said of a file whose lines end with carriage returns alone."""
+
 _LINE_ENDS = ("", "\n", "\r\n")
 
 
@@ -135,10 +138,7 @@ class _Rows:
         self, names: Sequence[str], error: type[DataError] | type[UsageError]
     ) -> tuple[str, ...]:
         if error is DataError and any("\r" in name for name in names):
-            raise DataError(
-                f"{self._path}: the header holds carriage returns; only line feeds, or both "
-                "together, end lines. Convert the file:  tr '\\r' '\\n'"
-            )
+            raise DataError(f"{self._path}: the header holds carriage returns; {CONVERT_RETURNS}")
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
         if twice or unnamed:

@@ -35,11 +35,17 @@ def read_idx(path: Path, bad: BadRecords, *, labels: str = "") -> Iterator[Recor
       DataError: a file is missing, cannot be read, is not idx, has another size than it says, or
         they have different numbers of records.
     """
-    label_path = path.parent / labels if labels else _labels_beside(path)
-    return _records(path, label_path)
+    return _records(path, labels_of(path, labels))
 
 
-def _labels_beside(path: Path) -> Path:
+def labels_of(path: Path, labels: str = "") -> Path:
+    """Returns the file of labels of a file of pictures; the arguments are those of `read_idx`.
+
+    Raises:
+      DataError: none is named, and there is none beside it.
+    """
+    if labels:
+        return path.parent / labels
     name = path.name
     for dimensions in ("3", "4"):
         name = name.replace(f"images-idx{dimensions}", "labels-idx1")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords, Place, Record
 from t2t_torch.readers.text_file import TextFile
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
@@ -21,7 +22,9 @@ _BRACKETS = {
 }
 
 
-def read_trees(path: Path, bad: BadRecords) -> Iterator[Record]:
+def read_trees(
+    path: Path, bad: BadRecords, *, traces: bool = True, functions: bool = True
+) -> Iterator[Record]:
     """Yields {"tree": text on one line, "words": list} of each tree, round or square.
 
     `text.tree.parse_tree` says what a tree is; "tree" is in the form of the file, round or square.
@@ -34,19 +37,24 @@ def read_trees(path: Path, bad: BadRecords) -> Iterator[Record]:
     Args:
       path: the file, packed with gzip or not.
       bad: what becomes of bad trees.
+      traces: whether what is not spoken is kept, which the Penn Treebank labels -NONE-; without it
+        goes what holds nothing else.
+      functions: whether labels keep functions and numbers: NP-SBJ-1, or else NP.
 
     Raises:
       DataError: the file cannot be read.
     """
-    return _Trees(path, bad).records()
+    return _Trees(path, bad, traces=traces, functions=functions).records()
 
 
 class _Trees:
     """The trees of one file, in one pass."""
 
-    def __init__(self, path: Path, bad: BadRecords) -> None:
+    def __init__(self, path: Path, bad: BadRecords, *, traces: bool, functions: bool) -> None:
         self._path = path
         self._bad = bad
+        self._traces = traces
+        self._functions = functions
         self._indent = sys.maxsize  # of the line that began the last tree
         self._skipping = False  # whether what follows belongs to a tree that was reported
         self._opened: Place | None = None
@@ -115,6 +123,8 @@ class _Trees:
         self._close()
         try:
             tree = parse_tree(text)
+            tree = tree if self._traces else tree.without_traces()
+            tree = tree if self._functions else tree.without_functions()
             if words := tree.words:
                 written = tree.to_round() if text.startswith("(") else str(tree)
                 yield Record(place._replace(column=None), {"tree": written, "words": words})
@@ -124,6 +134,8 @@ class _Trees:
             before = text[: error.position].split("\n")
             column = len(before[-1]) + (place.column or 1 if len(before) == 1 else 1)
             self._bad.report(Place(self._path, place.line + len(before) - 1, column), error.why)
+        except DataError:
+            self._bad.report(place, "a tree without words but traces")
 
     def _close(self) -> None:
         self._opened = None

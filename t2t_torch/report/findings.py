@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from t2t_torch.census.census import Census, FeatureCensus, Figures
@@ -22,6 +23,9 @@ def findings(census: Census) -> list[str]:
     for feature in census.features:
         for split, figures in feature.splits.items():
             found += _of_texts(feature, split, figures)
+            if not all(math.isfinite(one.mean) for one in figures.numbers):
+                told = f"{feature.name} of {split} has numbers that are infinite, or none"
+                found.append(f"{told}: mend the raw data and run t2t-datagen again.")
         found += _of_labels(feature)
     return found + list(_of_batches(census))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -78,7 +79,9 @@ class Section:
 
 
 def number(value: float) -> str:
-    """Writes a number: whole ones with separators, others with four digits."""
+    """Writes a number: whole ones with separators, others with four digits; also "inf", "nan"."""
+    if not math.isfinite(value):
+        return str(value)
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"

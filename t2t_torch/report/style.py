@@ -48,11 +48,11 @@ th, td {
   padding: .28rem .7rem .28rem 0; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums;
 }
-th { color: var(--soft); font-weight: 600; }
+th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .text { text-align: left; }
-td.text:first-child { white-space: normal; max-width: 18rem; overflow-wrap: break-word; }
-td.text:last-child { white-space: normal; min-width: 16rem; overflow-wrap: break-word; }
-td.bar { min-width: 8rem; position: relative; }
+td.text { white-space: normal; max-width: 18rem; overflow-wrap: break-word; }
+td.text:last-child { min-width: 12rem; max-width: none; overflow-wrap: anywhere; }
+td.bar { min-width: 6rem; position: relative; }
 td.bar i {
   position: absolute; left: 0; top: .2rem; bottom: .2rem; border-radius: .2rem; opacity: .22;
   background: var(--series0); max-width: calc(100% - .4rem);

@@ -210,6 +210,18 @@ def _unescape(digit: str) -> str:
     return _ESCAPE if digit == "0" else _META_SPACE
 
 
+class SmallVocabularyError(DataError):
+    """There are to be fewer subwords than there must be.
+
+    Attributes:
+      why: how many there must be, and why.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why} Set a larger approx_vocab_size.")
+        self.why = why
+
+
 class _Sentences:
     """What the trainer is fed, and what went wrong while it was."""
 
@@ -237,8 +249,8 @@ class _Sentences:
         if not self._count:
             return DataError("No text to learn a vocabulary from. Are the raw files empty?")
         if needed := _TOO_SMALL.search(str(error)):
-            return DataError(
+            return SmallVocabularyError(
                 f"A vocabulary of {vocab_size} subwords is too small: 256 bytes, 3 reserved ids "
-                f"and the alphabet of the texts need {needed[1]}. Set a larger approx_vocab_size."
+                f"and the alphabet of the texts need {needed[1]}."
             )
         return error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from t2t_torch.features import Feature
+    from t2t_torch.mode import Split
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.train.distributed import World
@@ -24,13 +25,16 @@ _SHOWN_NUMBERS = 24
 _MEBIBYTE = 2**20
 
 
-def dry_run_lines(task: ProblemTask, world: World, seed: int | None = None) -> Iterator[str]:
+def dry_run_lines(
+    task: ProblemTask, world: World, seed: int | None = None, *, eval_split: Split | None = None
+) -> Iterator[str]:
     """Yields the report.
 
     Args:
       task: what would be trained.
       world: the processes that would train together.
       seed: of the run; None is the default one.
+      eval_split: what is evaluated; None if nothing is.
 
     Raises:
       DataError: there is no data, or no example is left.
@@ -46,6 +50,9 @@ def dry_run_lines(task: ProblemTask, world: World, seed: int | None = None) -> I
     accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
     unit = "tokens without padding" if task.paddings else "examples"
     yield from _step(source.report, accumulate, world.size, unit)
+    if eval_split is not None:
+        count = len(task.eval_batches(eval_split, rank=0, world_size=1))
+        yield f"An evaluation is {count:,} batches, the split {eval_split.value}"
     yield ""
     seed_batch(seed, INITIALIZATION, world.device)
     model = task.model()
@@ -123,11 +130,13 @@ def _data(name: str, component: Component) -> Iterator[str]:
 def _step(report: PlanReport, accumulate: int, processes: int, unit: str) -> Iterator[str]:
     """Tells what an optimizer step is of."""
     batches = accumulate * processes
+    mixed = " by the shares at step 0" if report.mixed_tokens else ""
     yield (
         f"A step is {batches:,} batches ({processes} processes x {accumulate} each), about "
-        f"{report.tokens / report.batches * batches:,.0f} {unit}"
+        f"{report.tokens_per_batch * batches:,.0f} {unit}{mixed}"
     )
-    yield f"An epoch is {report.batches / batches:,.1f} steps"
+    if not mixed:  # problems have no epoch in common
+        yield f"An epoch is {report.batches / batches:,.1f} steps"
 
 
 def _parameters(model: nn.Module) -> Iterator[str]:

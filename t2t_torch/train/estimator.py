@@ -96,7 +96,7 @@ class Estimator:
                 more = micro_batch + 1 < run.accumulate
                 with self.world.accumulating(run.network, more=more):
                     with autocast(self.task.hparams, self.world.device):
-                        loss = total_loss(run.network(batch), batch)
+                        loss = total_loss(run.network(batch))
                     loss.sum.backward()  # type: ignore[no-untyped-call]
                 totals += totals_of(loss, batch, self.task.paddings)
 

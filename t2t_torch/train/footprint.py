@@ -89,7 +89,7 @@ def _kept_by_forward(model: nn.Module, batch: Batch) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = total_loss(model(batch), batch)
+        loss = total_loss(model(batch))
     assert loss.sum.requires_grad
     return sum(size for size, _ in kept.values())
 

@@ -46,8 +46,8 @@ class GradientFinisher:
         Returns:
           the global norm before clipping, [] float32.
         """
-        # At least one, as tensor2tensor: a step of padding alone moves nothing.
-        scale = processes / weight.clamp(min=1.0).float()
+        # A step of padding alone moves nothing; weights of rows may add up to less than one.
+        scale = processes / torch.where(weight > 0, weight, 1.0).float()
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if self._weight_decay:
             # The penalty's gradient is divided with the others: so it is multiplied before.

@@ -110,18 +110,16 @@ class Learner:
         self.optimizer.zero_grad()
 
 
-def total_loss(output: Output, batch: Batch) -> Loss:
-    """Returns the loss of a batch.
+def total_loss(output: Output) -> Loss:
+    """Returns the loss of a batch: of several targets the sum, each with the examples as weight.
 
-    That of one target is its own sum and weight.  Of several, whose weights differ (examples,
-    words), it is the sum of their means over the batch, with the batch's examples as its weight.
+    (`T2TModel.forward` gives each of several targets that weight.)  Their weights differ where an
+    example lacks a target; the mean of them still adds up over batches.
     """
-    losses = list(output.losses.values())
-    if len(losses) == 1:
-        return losses[0]
-    means = torch.stack([loss.sum / loss.weight.clamp(min=1.0) for loss in losses])
-    examples = means.new_tensor(float(len(next(iter(batch.values())))))
-    return Loss(means.sum() * examples, examples)
+    losses = output.losses.values()
+    sums = torch.stack([loss.sum for loss in losses])
+    weights = torch.stack([loss.weight.float() for loss in losses])
+    return Loss(sums.sum(), weights.mean())
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

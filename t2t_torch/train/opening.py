@@ -18,17 +18,13 @@ def opening_lines(
 ) -> Iterator[str]:
     """Yields what a user should know before waiting for hours."""
     packed = f" in {data.packed_rows:,} rows" if data.packed_rows else ""
+    epoch = "" if data.mixed_tokens else f"{data.batches:,} batches an epoch, "
     yield (
         f"data: {data.kept:,} of {data.examples:,} examples{packed} ({data.too_long:,} too long, "
-        f"{data.too_short:,} too short), {data.batches:,} batches an epoch, "
-        f"padding {data.padding_fraction:.1%}"
+        f"{data.too_short:,} too short), {epoch}padding {data.padding_fraction:.1%}"
     )
-    per_step = data.tokens / data.batches * state.batches_per_step
     unit = "tokens" if task.paddings else "examples"
-    yield (
-        f"step: {state.batches_per_step} batches, about {per_step:,.0f} {unit}; "
-        f"an epoch is {data.batches / state.batches_per_step:,.1f} steps"
-    )
+    yield f"step: {state.batches_per_step} batches, {size_of_step(data, state, unit)}"
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     yield f"model: {parameters:,} parameters"
     # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends
@@ -40,3 +36,11 @@ def opening_lines(
     )
     if state.step:
         yield f"resuming from step {state.step}"
+
+
+def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
+    """Returns what a step is of; problems that are mixed have no epoch in common."""
+    per_step = f"about {data.tokens_per_batch * state.batches_per_step:,.0f} {unit}"
+    if data.mixed_tokens:
+        return f"{per_step} by the shares at step 0"
+    return f"{per_step}; an epoch is {data.batches / state.batches_per_step:,.1f} steps"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
+from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.component import Component
+from t2t_torch.pipeline.lengths import Limits, measured
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
-from t2t_torch.pipeline.mixture import MixingSchedule
+from t2t_torch.pipeline.mixture import component_seed
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature, Features
@@ -57,15 +62,18 @@ class ProblemData:
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
         """Returns training batches from global batch `start` on, for one process of several."""
-        opened = [
-            (self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams))
-            for part, features in self._parts
-        ]
         if self._schedule is None:
-            return TrainBatches(
-                *opened[0], seed=seed, start=start, rank=rank, world_size=world_size
-            )
-        components = [Component.of(*one, seed=seed) for one in opened]
+            part, features = self._parts[0]
+            opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
+            with _telling(part, Split.TRAIN):
+                return TrainBatches(
+                    *opened, seed=seed, start=start, rank=rank, world_size=world_size
+                )
+        components = []
+        for index, (part, features) in enumerate(self._parts):
+            opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
+            with _telling(part, Split.TRAIN):
+                components.append(Component.of(*opened, seed=component_seed(seed, index)))
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
         return MixedBatches(
             components,
@@ -80,17 +88,25 @@ class ProblemData:
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
         """Returns each example of a split once, problem after problem; says once if some are
         cut.
+
+        Only lengths are read before the batches are asked for.
+
+        Raises:
+          DataError: of a problem no example is left.
         """
         passes = []
         for part, features in self._parts:
-            shards, batching = self._shards(part, split), Batching.of(part, self._hparams)
-            batches = EvalBatches(shards, features, batching, rank=rank, world_size=world_size)
+            shards = self._shards(part, split)
+            longest = longest_row(shards.manifest, features, self._hparams)
+            batching = Batching.of(part, self._hparams, longest_row=longest)
+            with _telling(part, split):
+                batches = EvalBatches(shards, features, batching, rank=rank, world_size=world_size)
             passes.append(batches)
             if batches.cut and rank == 0 and split not in self._warned:
                 print(
                     f"WARNING: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "
                     f"split {split.value}, are longer than {batching.bound} tokens and are cut to "
-                    "that. More is kept with a larger max_length.",
+                    "that. More is kept with a larger --hparams=max_length=N.",
                     file=sys.stderr,
                 )
         self._warned.add(split)
@@ -98,6 +114,28 @@ class ProblemData:
 
     def _shards(self, part: Problem, split: Split) -> Shards:
         return Shards.open(self._data_dir, part.dataset_name, split)
+
+
+def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int:
+    """Returns the positions of the longest training row, as cut; 0 if there is no such split."""
+    entry = manifest.splits.get(Split.TRAIN.value)
+    if entry is None:
+        return 0
+    limits = Limits.of(features, hparams)
+    longest = [0]
+    for name, feature in measured(features.all).items():
+        stored = np.asarray([entry.max_length[features.columns[name]]])
+        longest.append(int(limits.cut(name, feature.lengths(stored))[0]))
+    return max(longest)
+
+
+@contextlib.contextmanager
+def _telling(part: Problem, split: Split) -> Iterator[None]:
+    """Puts the problem and the split before what is wrong with the data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{part.full_name}, split {split.value}: {error}") from error
 
 
 def check_alike(features: Mapping[str, Features]) -> None:

@@ -122,6 +122,7 @@ def check_position(
         raise CheckpointError(
             f"the training data of {checkpoint} came in another order: its plan is "
             f"{state.plan_fingerprint}, here it is {fingerprint}. The shards in --data_dir were "
-            "generated anew with another result, or batch_size, max_length, the buckets' hparams "
-            "or --random_seed changed. Restore them, or train in another --output_dir."
+            "generated anew with another result, or batch_size, max_length, the buckets' hparams, "
+            "--random_seed, or the problems or the mixing_schedule of a mixture changed. Restore "
+            "them, or train in another --output_dir."
         )

@@ -109,7 +109,7 @@ class Tally:
         self.stop_clock()
         seconds = max(self._seconds, 1e-9)
         report = {
-            "loss": loss / max(weight, 1.0),
+            "loss": loss / weight if weight > 0 else 0.0,
             "grad_norm": float(self._norm),
             "tokens_per_second": weight / seconds,
             "steps_per_second": self._steps / seconds,

@@ -109,6 +109,7 @@ class ProblemTask(Task):
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
       DataError: a vocabulary is missing, or problems that are mixed do not fit together.
+      UsageError: a metric is not of such a target.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class ProblemTask(Task):
         self.paddings = paddings(self.features.all)
         self._model = model
         self._data = ProblemData(problem, self.features, hparams, data_dir)
+        self.evaluator()  # a metric that does not fit its target is refused before training
 
     def model(self) -> nn.Module:
         """Returns a new model."""

@@ -86,7 +86,8 @@ def test_without_matplotlib_the_page_is_written_and_it_is_said(
         (["--problem=dates_to_iso", "--hparams_set=none"], "none"),
         (["--problem=dates_to_iso", "--report=."], "is a folder; name a file"),
         (["--problem=dates_to_iso", "--json=no/such/file"], "mkdir -p no/such"),
-        (["--problem=dates_to_iso", "--report=/proc/page.html"], "/proc/"),
+        (["--problem=dates_to_iso", "--report=/proc/page.html"], "cannot write /proc/page.html"),
+        (["--problem=dates_to_iso", "--json=/proc/a.json"], "name one with --json"),
     ],
 )
 def test_wrong_flags_are_told_with_exit_code_2(
@@ -161,3 +162,10 @@ def test_what_is_known_of_multi30k_is_found(shared_data, tmp_path, capsys):
     assert (
         "1 row of dev (0.10 %) has inputs that are in train with other" in capsys.readouterr().out
     )
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_census(folder, capsys, monkeypatch):
+    monkeypatch.setattr(data, "_census", lambda *_: pytest.fail("the census was taken"))
+    command = ["--problem=dates_to_iso", f"--data_dir={folder}", "--report=/proc/page.html"]
+    assert data.main(command) == 2
+    assert ".incomplete" not in capsys.readouterr().err

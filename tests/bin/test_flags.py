@@ -120,6 +120,7 @@ def test_an_error_that_the_user_can_mend_comes_without_a_traceback(
     [
         (PermissionError(13, "Permission denied", "/bread"), "error: /bread: Permission denied\n"),
         (OSError(28, "No space left on device"), "error: No space left on device\n"),
+        (OSError(27, "File too large"), "error: File too large\n"),
     ],
 )
 def test_what_the_system_says_of_a_file_comes_without_a_traceback(

@@ -119,6 +119,61 @@ def test_a_second_command_ends_where_the_first_was_told_to(arguments, tmp_path, 
     assert "train_steps: 4 -> 5" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flags", [[], ["--dry_run"]])
+def test_an_evaluation_of_nothing_is_found_before_the_first_step(
+    arguments, tmp_path, capsys, flags
+):
+    """Evaluation has rows of up to 40 positions, and none of at most 2."""
+    hparams = "batch_size=256,max_length=2,eval_drop_long_sequences=True"
+    if not flags:  # the training data has rows that are left: else it is refused for these
+        hparams = hparams.replace("max_length=2", "max_length=1")
+    code = trainer.main([*arguments(hparams=hparams), *flags])
+    told = capsys.readouterr().err
+    assert code == 2, told
+    assert f"{PROBLEM}, split dev: none of the" in told
+    assert not list((tmp_path / "run").glob("ckpt-*"))
+
+
+USR_PROBLEM = """
+from t2t_torch.problems.algorithmic import AlgorithmicReverseBinary40
+from t2t_torch.registry import register_problem
+
+
+@register_problem
+class MovedProblem(AlgorithmicReverseBinary40):
+    \"\"\"A user's.\"\"\"
+"""
+
+
+def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    (there / "moved_problem.py").write_text(USR_PROBLEM)
+
+    def run(command, *flags):
+        words = [sys.executable, "-m", f"t2t_torch.bin.{command}", f"--data_dir={tmp_path}/data"]
+        done = subprocess.run(
+            [*words, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stderr
+
+    generated = "--problem=moved_problem", f"--tmp_dir={tmp_path}", "--max_cases=40"
+    assert run("datagen", *generated, f"--t2t_usr_dir={there}")[0] == 0
+    begin = ["--problem=moved_problem", "--model=transformer", "--hparams_set=transformer_test"]
+    small = [f"--output_dir={tmp_path}/run", "--worker_gpu=0", "--schedule=train"]
+    code, told = run("trainer", *begin, *small, "--train_steps=1", f"--t2t_usr_dir={there}")
+    assert code == 0, told
+    there.rename(here)
+    code, told = run("trainer", *small, "--train_steps=2")
+    assert code == 2
+    assert f"was begun with --t2t_usr_dir={there}, which is not there any more" in told
+    assert "Say where it is now with --t2t_usr_dir." in told
+    code, told = run("trainer", *small, "--train_steps=2", f"--t2t_usr_dir={here}")
+    assert code == 0, told
+    assert f"--t2t_usr_dir={there} is not there any more; {here} is used" in told
+    assert RunDirectory(tmp_path / "run").task().usr_dirs == (str(here),)
+
+
 def test_a_reversed_problem_trains_on_the_same_data(arguments, tmp_path):
     assert trainer.main(arguments(problem=f"{PROBLEM}_rev", train_steps=1)) == 0
     assert RunDirectory(tmp_path / "run").task().problem == f"{PROBLEM}_rev"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.census.column import Column
+from t2t_torch.census.lengths import number_histogram
 from t2t_torch.census.numbers import numbers_of
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.features import Features, Image, Real, Span, Words
@@ -52,3 +53,13 @@ def test_answers_are_measured_in_words(census_of):
     census = census_of(features, train=rows)
     found = census.features[1].splits["train"].spans
     assert (found.without, found.mean_words, found.most_words) == (1, 2.0, 3)
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+def test_numbers_that_are_not_finite_are_told_as_they_are(odd):
+    rows = Ragged.from_lists([[1.0], [odd], [3.0]], np.float32)
+    (found,) = numbers_of(Column([(rows.values, rows.offsets)]), 1)
+    assert not np.isfinite(found.mean)
+    histogram = number_histogram({"train": rows.values, "dev": np.asarray([odd], np.float32)})
+    assert (histogram.edges[0], histogram.edges[-1]) == (1.0, 3.0)
+    assert sum(histogram.counts["train"]) == 2 and sum(histogram.counts["dev"]) == 0

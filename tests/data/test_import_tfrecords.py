@@ -383,12 +383,13 @@ def test_more_data_is_made_with_the_old_vocabulary(source, usr_dir, tmp_path):
         "problem": "more_pairs",
         "kind": "text2text",
         "use_vocab_from_other_problem": "golden_pairs",
-        "files": {"train": "more.jsonl", "eval": "more.jsonl"},
+        "files": {"train": "more.jsonl", "eval": "more_dev.jsonl"},
         "shards": {"train": 1},
     }
     (usr_dir / "more_pairs.json").write_text(json.dumps(said))
     lines = [json.dumps({"inputs": text, "targets": text[::-1]}) for text in texts]
-    (usr_dir / "more.jsonl").write_text("\n".join(lines))
+    for name in ("more", "more_dev"):
+        (usr_dir / f"{name}.jsonl").write_text("\n".join(lines))
     registry._STATE.forget_index()
     data = tmp_path / "data"
     arguments = [f"--data_dir={data}", f"--tmp_dir={tmp_path}", f"--t2t_usr_dir={usr_dir}"]

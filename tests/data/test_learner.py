@@ -112,3 +112,20 @@ def test_numbers_that_are_none_or_not_as_many_are_refused(tmp_path: Path) -> Non
 def test_a_label_with_a_line_break_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line break"):
         learn([LabelLearner("x", labels)], iter([{"label": "a\nb"}]), tmp_path)
+
+
+def test_words_with_joiners_and_odd_spaces_are_learnt_as_they_are(tmp_path: Path) -> None:
+    kept = ["می‌روم", "क्‍ष", "10\u00a0000", "co\u00adop", "a\u2028b", "\rx", "\u0085"]
+    left_out = ["a\nb", "a\r", "\ud800"]
+    learner = WordLearner("vocab", lambda sample: sample["words"], 100)
+    learn([learner], iter([{"words": [*kept, *left_out]}]), tmp_path)
+    encoder = TokenEncoder.load(tmp_path / "vocab", replace_oov="<UNK>")
+    ids = [i for (i,) in encoder.encode_words([*kept, *left_out])]
+    assert len(set(ids)) == len(kept) + 1
+    assert [encoder.decode([i]) for i in ids] == [*kept, "<UNK>", "<UNK>", "<UNK>"]
+
+
+@pytest.mark.parametrize("label", ["a\r", "\udfff"])
+def test_a_label_that_a_file_cannot_hold_is_refused(label: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Take it out"):
+        learn([LabelLearner("x", labels)], iter([{"label": label}]), tmp_path)

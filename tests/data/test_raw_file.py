@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.data import raw_file
-from t2t_torch.data.raw_file import RawFile, find, find_or_fetch, found
+from t2t_torch.data.raw_file import RawFile, find, find_or_fetch, found, get_all, strangers
 from t2t_torch.errors import DataError
 
 
@@ -109,3 +110,39 @@ def test_a_file_that_cannot_be_had_says_where_to_put_it(tmp_path: Path) -> None:
     expected = rf"a\.txt is not there. Put it, packed with gzip or not, in {tmp_path}/mine or"
     with pytest.raises(DataError, match=expected):
         file.get(tmp_path)
+
+
+def test_all_files_that_are_missing_are_told_at_once_an_archive_once(tmp_path: Path) -> None:
+    archive = RawFile("all.zip")
+    members = [RawFile(name, archive=archive) for name in ("a", "b")]
+    with pytest.raises(DataError) as error:
+        get_all([*members, RawFile("c.txt"), RawFile("d.txt")], tmp_path)
+    told = str(error.value).splitlines()
+    assert [line.split()[0] for line in told] == ["all.zip", "c.txt", "d.txt"]
+
+
+def test_a_file_that_is_not_the_known_one_is_told(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt.gz")
+    known = hashlib.sha256(path.read_bytes()).hexdigest()
+    url = ["https://x/a.txt.gz"]
+    assert strangers([RawFile("a.txt", urls=url, sha256=known)], tmp_path) == []
+    (told,) = strangers([RawFile("a.txt", urls=url, sha256="00")] * 2, tmp_path)
+    assert told.startswith(f"{path} is not the file that is expected (sha256 00)")
+    assert "fetched again" in told
+    (told,) = strangers([RawFile("a", archive=RawFile("a.txt.gz", sha256="00"))], tmp_path)
+    assert str(path) in told
+
+
+def test_of_a_file_that_is_packed_in_another_way_nothing_is_known(tmp_path: Path) -> None:
+    put(tmp_path / "a.txt")
+    file = RawFile("a.txt", urls=["https://x/a.txt.gz"], sha256="00")
+    assert strangers([file], tmp_path) == []
+
+
+def test_an_archive_that_cannot_be_unpacked_and_is_not_the_known_one_is_told(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "all.zip").write_bytes(b"damaged")
+    file = RawFile("a.txt", archive=RawFile("all.zip", sha256="00"))
+    with pytest.raises(DataError, match=r"all\.zip is not the file that is expected"):
+        get_all([file], tmp_path)

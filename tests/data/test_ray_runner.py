@@ -85,7 +85,8 @@ def test_a_worker_of_ray_that_is_killed_is_replaced_and_the_bytes_are_the_same(t
     assert len((tmp_path / "raw" / "pids").read_text().split()) == 3, "and its task was run again"
     assert files(tmp_path / "ray") == files(tmp_path / "one")
     hidden = sorted(path.name for path in (tmp_path / "ray").glob(".*"))
-    assert hidden == [".killed_once.lock", ".killed_once.verified.json"]
+    left = [".killed_once.lock", ".killed_once.tasks.done", ".killed_once.verified.json"]
+    assert hidden == left
 
 
 class _FakeRay:

@@ -55,7 +55,8 @@ def test_tasks_in_any_order_make_the_bytes_of_one_process(tmp_path, expected, or
     assert outcomes[-1].manifest is not None
     assert files(tmp_path / "data") == expected
     hidden = sorted(path.name for path in (tmp_path / "data").glob(".*"))
-    assert hidden == [".counting.lock", ".counting.verified.json"], "no part is left"
+    left = [".counting.lock", ".counting.tasks.done", ".counting.verified.json"]
+    assert hidden == left, "no part is left"
 
 
 @settings(max_examples=20, deadline=None)
@@ -203,6 +204,54 @@ def test_an_array_replaces_data_of_other_settings_and_may_be_run_again(tmp_path,
             last = run(counting(), tmp_path, number, 2, overwrite=True)
         assert last.manifest is not None
         assert files(tmp_path / "data") == expected
+
+
+def noted(made):
+    return counting(before=lambda split, number: made.append(number))
+
+
+@pytest.mark.parametrize("made_by", ["one process", "the same array", "another array"])
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_an_array_that_overwrites_makes_anew_what_is_there(tmp_path, expected, made_by, order):
+    if made_by == "one process":
+        generate_data(counting(), tmp_path / "data", tmp_path / "raw", progress=False)
+    else:
+        of = 2 if made_by == "the same array" else 1
+        for number in range(of):
+            run(counting(), tmp_path, number, of)
+    made: list[int] = []
+    first = run(noted(made), tmp_path, order[0], 2, overwrite=True)
+    assert first == Outcome(missing=[order[1]])
+    assert len(made) == 210, "the vocabulary and both splits"
+    assert run(noted(made), tmp_path, order[1], 2, overwrite=True).manifest is not None
+    assert len(made) == 320, "both splits"
+    assert files(tmp_path / "data") == expected
+
+
+def test_what_one_process_overwrites_is_not_taken_for_the_arrays(tmp_path, monkeypatch):
+    cut_off_before_it_tells(tmp_path, monkeypatch)
+    options = {"overwrite": True, "progress": False}
+    generate_data(counting(), tmp_path / "data", tmp_path / "raw", **options)
+    assert run(counting(), tmp_path, 0, 2, overwrite=True) == Outcome(missing=[1])
+
+
+def cut_off_before_it_tells(tmp_path, monkeypatch):
+    """Task 0 of an array of two is killed when its part is whole; task 1 publishes."""
+    with monkeypatch.context() as patch:
+        patch.setattr(task.Tasks, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(counting(), tmp_path, 0, 2, overwrite=True)
+    assert run(counting(), tmp_path, 1, 2, overwrite=True).manifest is not None
+
+
+def test_a_task_cut_off_before_it_told_tells_what_its_array_has_made(tmp_path, monkeypatch, caplog):
+    cut_off_before_it_tells(tmp_path, monkeypatch)
+    made: list[int] = []
+    assert run(noted(made), tmp_path, 0, 2, overwrite=True).manifest is not None
+    assert made == []
+    assert "--overwrite makes it anew" not in caplog.text
+    assert run(noted(made), tmp_path, 0, 2, overwrite=True) == Outcome(missing=[1])
+    assert made, "it has told so before: this is another array"
 
 
 def test_samples_that_differ_from_task_to_task_are_told(tmp_path):

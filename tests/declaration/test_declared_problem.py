@@ -51,6 +51,10 @@ def jsonl(*rows: dict[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def split(name: str) -> dict[str, str]:
+    return {"train": name, "eval": f"dev.{name}"}
+
+
 def idx(*shape: int, data: bytes) -> bytes:
     sizes = b"".join(size.to_bytes(4, "big") for size in shape)
     return bytes([0, 0, 8, len(shape)]) + sizes + data
@@ -206,7 +210,7 @@ CASES: list[tuple[str, dict[str, Any], str, str | bytes, dict[str, Any]]] = [
 def test_a_row_becomes_a_sample(kind, keys, name, text, first, packed, declare, samples):
     raw = text if isinstance(text, bytes) else text.encode()
     name, raw = (f"{name}.gz", gzip.compress(raw)) if packed else (name, raw)
-    problem = declare({name: raw}, kind=kind, files={"train": name, "eval": name}, **keys)
+    problem = declare({name: raw, f"dev.{name}": raw}, kind=kind, files=split(name), **keys)
     assert samples(problem, Split.TRAIN)[0] == first
 
 
@@ -218,10 +222,10 @@ def test_every_kind_is_declared_here():
 def test_every_declared_kind_is_generated(declare, tmp_path):
     for kind, keys, name, text, _ in CASES:
         problem = declare(
-            {name: text},
+            {name: text, f"dev.{name}": text},
             kind=kind,
             problem=f"of_{kind}",
-            files={"train": name, "eval": name},
+            files=split(name),
             **keys,
         )
         manifest = generate_data(
@@ -236,7 +240,8 @@ def test_pictures_of_idx_files(declare, samples):
         "train-images-idx3-ubyte": idx(2, 2, 3, data=pixels),
         "train-labels-idx1-ubyte": idx(2, data=bytes([7, 1])),
     }
-    named = {"train": "train-images-idx3-ubyte", "eval": "train-images-idx3-ubyte"}
+    files |= {name.replace("train", "t10k"): text for name, text in files.items()}
+    named = {"train": "train-images-idx3-ubyte", "eval": "t10k-images-idx3-ubyte"}
     shape = {"height": 2, "width": 3, "channels": 1}
     problem = declare(files, kind="image2class", files=named, labels=["1", "7"], settings=shape)
     first = samples(problem, Split.TRAIN)[0]
@@ -245,9 +250,9 @@ def test_pictures_of_idx_files(declare, samples):
 
 
 def test_parallel_files_are_read_line_by_line(declare, samples):
-    files = {"a.de": "eins\nzwei\n", "a.en": "one\ntwo\n"}
-    named = {"inputs": "a.de", "targets": "a.en"}
-    problem = declare(files, kind="text2text", files={"train": named, "eval": named})
+    files = {"a.de": "eins\nzwei\n", "a.en": "one\ntwo\n", "b.de": "x\n", "b.en": "y\n"}
+    train, held_out = ({"inputs": f"{name}.de", "targets": f"{name}.en"} for name in "ba")
+    problem = declare(files, kind="text2text", files={"train": train, "eval": held_out})
     assert samples(problem, Split.EVAL) == [
         {"inputs": "eins", "targets": "one"},
         {"inputs": "zwei", "targets": "two"},
@@ -256,7 +261,8 @@ def test_parallel_files_are_read_line_by_line(declare, samples):
 
 def test_bio_folders_are_read(declare, samples):
     files = {"a/seq.in": "go home\n", "a/seq.out": "O B-to\n", "a/label": "walk\n"}
-    problem = declare(files, kind="intentslot", files={"train": "a", "eval": "a"})
+    files |= {name.replace("a/", "b/"): text for name, text in files.items()}
+    problem = declare(files, kind="intentslot", files={"train": "a", "eval": "b"})
     assert samples(problem, Split.TRAIN) == [
         {"inputs": ["go", "home"], "intent": "walk", "slots": ["O", "B-to"]}
     ]
@@ -265,7 +271,7 @@ def test_bio_folders_are_read(declare, samples):
 def test_patterns_and_lists_name_several_files(declare, samples):
     files = {f"part{n}.csv": f"inputs,targets\ntext {n},x\n" for n in (2, 0, 1)}
     files["last.csv"] = "inputs,targets\nlast,x\n"
-    problem = declare(files, files={"train": ["part*.csv", "last.csv"], "eval": "last.csv"})
+    problem = declare(files, files={"train": ["part*.csv", "last.csv"], "eval": 0.01})
     texts = [sample["inputs"] for sample in samples(problem, Split.TRAIN)]
     assert texts == ["text 0", "text 1", "text 2", "last"]
 
@@ -314,7 +320,8 @@ def test_the_folder_of_raw_files_comes_before_that_of_the_declaration(declare, t
 )
 def test_a_row_that_is_no_sample_is_told_or_skipped(kind, keys, name, text, told, declare, samples):
     good = text.replace(text.splitlines()[-1], "") if name.endswith("csv") else ""
-    problem = declare({name: text}, kind=kind, files={"train": name, "eval": name}, **keys)
+    files = {name: text, f"dev.{name}": text}
+    problem = declare(files, kind=kind, files=split(name), **keys)
     with pytest.raises(DataError, match=told):
         samples(problem, Split.TRAIN)
     problem.bad_records = BadRecords("skip")
@@ -345,9 +352,9 @@ def test_what_is_known_beside_a_text(declare, samples):
     }
     fields = {"inputs": "words", "targets": "tags"}
     problem = declare(
-        {"t.jsonl": jsonl(row)},
+        {"t.jsonl": jsonl(row), "dev.jsonl": jsonl(row)},
         kind="text2tags",
-        files={"train": "t.jsonl", "eval": "t.jsonl"},
+        files={"train": "t.jsonl", "eval": "dev.jsonl"},
         fields=fields,
         features=beside,
     )
@@ -370,9 +377,9 @@ def test_a_gazetteer_may_be_written_as_pytext_does(declare, samples):
         "g": '[{"tokenIdx": 1, "features": {"city": 0.5}}]',
     }
     problem = declare(
-        {"t.jsonl": jsonl(row)},
+        {"t.jsonl": jsonl(row), "dev.jsonl": jsonl(row)},
         kind="text2tags",
-        files={"train": "t.jsonl", "eval": "t.jsonl"},
+        files={"train": "t.jsonl", "eval": "dev.jsonl"},
         features={"gazetteer": "g"},
     )
     assert samples(problem, Split.TRAIN)[0]["gazetteer"] == [{}, {"city": 0.5}, {}]
@@ -382,12 +389,14 @@ def test_soft_labels_are_columns_or_a_mapping(declare, samples):
     columns = {
         "fields": {"inputs": "t", "targets": ["no", "yes"]},
         "features": {"soft_labels": True},
-        "files": {"train": "train.csv", "eval": "train.csv"},
+        "files": {"train": "train.csv", "eval": "dev.csv"},
     }
-    problem = declare({"train.csv": "t,no,yes\nhello,0.25,0.75\n"}, **columns)
+    text = "t,no,yes\nhello,0.25,0.75\n"
+    problem = declare({"train.csv": text, "dev.csv": text}, **columns)
     assert problem.class_labels == ("no", "yes")
     assert samples(problem)[0]["targets"] == {"no": 0.25, "yes": 0.75}
-    problem = declare({"train.csv": "t,no,yes\nhello,0.25,0.5\n"}, **columns)
+    text = "t,no,yes\nhello,0.25,0.5\n"
+    problem = declare({"train.csv": text, "dev.csv": text}, **columns)
     with pytest.raises(DataError, match="no distribution"):
         samples(problem)
 
@@ -546,6 +555,7 @@ def test_a_mixture_is_declared_by_its_problems(declare):
     )
     assert [one.name for one in problem.components] == list(problem.problem_names)
     assert problem.mixing_schedule == "step @0 .7 .3"
+    assert problem.suggested_flags == problem.components[0].suggested_flags
     assert pickle.loads(pickle.dumps(problem)).problem_names == problem.problem_names
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
 import json
+import lzma
 import random
 import re
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +22,10 @@ from t2t_torch import registry
 from t2t_torch.bin import datagen
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.declaration.draft import draft
-from t2t_torch.errors import T2TError
+from t2t_torch.declaration.guess import guess
+from t2t_torch.declaration.look import Look, Table
+from t2t_torch.errors import DataError, T2TError
+from t2t_torch.readers.bad_records import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -281,7 +290,7 @@ def test_a_name_that_is_taken_is_not_proposed(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("name", "raw", "told"),
     [
-        ("x.zip", b"PK\3\4\0\0\n\0\0\n", "is no text"),
+        ("x.txt", b"\0\n\0\n", "is no text"),
         ("x.csv", b"", "is empty"),
         ("x.json", b"[\n {}\n]", "one object on each line"),
         ("x.csv", b"a,b\n" + b"1.5,2.5\n" * 50, "no column of texts"),
@@ -324,3 +333,64 @@ def test_a_folder_that_is_not_clear_and_a_missing_file_are_told(tmp_path: Path, 
     (tmp_path / "b.tsv").write_text("a\tb\n")
     assert datagen.main([f"--declare={tmp_path}"]) == 2
     assert "holds a.csv, b.tsv; it is not clear" in capsys.readouterr().err
+
+
+def _tar(name: str, text: bytes) -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return made.getvalue()
+
+
+def _zip(name: str, text: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(name, text)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack", "told"),
+    [
+        ("data.tar.gz", lambda text: gzip.compress(_tar("a.csv", text)), "tar xf"),
+        ("train.csv", lambda text: gzip.compress(_tar("a.csv", text)), "tar xf"),
+        ("data.tar", lambda text: _tar("a.csv", text), "tar xf"),
+        ("data.zip", lambda text: _zip("a.csv", text), "unzip"),
+        ("table.xlsx", lambda text: _zip("a.xml", text), "save it as CSV"),
+        ("train.csv.bz2", bz2.compress, "bunzip2"),
+        ("train.csv.xz", lzma.compress, "unxz"),
+    ],
+)
+def test_archives_are_to_be_unpacked(name: str, pack, told: str, tmp_path, capsys):
+    (tmp_path / "data.en").write_text("beside it\n")
+    (tmp_path / name).write_bytes(pack(b"text,label\na b,x\n" * 50))
+    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
+    error = capsys.readouterr().err
+    assert "Unpack it" in error
+    assert told in error
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.txt", "train"])
+def test_carriage_returns_alone_are_to_be_converted(name: str, tmp_path, capsys):
+    (tmp_path / name).write_bytes(b"text,label\rhello there,x\rgood bye,y\r")
+    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
+    assert r"Convert the file:  tr '\r' '\n'" in capsys.readouterr().err
+
+
+def test_answers_are_looked_for_in_the_context_of_their_own_row(tmp_path):
+    rows = ["question,context,answer", "who is it?,,"]
+    rows += [f"who is {n}?,this is the text of {n} here,text of {n}" for n in range(100, 140)]
+    rows.insert(1, "what is it?,a text without an answer,")
+    (tmp_path / "train.csv").write_text("\n".join(rows) + "\n")
+    assert draft(tmp_path / "train.csv").content["kind"] == "spanqa"
+
+
+def test_tags_are_counted_in_their_own_rows():
+    words, tags = [["a", "b"], ["c"], ["d"]], [["B", "O"], ["B"], ["O"]]
+    even = {"words": Look("words", words), "tags": Look("tags", tags)}
+    assert guess("jsonl", Table(even, 3, BadRecords(), {})).kind == "text2tags"
+    odd = {"words": Look("words", [*words, None]), "tags": Look("tags", [None, *tags])}
+    with pytest.raises(DataError, match="no column of texts"):
+        guess("jsonl", Table(odd, 4, BadRecords(), {}))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError, RegistryError
 
 FILES = {"train": "train.csv", "eval": 0.5}
@@ -40,6 +41,8 @@ FILES = {"train": "train.csv", "eval": 0.5}
         ({"vocab_type": "subwords"}, r'"vocab_type": .*\'subword\''),
         ({"vocab_size": 2}, r'"vocab_size": .*greater than or equal to 4'),
         ({"shards": 0}, r'"shards\.train": .*greater than or equal to 1'),
+        ({"shards": True}, r'"shards": expected a number of files, not True'),
+        ({"shards": {"train": True}}, r'"shards\.train": .*valid integer'),
         ({"settings": {"target_size": 2}}, r'"settings\.target_size": kind .* no such setting'),
         ({"settings": {"min_word_count": "x"}}, r"a whole number.*not 'x'"),
         ({"settings": {"oov_token": 3}}, "a word was expected, not 3"),
@@ -88,6 +91,24 @@ def test_an_unknown_column_is_told_with_those_that_there_are(declare, samples):
         there[ ]is[ ]no[ ]column[ ]'txt'\.[ ]Did[ ]you[ ]mean[ ]'text'\?.*queue,[ ]text""",
     ):
         samples(problem)
+
+
+def test_an_unknown_column_of_features_is_told_with_the_key_that_names_it(declare, samples):
+    problem = declare({"train.csv": "inputs,targets,a\nx,y,1\n"}, features={"dense": ["age"]})
+    with pytest.raises(
+        DataError, match=r'"features\.dense": there is no column \'age\'.* There are'
+    ):
+        samples(problem)
+
+
+def test_a_vocabulary_that_is_too_small_is_told_by_the_declarations_key(declare, tmp_path):
+    lines = "".join(f"text {n},x\n" for n in range(50))
+    problem = declare({"train.csv": f"inputs,targets\n{lines}"}, vocab_size=10)
+    with pytest.raises(
+        RegistryError, match=r'mine\.json:\d+: "vocab_size": .* of 10 subwords'
+    ) as e:
+        generate_data(problem, tmp_path / "data", tmp_path, progress=False, num_processes=1)
+    assert "approx_vocab_size" not in str(e.value)
 
 
 def test_a_column_is_looked_for_in_every_file_before_anything_is_made(declare, tmp_path):

@@ -289,7 +289,8 @@ def test_a_file_without_a_row_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     for text, told in (("", "train.csv is empty"), ("inputs,targets\n", "there is no row")):
         (tmp_path / "train.csv").write_text(text, "utf-8")
         content = {"problem": "none", "kind": "text2class", "files": {"train": "train.csv"}}
-        content["files"] = {"train": "train.csv", "eval": "train.csv"}
+        (tmp_path / "dev.csv").write_text(text, "utf-8")
+        content["files"] = {"train": "train.csv", "eval": "dev.csv"}
         (tmp_path / "none.json").write_text(json.dumps(content), "utf-8")
         arguments = [f"--t2t_usr_dir={tmp_path}", "--problem=none", f"--data_dir={tmp_path / 'd'}"]
         assert datagen.main([*arguments, f"--tmp_dir={tmp_path}"]) == 2

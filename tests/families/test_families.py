@@ -27,7 +27,7 @@ from t2t_torch.families.text2real import Text2RealProblem
 from t2t_torch.families.text2tags import Text2TagsProblem
 from t2t_torch.families.text2tree import Text2TreeProblem
 from t2t_torch.families.textpair import TextPair2ClassProblem, TextPair2RealProblem
-from t2t_torch.features import UNKNOWN
+from t2t_torch.features import IGNORED, UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.testing import check_problem, small
@@ -203,7 +203,7 @@ def test_a_family_goes_from_samples_to_a_loss_that_falls(kind: str, tmp_path: Pa
     losses = []
     for _ in range(30):
         batch = next(batches)
-        loss = total_loss(model(batch), batch)
+        loss = total_loss(model(batch))
         (loss.sum / loss.weight).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -235,6 +235,19 @@ def test_a_model_that_cannot_learn_the_targets_says_so(kind: str, tmp_path: Path
     wrong = registry.model("transformer_encoder" if text else "transformer")
     with pytest.raises(HParamsError, match="produces"):
         wrong(wrong.HParams(), features)
+
+
+def test_halves_of_a_batch_give_the_loss_of_the_whole_also_of_several_targets(tmp_path: Path):
+    made = MADE["intentslot, words"]
+    generate_data(made, tmp_path, tmp_path / "raw", num_processes=1, progress=False)
+    model = task_of(made, tmp_path).model().eval()  # no dropout
+    batch = next(iter(task_of(made, tmp_path).eval_batches(Split.EVAL, rank=0, world_size=1)))
+    batch["slots"][0, 1:] = IGNORED  # sentences of other lengths
+    whole = total_loss(model(batch))
+    parts = [total_loss(model({n: x[i::2] for n, x in batch.items()})) for i in (0, 1)]
+    torch.testing.assert_close(sum(part.sum for part in parts), whole.sum)
+    torch.testing.assert_close(sum(part.weight for part in parts), whole.weight)
+    assert whole.weight.item() == pytest.approx(batch["weight"].sum().item())
 
 
 def test_labels_that_only_evaluation_data_has_are_wrong_and_do_not_fail(tmp_path: Path) -> None:

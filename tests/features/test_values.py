@@ -31,6 +31,7 @@ from t2t_torch.features import (
     WordShape,
     WordStarts,
 )
+from t2t_torch.features.text import words_of
 from t2t_torch.features.word import Shape, shape_of
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
@@ -80,6 +81,10 @@ def test_a_value_becomes_numbers_and_a_value_again(feature: Feature, value, numb
         (Real(2), [1.0], "1 numbers; 2 were expected"),
         (Real(), "many", "no number"),
         (Real(), float("nan"), "not finite"),
+        (Real(), 1e39, "not finite as a 32-bit float"),
+        (Real(), 10**400, "no number"),
+        (Real(1, (0.0,), (0.1,)), 1e38, "no 32-bit float any more"),
+        (RowWeight(), 1e39, "not finite"),
         (RowWeight(), -1, "no weight"),
         (Span(), (3, 2), "no span"),
         (Turns(ByteEncoder()), "one", "one text"),
@@ -89,6 +94,7 @@ def test_a_value_becomes_numbers_and_a_value_again(feature: Feature, value, numb
         (Image(2, 2, 3), np.zeros((2, 2), np.uint8), "without channels"),
         (Image(2, 2, 1), np.zeros((2, 2, 1)), "float64"),
         (Gazetteer("inputs", LABELS), ["x"], "no mapping"),
+        (Gazetteer("inputs", LABELS), [{"x": 1e39}], "not finite"),
     ],
 )
 def test_what_is_no_value_of_its_kind_is_refused(feature: Feature, value, complaint) -> None:
@@ -193,3 +199,14 @@ def test_a_feature_says_where_it_comes_from_and_what_it_is() -> None:
         "targets",
         "notes",
     ]
+
+
+def test_the_largest_32_bit_float_is_a_number() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert np.isfinite(np.float32(Real().encode(-largest))).all()
+
+
+def test_a_string_is_cut_into_words_where_files_are() -> None:
+    words = words_of(" 10\u00a0000 a\u2028b\tc  d\n")
+    assert words == ["10\u00a0000", "a\u2028b", "c", "d"]
+    assert words_of(" ") == []

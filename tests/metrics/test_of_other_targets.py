@@ -156,7 +156,32 @@ def test_perplexity_is_the_exponential_of_the_mean_loss():
     assert value("word_perplexity", feature, logits, targets) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["span_f1", "word_perplexity"])
-def test_a_metric_of_another_kind_of_target_is_refused(name):
-    with pytest.raises(UsageError, match=name):
-        metric_of(name, Real())
+@pytest.mark.parametrize(
+    ("name", "feature"),
+    [
+        ("span_f1", Real()),
+        ("word_perplexity", ClassLabel(LABELS)),
+        ("perplexity", Real()),
+        ("pearson", Tags(LABELS)),
+        ("rmse", Text(ByteEncoder())),
+        ("answer_f1", Tags(LABELS)),
+        ("f1_micro", ClassLabel(LABELS)),
+        ("exact_match", ClassLabel(LABELS)),
+        ("accuracy", Real()),
+        ("accuracy", MultiLabel(LABELS)),
+        ("neg_log_perplexity", Span()),
+        ("accuracy_top5", SoftLabel(LABELS)),
+        ("accuracy_per_sequence", ClassLabel(LABELS)),
+        ("pairwise_accuracy", ClassLabel(LABELS)),
+    ],
+)
+def test_a_metric_of_another_kind_of_target_is_refused(name, feature):
+    told = f"{name!r} is of a target that is a .*this one is a {type(feature).__name__}"
+    with pytest.raises(UsageError, match=told):
+        metric_of(name, feature)
+
+
+def test_a_mean_is_over_its_weight_also_below_one():
+    metric = metric_of("accuracy", ClassLabel(LABELS))
+    assert metric.result(torch.tensor([0.1, 0.4])) == pytest.approx(0.25)
+    assert metric.result(torch.zeros(2)) == 0.0

@@ -55,3 +55,10 @@ def test_batches_of_any_size_add_up_to_the_same_result():
     expected = {"loss": 2.0, "metrics-p_rev/targets/accuracy": pytest.approx(4 / 6)}
     assert whole.result() == expected
     assert parts.result() == expected
+
+
+def test_the_loss_is_over_the_weights_of_rows_also_below_one():
+    evaluation = Evaluation(TEXT, {"targets": []}, "p")
+    losses = {"targets": Loss(torch.tensor(0.3), torch.tensor(0.1))}
+    evaluation.update(Output({"targets": LOGITS}, losses), {"targets": TARGETS})
+    assert evaluation.result()["loss"] == pytest.approx(3.0)

@@ -177,6 +177,28 @@ def test_the_multiplier_of_a_problem_lengthens_buckets_and_limits():
     assert batching.bound == 3 * plain.bound == 3 * 256
 
 
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [
+        ({"max_length": 20, **FIXED}, 60),
+        ({"max_length": 0, **FIXED}, 37),
+        ({"max_length": 0, "eval_drop_long_sequences": True, **FIXED}, 37),
+        ({"max_length": 20, "eval_drop_long_sequences": True, **FIXED}, 0),
+        ({"max_length": 20, "eval_drop_long_sequences": True}, 0),
+    ],
+)
+def test_evaluation_is_bounded_also_where_examples_are_counted(given, bound):
+    batching = Batching.of(Pictures(), HPARAMS.replace(**given), longest_row=37)
+    assert batching.bound == bound
+
+
+def test_no_evaluation_example_is_longer_than_those_of_training_by_number(memory_shards):
+    batching = Batching.of(Pairs(), HPARAMS.replace(batch_size=8, max_length=20, **FIXED))
+    batches = EvalBatches(memory_shards, FEATURES, batching)
+    assert max(map(longest, batches)) == 20
+    assert batches.cut == sum(max(map(len, row.values())) > 20 for row in memory_shards.rows) > 0
+
+
 def language_model(shards, hparams, seed=3, **options):
     batching = Batching.of(Pairs(), hparams)
     return TrainBatches(shards, TEXTS, batching, seed=seed, **options)

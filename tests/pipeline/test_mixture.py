@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
+from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.component import Component
 from t2t_torch.pipeline.loader import MixedBatches
-from t2t_torch.pipeline.mixture import MixedPlan, MixingSchedule
+from t2t_torch.pipeline.mixture import MixedPlan
 from t2t_torch.text.integer import IntegerEncoder
 
 TEXT = Text(IntegerEncoder(2200))
@@ -67,6 +68,12 @@ def test_before_the_first_given_step_its_shares_hold():
         ("step @0 1 1 1", 5, "3 shares for 2 problems"),
         ("step @0 1 @5 1 1", 3, "1 shares for 2 problems"),
         ("linear @0 0 0", 4, "no problem has a share"),
+        ("step @0 1e308 1e308", 4, "the shares are so large"),
+        ("step @0 1e999 1", 3, "'1e999' is no share"),
+        ("step @0 1_0 1", 3, "'1_0' is no share"),
+        ("step @0 +1 1", 3, "'+1' is no share"),
+        ("step @0 \u0661 1", 3, "'\u0661' is no share"),
+        ("step @\u0661 1 1", 2, "'@\u0661' is no step"),
     ],
 )
 def test_a_malformed_schedule_is_refused_at_its_place(text, place, why):
@@ -191,6 +198,10 @@ def test_the_report_is_of_all_problems_together(mixed):
     reports = [component.report for component in batches.components]
     assert batches.report.kept == 600
     assert batches.report.batches == sum(report.batches for report in reports)
+    shares = zip((0.7, 0.3), reports, strict=True)
+    expected = sum(share * report.tokens / report.batches for share, report in shares)
+    assert batches.report.tokens_per_batch == pytest.approx(expected)
+    assert reports[0].tokens_per_batch == reports[0].tokens / reports[0].batches
     low, high = sorted(report.padding_fraction for report in reports)
     assert low <= batches.report.padding_fraction <= high
 

@@ -65,13 +65,23 @@ def test_an_epoch_holds_every_pair_once_and_keeps_it_together(memory_shards):
     assert report.packed_rows < 1000
 
 
-def test_the_report_counts_the_padding_that_the_batches_have(memory_shards):
-    batches = train_batches(memory_shards)
-    filled = positions = 0
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("pad_batch", [True, False])
+def test_the_report_counts_the_padding_that_the_batches_have(
+    memory_shards, packed, fixed, pad_batch
+):
+    hparams = HPARAMS.replace(pack_dataset=packed, pad_batch=pad_batch)
+    batching = Batching(hparams, means_tokens=not fixed, max_length=64)
+    batches = TrainBatches(memory_shards, PAIRS, batching, seed=3)
+    filled, sizes = 0, []
     for batch in itertools.islice(batches, batches.report.batches):
-        for name in PAIRS.all:
-            filled += int((batch[name] != 0).sum())
-            positions += batch[name].numel()
+        filled += sum(int((batch[name] != 0).sum()) for name in PAIRS.all)
+        sizes.append(sum(batch[name].numel() for name in PAIRS.all))
+    positions = sum(sizes)
+    (component,) = batches.components
+    largest = component.collate(component.plan.largest_batch)
+    assert sum(largest[name].numel() for name in PAIRS.all) == max(sizes)
     assert batches.report.tokens == filled
     assert batches.report.padding_fraction == pytest.approx(1 - filled / positions)
 

@@ -42,7 +42,8 @@ def test_sentences_of_universal_dependencies_are_read_back(
 
     records, bad = read("\n".join(map(rows, sentences)), "conllu")
     assert not bad.listed
-    assert [record.values["form"] for record in records] == sentences
+    told = [[word.replace(" ", "\u00a0") for word in words] for words in sentences]
+    assert [record.values["form"] for record in records] == told
     assert all(tuple(record.values) == COLUMNS for record in records)
     assert [r.values["id"] for r in records] == [
         [str(n) for n in range(1, len(words) + 1)] for words in sentences
@@ -108,3 +109,10 @@ def test_options_that_make_no_sense_are_refused_at_once(
 ) -> None:
     with pytest.raises(UsageError):
         open_records(tmp_path / "x.conll", options=options)
+
+
+def test_a_space_in_a_word_of_universal_dependencies_is_a_no_break_space(read: Any) -> None:
+    line = "\t".join(["1", "10 000", "10 000", "NUM", *"_" * 6])
+    (record,), bad = read(f"{line}\n", "conllu")
+    assert not bad.listed
+    assert record.values["form"] == record.values["lemma"] == ["10\u00a0000"]

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 
 from t2t_torch.census.duplicates import Overlap
 from t2t_torch.report.findings import findings
+from t2t_torch.report.page import page
+from t2t_torch.report.sections import sections_of
 
 
 def test_what_is_odd_is_told(evil_census):
@@ -45,3 +49,19 @@ def test_without_inputs_whole_rows_alone_are_told(evil_census):
 def test_of_plain_data_nothing_is_told(evil_census):
     plain = dataclasses.replace(evil_census, features=(), repeats={}, overlaps=(), buckets=None)
     assert findings(plain) == []
+
+
+def test_infinite_numbers_of_old_shards_are_told_and_written(evil_census):
+    score = next(one for one in evil_census.features if one.name == "score")
+    train = score.splits["train"]
+    (numbers,) = train.numbers
+    odd = dataclasses.replace(train, numbers=(dataclasses.replace(numbers, mean=math.inf),))
+    features = tuple(
+        dataclasses.replace(one, splits={**one.splits, "train": odd}) if one is score else one
+        for one in evil_census.features
+    )
+    census = dataclasses.replace(evil_census, features=features)
+    assert "score of train has numbers that are infinite" in "\n".join(findings(census))
+    told = page(census, sections_of(census), findings(census), None)
+    assert ">inf<" in told
+    assert "Infinity" not in json.dumps(census.plain())

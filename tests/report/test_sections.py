@@ -82,7 +82,15 @@ def test_the_buckets_end_with_their_sum(evil_census):
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(0, "0"), (1234567, "1,234,567"), (2.0, "2"), (0.12345, "0.1235"), (12345.678, "12,345.7")],
+    [
+        (0, "0"),
+        (1234567, "1,234,567"),
+        (2.0, "2"),
+        (0.12345, "0.1235"),
+        (12345.678, "12,345.7"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+    ],
 )
 def test_numbers_are_told_short(value, told):
     assert number(value) == told

@@ -10,10 +10,16 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.errors import DataError
+from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.families.mixture import MixtureProblem
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.mixture import MIXTURE_VERSION
+from t2t_torch.pipeline.plan import ORDER_VERSION
+from t2t_torch.train.checkpoint import TrainerState
+from t2t_torch.train.distributed import ONE_PROCESS
+from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies
+from t2t_torch.train.resume import check_position
 from t2t_torch.train.task import ProblemTask
 
 NAMES = ("algorithmic_reverse_binary40_test", "algorithmic_identity_binary40")
@@ -66,6 +72,57 @@ def test_training_resumes_bit_by_bit_at_its_place_in_the_mixture(make_mixed, mak
     expected = whole.model.state_dict()
     found = parts.model.state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_problems_of_a_mixture_come_in_orders_of_their_own(make_mixed):
+    class Twice(Both):
+        problem_names = (NAMES[0], f"{NAMES[0]}_rev")
+        mixing_schedule = "step @0 1 1"
+
+    batches = make_mixed(Twice).train_batches(seed=1, start=0, rank=0, world_size=1)
+    one, other = (component.plan for component in batches.components)
+    assert one.batches_per_epoch == other.batches_per_epoch
+    same = [set(one.batch(k)) == set(other.batch(k)) for k in range(one.batches_per_epoch)]
+    assert not all(same)
+    again = make_mixed(Twice).train_batches(seed=1, start=0, rank=0, world_size=1)
+    assert again.plan_fingerprint == batches.plan_fingerprint
+    other_seed = make_mixed(Twice).train_batches(seed=2, start=0, rank=0, world_size=1)
+    assert other_seed.plan_fingerprint != batches.plan_fingerprint
+
+
+def refusal_of(make_mixed, fingerprint_of):
+    batches = make_mixed().train_batches(seed=1, start=0, rank=0, world_size=1)
+    state = TrainerState(batches_per_step=1, plan_fingerprint=fingerprint_of(batches))
+    options = {"fingerprint": batches.plan_fingerprint, "accumulate": 1, "world_size": 1}
+    with pytest.raises(CheckpointError) as caught:
+        check_position(state, "ckpt-1", **options)
+    return str(caught.value)
+
+
+def test_an_order_of_an_earlier_version_is_refused_as_such(make_mixed):
+    earlier = refusal_of(make_mixed, lambda batches: f"{ORDER_VERSION}-0123456789abcdef")
+    assert f"order {ORDER_VERSION}; here it is {ORDER_VERSION}.{MIXTURE_VERSION}" in earlier
+
+
+def test_another_schedule_is_among_what_may_have_changed(make_mixed):
+    assert "the mixing_schedule of a mixture changed" in refusal_of(
+        make_mixed, lambda batches: batches.plan_fingerprint[:-4] + "wxyz"
+    )
+
+
+def test_steps_of_a_mixture_are_told_by_its_shares_and_without_an_epoch(
+    make_mixed, make_estimator, capsys
+):
+    task = make_mixed()
+    batches = task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    first = batches.components[0].report  # all of step 0, by the schedule
+    tokens = f"about {first.tokens / first.batches:,.0f} tokens by the shares at step 0"
+    make_estimator(task=task).begin()
+    opening = capsys.readouterr().err
+    dry = "\n".join(dry_run_lines(task, ONE_PROCESS))
+    for told in (opening, dry):
+        assert tokens in told
+        assert "epoch" not in told
 
 
 def is_identity(batch):

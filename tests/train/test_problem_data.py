@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.errors import HParamsError
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.mode import Split
+from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.task import check_pairing
 
 
@@ -27,6 +29,37 @@ def test_that_examples_of_evaluation_are_cut_is_said_once(make_task, capsys):
 def test_only_the_first_process_says_it(make_task, capsys):
     make_task("batch_size=8").eval_batches(Split.EVAL, rank=1, world_size=2)
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hparams", "told"),
+    [
+        ("max_length=1", "0 too short). With --hparams, raise max_length"),
+        ("min_length=99", "0 too long, 160 too short). With --hparams, lower min_length."),
+    ],
+)
+def test_training_data_of_which_nothing_is_left_is_named_with_what_mends_it(
+    make_task, hparams, told
+):
+    task = make_task(hparams)
+    with pytest.raises(DataError) as caught:
+        task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    assert str(caught.value).startswith("algorithmic_reverse_binary40_test, split train: none of")
+    assert told in str(caught.value)
+
+
+def test_where_examples_are_counted_evaluation_is_cut_to_the_longest_row_of_training(make_task):
+    task = make_task("use_fixed_batch_size=true,batch_size=8,max_length=0")
+    manifest = Manifest.load(task._data._data_dir, task.problem.dataset_name)
+    longest = manifest.splits["train"].max_length
+    found = longest_row(manifest, task.features, task.hparams)
+    assert found == max(longest["inputs"], longest["targets"])
+    shorter = task.hparams.replace(max_input_seq_length=5, max_target_seq_length=6)
+    assert longest_row(manifest, task.features, shorter) == 6
+    only = manifest.model_copy(update={"splits": {"dev": manifest.splits["dev"]}})
+    assert longest_row(only, task.features, task.hparams) == 0
+    batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
+    assert max(batch["inputs"].size(1) for batch in batches) <= found
 
 
 def test_a_model_that_would_mix_packed_examples_is_refused():

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from t2t_torch.bin import trainer
+from t2t_torch.problems.algorithmic import AlgorithmicProblem
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -134,3 +135,15 @@ def test_an_output_dir_that_is_the_data_or_a_file_is_refused(run, data_dir, tmp_
     (tmp_path / "file").write_text("")
     assert run(output_dir=tmp_path / "file") == 2
     assert "cannot be made or written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_metric_of_other_targets_is_refused_before_the_first_step(
+    run, tmp_path, capsys, monkeypatch, dry_run
+):
+    monkeypatch.setattr(AlgorithmicProblem, "metrics", ("accuracy", "span_f1"))
+    assert run(dry_run=dry_run) == 2
+    assert "'span_f1' is of a target that is a Tags, and this one is a Text" in (
+        capsys.readouterr().err
+    )
+    assert not RunDirectory(tmp_path / "run").exists

@@ -1,0 +1,46 @@
+"""What a browser makes of the page, where there is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from t2t_torch.report.page import page
+from t2t_torch.report.sections import sections_of
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+MEASURE = """<script>document.title = [...document.querySelectorAll(".scroll")]
+.filter(one => one.scrollWidth > one.clientWidth).map(one => one.closest("section").id)
+</script></body>"""
+
+
+def _with_unknowns(feature, often):
+    """The feature, many words of which are unknown."""
+    splits = {
+        split: dataclasses.replace(
+            one,
+            unknowns=one.unknowns
+            and dataclasses.replace(one.unknowns, unknown=1_234_567, most_frequent=often),
+        )
+        for split, one in feature.splits.items()
+    }
+    return dataclasses.replace(feature, vocab_size=123_456, splits=splits)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium")
+def test_the_vocabulary_fits_a_window_of_1200_pixels(evil_census, tmp_path):
+    often = tuple((f"internationalization{i}", 12_345) for i in range(5))
+    features = [_with_unknowns(feature, often) for feature in evil_census.features]
+    census = dataclasses.replace(evil_census, features=features)
+    written = page(census, sections_of(census), [], None)
+    written = re.sub('<meta http-equiv="Content-Security-Policy"[^>]*>', "", written)
+    (tmp_path / "page.html").write_text(written.replace("</body>", MEASURE), "utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900", "--dump-dom"]
+    command = [BROWSER, *flags, f"--user-data-dir={tmp_path}", f"file://{tmp_path}/page.html"]
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "Vocabulary and what is unknown" in dom
+    assert "unknowns" not in re.search("<title>(.*?)</title>", dom)[1]
