@@ -61,7 +61,8 @@ class DataHParams(Params):
     eval_drop_long_sequences: bool = hp(
         False,
         "Evaluation leaves out examples longer than max_length, as training does; else it cuts "
-        "those longer than max_length and batch_size.",
+        "those longer than max_length and batch_size, or where batch_size counts examples, than "
+        "the longest that is trained on.",
     )
     max_input_seq_length: int = hp(
         0,

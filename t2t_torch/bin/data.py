@@ -141,6 +141,11 @@ def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) ->
 
     changes = _flag("hparams")
     hparams = registry.hparams(_flag("hparams_set")).parse(changes)
+    if hparams.pack_dataset or hparams.pad_batch or problem.split_length(hparams):
+        raise UsageError(
+            "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
+            "pad_batch and split_to_length make of them tells  t2t-trainer --dry_run"
+        )
     train = shards.get(Split.TRAIN.value)
     if not train:
         raise DataError("There is no training split, so there are no batches to show.")

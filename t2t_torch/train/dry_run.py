@@ -39,6 +39,8 @@ def dry_run_lines(
     Raises:
       DataError: there is no data, or no example is left.
     """
+    if eval_split is not None:
+        evaluated = len(task.eval_batches(eval_split, rank=0, world_size=1))
     seed = DEFAULT_SEED if seed is None else seed
     source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
     yield from _examples(task, next(iter(source)))
@@ -51,8 +53,7 @@ def dry_run_lines(
     unit = "tokens without padding" if task.paddings else "examples"
     yield from _step(source.report, accumulate, world.size, unit)
     if eval_split is not None:
-        count = len(task.eval_batches(eval_split, rank=0, world_size=1))
-        yield f"An evaluation is {count:,} batches, the split {eval_split.value}"
+        yield f"An evaluation is {evaluated:,} batches, the split {eval_split.value}"
     yield ""
     seed_batch(seed, INITIALIZATION, world.device)
     model = task.model()

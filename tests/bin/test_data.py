@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +170,14 @@ def test_a_place_that_cannot_be_written_is_told_before_the_census(folder, capsys
     command = ["--problem=dates_to_iso", f"--data_dir={folder}", "--report=/proc/page.html"]
     assert data.main(command) == 2
     assert ".incomplete" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["pack_dataset=True", "pad_batch=True"])
+def test_batches_that_the_table_does_not_tell_of_are_the_dry_run_s_business(
+    setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--problem=tiny_algo", f"--data_dir={tmp_path}"]
+    assert datagen.main([*common, f"--tmp_dir={tmp_path}", "--verbosity=-1"]) == 0
+    flags = ["--hparams_set=transformer_test", f"--hparams={setting}"]
+    assert data.main([*common, *flags]) == 2
+    assert "--dry_run" in capsys.readouterr().err

@@ -63,9 +63,9 @@ def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
 
 
 # What one process does 15 times, and before: the vocabulary's folder and the plan (synced, renamed,
-# synced); two runs, their folders, the part's, and the part's entry (3); and at last the folder of
-# the parts is renamed.
-STEPS = 15 + 4 + (2 + 2 + 1 + 3)
+# synced); two runs, their folders, the part's, and the part's entry (3); the report that the task
+# has ended, and that data is published (3 each); and at last the folder of the parts is renamed.
+STEPS = 15 + 4 + (2 + 2 + 1 + 3) + 2 * 3
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,9 @@ def test_damaged_shards_are_made_again_and_datagen_does_not_take_them_for_its_ow
     expected = files(data)
     path = data / "golden_pairs-train-00001-of-00002.arrow"
     path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"(?s)damaged.*--import_tfrecords=\S+") as damage:
+        Shards.open(data, "golden_pairs", Split.TRAIN)
+    assert "--tmp_dir" not in str(damage.value)
     import_tfrecords(problem, source, data, progress=False)
     assert files(data) == expected
     arguments = [f"--data_dir={data}", f"--tmp_dir={tmp_path}", f"--t2t_usr_dir={usr_dir}"]

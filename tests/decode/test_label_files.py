@@ -25,6 +25,7 @@ from t2t_torch.features import (
     Turns,
     Words,
 )
+from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
@@ -37,6 +38,8 @@ LABELS = ClassLabelEncoder(["x", "y"])
 class NoModel:
     """What a predictor needs of a model to read and encode its inputs."""
 
+    hparams = HParams()
+
     def eval(self) -> NoModel:
         return self
 
@@ -45,6 +48,14 @@ class AsItIs:
     """What a predictor needs of a problem for the same."""
 
     full_name = "a_problem"
+    batch_size_means_tokens = True
+    batch_size_multiplier = 1
+
+    def split_length(self, hparams: DataHParams) -> int:
+        return 0
+
+    def max_length(self, hparams: DataHParams) -> int:
+        return hparams.batch_size
 
     def inputs_of(self, sample: Any) -> Sequence[Any]:
         return [sample]

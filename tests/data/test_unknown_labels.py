@@ -1,0 +1,51 @@
+"""Labels that the evaluation data has and training has not are counted, and told."""
+
+from __future__ import annotations
+
+from t2t_torch.bin import datagen
+from t2t_torch.data.generate import generate_data
+from t2t_torch.data.task import run_task
+from t2t_torch.features import ClassLabel, Features, Text
+from t2t_torch.mode import Split
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.label import ClassLabelEncoder
+
+from .counting import Counting
+
+
+class Kinds(Counting):
+    """Numbers, even or odd; in the evaluation data some are of a kind of their own."""
+
+    name = "kinds"
+
+    def stored_features(self, directory):
+        label = ClassLabel(ClassLabelEncoder(["even", "odd"]), allow_unknown=True)
+        return Features({"inputs": Text(ByteEncoder())}, {"targets": label})
+
+    def generate_samples(self, tmp_dir, split):
+        for number in range(20):
+            strange = split is Split.EVAL and number % 5 == 0
+            label = "a fifth" if strange else ("even", "odd")[number % 2]
+            yield {"inputs": str(number), "targets": label}
+
+
+def test_they_are_counted_by_one_process_and_by_several_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr("t2t_torch.data.chunks.CHUNK_ROWS", 3)
+    one = generate_data(Kinds(), tmp_path / "one", tmp_path, progress=False)
+    assert {key: dict(entry.unknown) for key, entry in one.splits.items()} == {
+        "train": {},
+        "dev": {"targets": 4},
+    }
+    for task in (1, 0):
+        options = {"task_id": task, "num_tasks": 2, "progress": False}
+        outcome = run_task(Kinds(), tmp_path / "two", tmp_path, **options)
+    assert outcome.manifest == one
+
+
+def test_the_summary_tells_them(tmp_path, monkeypatch, capsys):
+    manifest = generate_data(Kinds(), tmp_path / "data", tmp_path, progress=False)
+    monkeypatch.setattr(datagen, "_trainer_command", lambda name, data_dir: "t2t-trainer")
+    datagen._tell(manifest, "kinds", tmp_path / "data", 0.0)
+    told = capsys.readouterr().out
+    assert "dev: 4 labels of 'targets' are none of those that training has." in told
+    assert "train: " not in told
