@@ -129,8 +129,9 @@ def _of_rows(table: Table) -> list[str]:
     told = []
     if table.bad.count:
         told.append(
-            f"{table.bad.count:,} rows cannot be read, the first: {table.bad.listed[0]} "
-            "Mend them, or leave them out with --on_bad_record=skip."
+            f"rows that cannot be read: {table.bad.count:,}, the first: "
+            f"{table.bad.listed[0].rstrip('.')}. Mend them, or leave them out with "
+            "--on_bad_record=skip."
         )
     if table.rows == MAX_ROWS:
         told.append(f"the first {MAX_ROWS:,} rows were looked at, no more.")

@@ -72,7 +72,9 @@ class BadRecords:
         """Leaves a record out; DataError with the place under "fail"."""
         told = f"{place}: {why}"
         if self.policy == "fail":
-            raise DataError(told)
+            raise DataError(
+                f"{told.rstrip('.')}. Mend it, or leave bad records out:  --on_bad_record=skip"
+            )
         self.count += 1
         if len(self.listed) < MAX_LISTED:
             self.listed.append(told)

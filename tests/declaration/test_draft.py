@@ -256,7 +256,7 @@ def test_it_says_which_rows_cannot_be_read(tmp_path: Path, capsys):
     path = tmp_path / "tickets.csv"
     path.write_text(table(texts(1), cycle(QUEUES), head="body,queue") + "one,two,three\n", "utf-8")
     _, said = declare(path, capsys)
-    assert "1 rows cannot be read, the first:" in said
+    assert "rows that cannot be read: 1, the first:" in said
     assert "tickets.csv, line 402" in said
 
 
