@@ -116,10 +116,11 @@ class Shards:
                 f"{self.manifest.problem!r} in {self.data_dir} has no feature {feature!r}; "
                 f"it has: {', '.join(self.features)}."
             )
+        dtype = value_dtype(self.manifest.features[feature].type)
         pairs = []
         for batch in self._batches:
             column = batch.column(batch.schema.get_field_index(feature))
-            pairs.append((_view(column.values), _view(column.offsets)))
+            pairs.append((_view(column.values, dtype), _view(column.offsets, np.dtype(np.int32))))
         return pairs
 
 
@@ -217,9 +218,13 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
     return batches
 
 
-def _view(array: pa.Array) -> Values:
-    """An array's numbers where they lie; `to_numpy` would import pandas where there is one."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
+def _view(array: pa.Array, dtype: np.dtype[Any]) -> Values:
+    """An array's numbers where they lie; Arrow's own `to_numpy` imports pandas where there is one.
+
+    Args:
+      array: without nulls.
+      dtype: of its numbers.
+    """
     buffer = array.buffers()[1]
     if buffer is None:
         return np.zeros(0, dtype)

@@ -3,11 +3,16 @@ from __future__ import annotations
 import itertools
 import pickle
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from t2t_torch import registry
+from t2t_torch.data.generate import generate_data
 from t2t_torch.data.manifest import FeatureEntry, Manifest, SplitEntry, sha256_of
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.data.shards import Shards, ShardWriter, schema_of, shard_name
@@ -207,3 +212,17 @@ def test_the_fingerprint_changes_with_the_vocabulary_but_not_with_settings(data_
     assert manifest.model_copy(update={"settings": {}}).fingerprint(Split.TRAIN) == first
     other = manifest.model_copy(update={"vocab_files": {"vocab.toy": "0"}})
     assert other.fingerprint(Split.TRAIN) != first
+
+
+def test_shards_are_read_where_there_is_no_pandas(tmp_path: Path) -> None:
+    generate_data(registry.problem("tiny_algo"), tmp_path, tmp_path, progress=False)
+    script = (
+        "import sys; sys.modules['pandas'] = None\n"
+        "from t2t_torch.data.shards import Shards\n"
+        "from t2t_torch.mode import Split\n"
+        "shards = Shards.open(sys.argv[1], 'tiny_algo', Split.TRAIN)\n"
+        "print(len(shards.lengths['inputs']), shards.column('inputs')[0][0].dtype)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["100", "int32"], done.stderr
