@@ -33,11 +33,6 @@ class Image(Feature):
         return "list<uint8>"
 
     @property
-    def vocab_size(self) -> int:
-        """0: the numbers are no ids."""
-        return 0
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """Rows, columns, channels."""
         return (self.height, self.width, self.channels)

@@ -80,11 +80,6 @@ class MultiLabel(Feature):
         return "list<uint8>"
 
     @property
-    def vocab_size(self) -> int:
-        """0: the numbers are no ids."""
-        return 0
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """One number for each class."""
         return (self.encoder.vocab_size,)
@@ -119,11 +114,6 @@ class SoftLabel(Feature):
     def arrow_type(self) -> str:
         """A list of a number for each class."""
         return "list<float32>"
-
-    @property
-    def vocab_size(self) -> int:
-        """0: the numbers are no ids."""
-        return 0
 
     @property
     def shape(self) -> tuple[int | None, ...]:

@@ -32,11 +32,6 @@ class Real(Feature):
         return "list<float32>"
 
     @property
-    def vocab_size(self) -> int:
-        """0: the numbers are no ids."""
-        return 0
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """One number for each place."""
         return (self.size,)
@@ -79,11 +74,6 @@ class RowWeight(Feature):
     def arrow_type(self) -> str:
         """A list of one 32-bit float."""
         return "list<float32>"
-
-    @property
-    def vocab_size(self) -> int:
-        """0: the number is no id."""
-        return 0
 
     @property
     def shape(self) -> tuple[int | None, ...]:

@@ -29,11 +29,6 @@ class Span(Feature):
         return "list<int32>"
 
     @property
-    def vocab_size(self) -> int:
-        """0: the numbers are places."""
-        return 0
-
-    @property
     def shape(self) -> tuple[int | None, ...]:
         """Two places."""
         return (2,)

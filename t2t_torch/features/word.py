@@ -57,11 +57,6 @@ class WordStarts(OfWords):
 
     words: Words
 
-    @property
-    def vocab_size(self) -> int:
-        """0: the numbers are places."""
-        return 0
-
     def encode(self, value: Any) -> list[int]:
         """Returns the places."""
         return self.encode_batch([value])[0]
