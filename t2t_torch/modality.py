@@ -80,15 +80,15 @@ class Modality(nn.Module, abc.ABC):
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there is data, of what `embed` gives: [B, S] bool."""
 
-    @abc.abstractmethod
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the loss of logits, as it is reported in EVAL.
+        """Returns the loss of logits, as it is reported in EVAL; what is only an input has none.
 
         Args:
           logits: of `top`.
           targets: as they are in the batch.
           weights: how much each example counts, [B]; None is 1.
         """
+        raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
         """Returns the loss that is trained on; a modality may find it without making logits."""

@@ -296,7 +296,6 @@ class Text2SelfProblem(Text2TextProblem):
         "perplexity",
         "word_perplexity",
     )
-    suggested_flags = "--model=transformer --hparams_set=transformer_small"
 
     def split_length(self, hparams: DataHParams) -> int:
         """The tokens of a piece: what hparams say, else `chop_length`."""

@@ -39,9 +39,3 @@ class Reservoir(Generic[T]):
             self.kept.append(item)
         else:
             self.kept[place] = item
-
-    def add(self, item: T) -> None:
-        """Takes the next of the stream."""
-        place = self.place()
-        if place is not None:
-            self.put(place, item)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Image
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Loss, Modality
+from t2t_torch.modality import Modality
 
 _SIDES = (7, 8, 4, 5, 6)  # of a square in pixels, the best first, of those that divide the picture
 
@@ -68,7 +68,3 @@ class ImageModality(Modality):
         """Returns True for each square.  -> [B, P] bool."""
         patches = self.bottom.num_patches  # type: ignore[union-attr]
         return torch.ones(len(values), int(patches), dtype=torch.bool, device=values.device)
-
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Never called: no model produces pictures."""
-        raise NotImplementedError

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Gazetteer, WordCharacters, WordShape
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Loss, Modality
+from t2t_torch.modality import Modality
 
 _CHARACTER_SIZE = 32  # of a character's vector
 _KERNEL = 3  # characters that a filter sees
@@ -43,10 +43,6 @@ class WordModality(Modality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there is something.  [B, W] or [B, W, width] -> [B, W] bool."""
         return values != 0 if values.dim() == 2 else (values != 0).any(-1)
-
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Never called: no model produces it."""
-        raise NotImplementedError
 
 
 class WordTable(nn.Embedding):

@@ -10,7 +10,9 @@ from t2t_torch.data.reservoir import Reservoir
 def drawn(count: int | None, seed: int = 1) -> list[int]:
     reservoir: Reservoir[int] = Reservoir(count, seed=seed)
     for item in range(1000):
-        reservoir.add(item)
+        place = reservoir.place()
+        if place is not None:
+            reservoir.put(place, item)
     return reservoir.kept
 
 
