@@ -52,7 +52,7 @@ class Settings:
 
 def _learner(settings: Settings) -> Learner:
     """Makes what the trainer makes, with the weights that the seed gives."""
-    from t2t_torch.train.checkpoint import TrainerState
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.train.distributed import ONE_PROCESS
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.randomness import INITIALIZATION, seed_batch

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
-from t2t_torch import registry
 from t2t_torch.data.learner import Learner, learn
 from t2t_torch.data.raw_file import RawFile, found, get_all
 from t2t_torch.data.samples import samples_of
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
+from t2t_torch.problem_name import get_problem_name
 from t2t_torch.readers.bad_records import BadRecords
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Problem(ABC):
     @property
     def full_name(self) -> str:
         """The name with `_rev` and `_copy`, as it was asked for."""
-        return registry.get_problem_name(self.name, self.was_reversed, self.was_copy)
+        return get_problem_name(self.name, self.was_reversed, self.was_copy)
 
     @property
     def dataset_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Names -> things: problems, models, hparams sets, optimizers and metrics.
+"""Names -> things: problems, models, hparams sets, optimizers, metrics, losses and hooks.
 
 A name is declared by a decorator, which grep finds and tensor2tensor spells the same way:
 
@@ -23,9 +23,10 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from t2t_torch.errors import RegistryError
+from t2t_torch.problem_name import parse_problem_name
 from t2t_torch.shelf import (
     KINDS,
     PACKAGE,
@@ -51,52 +52,20 @@ _TITLES = {
     "hparams": "hparams set",
     "optimizer": "optimizer",
     "metric": "metric",
+    "loss": "loss",
+    "hook": "hook",
 }
 _BUILT_IN_SHELVES = {
     "problem": "problems",
     "model": "models",
     "hparams": "hparams",
-    "optimizer": "train/optimizer.py",
+    "optimizer": "optimizers",
     "metric": "metrics",
+    "loss": "losses",
+    "hook": "hooks",
 }
 
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
-
-
-class ProblemSpec(NamedTuple):
-    """A problem's name taken apart."""
-
-    base_name: str
-    was_reversed: bool
-    was_copy: bool
-
-
-def parse_problem_name(name: str) -> ProblemSpec:
-    """Takes `_rev` and `_copy` off the end of a problem's name, in any order.
-
-    Raises:
-      RegistryError: one of them stands there twice.
-    """
-    base, was_reversed, was_copy = name, False, False
-    while base.endswith(("_rev", "_copy")):
-        suffix = "_rev" if base.endswith("_rev") else "_copy"
-        if was_reversed if suffix == "_rev" else was_copy:
-            raise RegistryError(f"problem name {name!r} says {suffix!r} twice; say it once.")
-        was_reversed |= suffix == "_rev"
-        was_copy |= suffix == "_copy"
-        base = base.removesuffix(suffix)
-    return ProblemSpec(base, was_reversed, was_copy)
-
-
-def get_problem_name(base_name: str, was_reversed: bool = False, was_copy: bool = False) -> str:
-    """Puts a problem's name together; the inverse of `parse_problem_name`.
-
-    Raises:
-      RegistryError: `base_name` already ends in `_rev` or `_copy`.
-    """
-    if base_name.endswith(("_rev", "_copy")):
-        raise RegistryError(f"base name {base_name!r} may not end in '_rev' or '_copy'.")
-    return base_name + ("_copy" if was_copy else "") + ("_rev" if was_reversed else "")
 
 
 class Register:
@@ -132,6 +101,10 @@ register_optimizer = Register("optimizer")
 """Declares a function that makes an optimizer."""
 register_metric = Register("metric")
 """Declares a `Metric`, or a function (logits, targets, counted) -> (sum of values, of weights)."""
+register_loss = Register("loss")
+"""Declares what is trained on; see `losses/`."""
+register_hook = Register("hook")
+"""Declares a `Hook`, which watches a run."""
 
 
 def problem(name: str) -> Problem:
@@ -159,6 +132,16 @@ def optimizer(name: str) -> Callable[..., Any]:
 def metric(name: str) -> Callable[..., Any]:
     """Returns the metric of this name."""
     return cast("Callable[..., Any]", _find("metric", name))
+
+
+def loss(name: str) -> Callable[..., Any]:
+    """Returns the loss of this name."""
+    return cast("Callable[..., Any]", _find("loss", name))
+
+
+def hook(name: str) -> Callable[..., Any]:
+    """Returns the class of the hook of this name."""
+    return cast("Callable[..., Any]", _find("hook", name))
 
 
 def list_names(kind: str) -> list[str]:
@@ -232,7 +215,7 @@ def help_string() -> str:
     """
     lines = ["Registry contents:", "------------------"]
     for kind in KINDS:
-        lines += ["", f"  {_TITLES[kind].capitalize()}s:"]
+        lines += ["", f"  {_plural(kind).capitalize()}:"]
         groups: dict[str, list[str]] = {}
         for name in list_names(kind):
             groups.setdefault(name.split("_")[0], []).append(name)
@@ -248,6 +231,11 @@ def help_string() -> str:
     if faults:
         lines += ["", "  Not read, for it is not valid:", *(f"    {f}" for f in faults)]
     return "\n".join(lines) + "\n"
+
+
+def _plural(kind: str) -> str:
+    title = _TITLES[kind]
+    return f"{title}es" if title.endswith("s") else f"{title}s"
 
 
 class _State:
@@ -365,7 +353,7 @@ def _missing(kind: str, name: str) -> str:
     near = difflib.get_close_matches(name, names, n=3)
     snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 said `--optimizer=Adam`.
     near = [snake] if snake in names else near or [n for n in names if name and name in n][:3]
-    other = [f"{_TITLES[k]}s" for k in KINDS if k != kind and name in list_names(k)]
+    other = [_plural(k) for k in KINDS if k != kind and name in list_names(k)]
     own = PACKAGE / _BUILT_IN_SHELVES[kind]
     shelves = [s for s in _STATE.shelves if s == own or not s.is_relative_to(PACKAGE)]
     looked = "\n".join(f"  {shelf}" for shelf in shelves)

@@ -22,7 +22,7 @@ from typing import Any
 
 from t2t_torch.errors import RegistryError
 
-KINDS = ("problem", "model", "hparams", "optimizer", "metric")
+KINDS = ("problem", "model", "hparams", "optimizer", "metric", "loss", "hook")
 """Every kind of thing that has names."""
 
 PACKAGE = Path(__file__).resolve().parent

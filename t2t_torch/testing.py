@@ -45,6 +45,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.problem_name import parse_problem_name
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
@@ -276,7 +277,7 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
       data_dir: an empty folder for the vocabulary.
       tmp_dir: the raw files, for a problem that needs some.
     """
-    spec = registry.parse_problem_name(problem.full_name)
+    spec = parse_problem_name(problem.full_name)
     assert (spec.was_reversed, spec.was_copy) == (problem.was_reversed, problem.was_copy)
     problem.prepare(tmp_dir)
     problem.build_vocab(data_dir, tmp_dir)

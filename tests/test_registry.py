@@ -15,6 +15,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError
 from t2t_torch.hparam import HParams
+from t2t_torch.problem_name import get_problem_name, parse_problem_name
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "names.json").read_text("utf-8"))
 
@@ -70,9 +71,9 @@ def test_all_registered_classes_of_tensor2tensor_keep_their_names() -> None:
 def test_problem_names_come_apart_as_in_tensor2tensor(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(RegistryError, match="twice"):
-            registry.parse_problem_name(case["name"])
+            parse_problem_name(case["name"])
     else:
-        spec = registry.parse_problem_name(case["name"])
+        spec = parse_problem_name(case["name"])
         assert spec == (case["base_name"], case["was_reversed"], case["was_copy"])
 
 
@@ -81,9 +82,9 @@ def test_problem_names_go_together_as_in_tensor2tensor(case: dict[str, Any]) -> 
     parts = case["base_name"], case["was_reversed"], case["was_copy"]
     if "error" in case:
         with pytest.raises(RegistryError):
-            registry.get_problem_name(*parts)
+            get_problem_name(*parts)
     else:
-        assert registry.get_problem_name(*parts) == case["name"]
+        assert get_problem_name(*parts) == case["name"]
 
 
 def test_listing_a_users_directory_imports_nothing(usr_dir: UserDir) -> None:

@@ -28,6 +28,7 @@ from absl import flags, logging
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
+from t2t_torch.problem_name import parse_problem_name
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -311,9 +312,9 @@ def _chosen() -> list[str]:
     chosen: dict[str, str] = {}
     for name in asked:
         for match in _matching(name):
-            chosen.setdefault(registry.parse_problem_name(match).base_name, match)
+            chosen.setdefault(parse_problem_name(match).base_name, match)
     excluded = {
-        registry.parse_problem_name(match).base_name
+        parse_problem_name(match).base_name
         for name in _flag("exclude_problems")
         if name.strip()
         for match in _matching(name.strip())

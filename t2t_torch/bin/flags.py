@@ -80,7 +80,7 @@ def define(values: flags.FlagValues, *names: str) -> None:
         elif name == "random_seed":
             flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
         elif name == "registry_help":
-            meaning = "Lists every problem, model, set, optimizer and metric, and exits."
+            meaning = "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
             flags.DEFINE_boolean(name, False, meaning, flag_values=values)
         else:
             known = ", ".join([*_STRINGS, *_PATHS, *_OTHERS])

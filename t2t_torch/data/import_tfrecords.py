@@ -24,6 +24,7 @@ from t2t_torch.data.tf_rows import TfRows, refuse_pictures
 from t2t_torch.data.tf_shards import find_shards, vocabularies
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
+from t2t_torch.problem_name import parse_problem_name
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -79,7 +80,7 @@ def import_named(
       DataError: there is no such problem yet, and a declaration that fits the records is told; or
         `import_tfrecords` refuses them.
     """
-    base = registry.parse_problem_name(name).base_name
+    base = parse_problem_name(name).base_name
     if base not in registry.list_names("problem"):
         declared = declaration_of(Path(source), base)
         raise DataError(

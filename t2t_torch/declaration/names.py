@@ -8,6 +8,7 @@ from t2t_torch import registry
 from t2t_torch.declaration.kinds import MIXTURE
 from t2t_torch.declaration.schema import Declaration, content_of, mistake, nearest
 from t2t_torch.errors import RegistryError
+from t2t_torch.problem_name import parse_problem_name
 
 _KINDS = {"model": "model", "hparams_set": "hparams"}
 """By key, the kind of its name in the registry."""
@@ -49,7 +50,7 @@ def _metrics(declaration: Declaration) -> list[str]:
 def _base_name(name: str, key: str, path: Path) -> str:
     """A problem's name without `_rev` and `_copy`."""
     try:
-        return registry.parse_problem_name(name).base_name
+        return parse_problem_name(name).base_name
     except RegistryError as error:
         raise mistake(path, key, str(error)) from None
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import torch
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
@@ -15,7 +17,6 @@ from t2t_torch.errors import CheckpointError, DataError, RegistryError
 from t2t_torch.features import Features
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
-from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import t2t_torch
-from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory, SaveError, TrainerState
+from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.train.distributed import ONE_PROCESS, Agreement, World
 from t2t_torch.train.learner import Learner, autocast, to_device, total_loss
 from t2t_torch.train.opening import opening_lines

@@ -15,9 +15,9 @@ from t2t_torch.train.gradient import GradientFinisher
 from t2t_torch.train.tally import Tally
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.hparam import HParams
     from t2t_torch.model import Output
-    from t2t_torch.train.checkpoint import TrainerState
     from t2t_torch.train.distributed import World
     from t2t_torch.train.task import Batch, Task, TrainSource
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.checkpoint import TrainerState
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Task

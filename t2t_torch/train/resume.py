@@ -9,8 +9,8 @@ from t2t_torch.errors import CheckpointError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.checkpoint import TrainerState
 
 MAY_CHANGE = frozenset(
     {

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 from t2t_torch import registry
 from t2t_torch.bin import trainer
+from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
-from t2t_torch.train.checkpoint import CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"

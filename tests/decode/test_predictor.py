@@ -12,6 +12,7 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
+from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Predictor
@@ -21,7 +22,6 @@ from t2t_torch.mode import Split
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text_problem import Text2TextProblem
-from t2t_torch.train.checkpoint import Checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer"
 SHORT = DecodeHParams(extra_length=5)

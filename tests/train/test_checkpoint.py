@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.weights import load_weights
 from t2t_torch.errors import CheckpointError
-from t2t_torch.train.checkpoint import CheckpointDirectory, TrainerState
-from t2t_torch.train.weights import load_weights
 
 
 class Tied(nn.Module):
@@ -200,7 +201,7 @@ def test_a_crash_at_any_instant_of_saving_leaves_a_valid_state(tmp_path, monkeyp
         left = [instant]
         with monkeypatch.context() as patch:
             for place, name in (
-                ("t2t_torch.train.checkpoint", "sync"),
+                ("t2t_torch.checkpoint.directory", "sync"),
                 ("safetensors.torch", "save_file"),
                 ("pathlib.Path", "rename"),
                 ("pathlib.Path", "replace"),

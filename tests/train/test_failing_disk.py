@@ -11,12 +11,14 @@ import safetensors
 import safetensors.torch
 import torch
 
+from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.weights import load_optimizer, save_optimizer
 from t2t_torch.errors import CheckpointError
-from t2t_torch.train.checkpoint import Checkpoint, CheckpointDirectory, SaveError, TrainerState
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.train.weights import load_optimizer, save_optimizer
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 BROKEN = safetensors.SafetensorError("I/O error: Input/output error (os error 5)")
@@ -161,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_a_fault(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     directory = save(tmp_path, 1)
-    monkeypatch.setattr("t2t_torch.train.checkpoint.sha256_of", failing)
+    monkeypatch.setattr("t2t_torch.checkpoint.checkpoint.sha256_of", failing)
     with pytest.raises(CheckpointError, match=r"cannot be read: .*Input/output error"):
         directory.at(1)
 

@@ -1,4 +1,4 @@
-"""SHELF: optimizers, by tensor2tensor's names, made of torch's fused ones.
+"""Adam, by tensor2tensor's names, made of torch's fused one.
 
 An optimizer is a function of (parameters, hparams); its learning rate is set before each step from
 the schedule.  `weight_decay` of an optimizer that does not decay by itself is part of the loss, as
@@ -69,12 +69,6 @@ def adam_w(parameters: Iterable[nn.Parameter], hparams: HParams) -> torch.optim.
         eps=hparams.optimizer_adam_epsilon,
         fused=True,
     )
-
-
-@register_optimizer
-def sgd(parameters: Iterable[nn.Parameter], hparams: HParams) -> torch.optim.Optimizer:
-    """Stochastic gradient descent, without momentum."""
-    return torch.optim.SGD(parameters, lr=0.0, fused=True)
 
 
 class _UncorrectedEpsilon:

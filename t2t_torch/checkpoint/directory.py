@@ -15,7 +15,6 @@ Nothing is ever unpickled.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -25,23 +24,19 @@ import time
 from collections.abc import Callable, MutableSequence
 from pathlib import Path
 
-import pydantic
 import safetensors
 import safetensors.torch
 import torch
 from torch import nn
 
-import t2t_torch
+from t2t_torch.checkpoint.checkpoint import MANIFEST, MODEL, OPTIMIZER, TRAINER, Checkpoint
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.weights import model_tensors, save_optimizer
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.data.staging import staged, sync
 from t2t_torch.errors import CheckpointError
-from t2t_torch.train.weights import load_optimizer, load_weights, model_tensors, save_optimizer
 
 _NAME = re.compile(r"ckpt-(\d+)")
-_MANIFEST = "MANIFEST.json"
-_MODEL = "model.safetensors"
-_OPTIMIZER = "optimizer.safetensors"
-_TRAINER = "trainer.json"
 _COPIES = ("task.json", "hparams.json")
 _RETRY_SECONDS = (1.0, 5.0, 25.0)
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
@@ -49,110 +44,6 @@ _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhil
 
 class SaveError(CheckpointError):
     """A checkpoint could not be written; those before it are as they were."""
-
-
-class TrainerState(pydantic.BaseModel, extra="forbid"):
-    """Where a run stands, beside weights and optimizer.
-
-    Attributes:
-      step: optimizer steps done.
-      batches_consumed: global batches consumed: the position in the data.
-      batches_per_step: micro-batches of all processes that make a step.
-      tokens: non-padding target tokens (the loss's weight) seen.
-      seed: of initialization, dropout and order.
-      plan_fingerprint: of the order of the data.
-      version: of t2t_torch.
-    """
-
-    step: int = 0
-    batches_consumed: int = 0
-    batches_per_step: int = 1
-    tokens: int = 0
-    seed: int = 0
-    plan_fingerprint: str = ""
-    version: str = ""
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Checkpoint:
-    """A checkpoint on disk.
-
-    Attributes:
-      step: optimizer steps done.
-      path: its folder.
-    """
-
-    step: int
-    path: Path
-
-    def verify(self) -> None:
-        """Compares every file with the manifest.
-
-        Raises:
-          CheckpointError: a file is missing, altered, truncated or cannot be read, or the folder
-            was renamed.
-        """
-        try:
-            manifest = json.loads((self.path / _MANIFEST).read_bytes())
-            files, step = manifest["files"], manifest["step"]
-            missing = {_MODEL, _OPTIMIZER, _TRAINER} - set(files)
-            if missing:
-                raise CheckpointError(f"{self.path}: {_MANIFEST} does not list {sorted(missing)}")
-            if step != self.step:
-                raise CheckpointError(
-                    f"{self.path} is the checkpoint of step {step}: rename it to ckpt-{step}"
-                )
-            for name, expected in files.items():
-                self._verify_file(name, expected["bytes"], expected["sha256"])
-        except FileNotFoundError as error:
-            raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{self.path}: {_MANIFEST} is damaged: {error}") from error
-
-    def _verify_file(self, name: str, size: int, sha256: str) -> None:
-        file = self.path / name
-        found = file.stat().st_size
-        if found != size:
-            raise CheckpointError(f"{file} has {found} bytes; expected {size}")
-        if sha256_of(file) != sha256:
-            raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")
-
-    def trainer_state(self) -> TrainerState:
-        """Reads `trainer.json`.
-
-        Raises:
-          CheckpointError: another version wrote it in another form, or it is damaged.
-        """
-        text = (self.path / _TRAINER).read_bytes()
-        try:
-            return TrainerState.model_validate_json(text)
-        except pydantic.ValidationError as error:
-            try:
-                version = json.loads(text)["version"]
-            except (ValueError, KeyError, TypeError):
-                version = "unknown"
-            raise CheckpointError(
-                f"{self.path / _TRAINER}, written by t2t_torch {version}, cannot be read by this "
-                f"t2t_torch {t2t_torch.__version__}: {error}. Use the version that wrote it."
-            ) from error
-
-    def load_model(self, model: nn.Module) -> None:
-        """Loads weights and buffers into a model, on whatever device it is.
-
-        Raises:
-          CheckpointError: names or shapes differ.
-        """
-        load_weights(model, self.path / _MODEL)
-
-    def load_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-        """Loads the optimizer's slots; its hyperparameters stay those of `hparams`.
-
-        Raises:
-          CheckpointError: the checkpoint is of another optimizer.
-        """
-        load_optimizer(optimizer, model, self.path / _OPTIMIZER)
 
 
 class CheckpointDirectory:
@@ -355,9 +246,9 @@ class CheckpointDirectory:
     ) -> None:
         shutil.rmtree(staged, ignore_errors=True)
         staged.mkdir()
-        safetensors.torch.save_file(model_tensors(model), staged / _MODEL)
-        save_optimizer(optimizer, model, staged / _OPTIMIZER)
-        (staged / _TRAINER).write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        safetensors.torch.save_file(model_tensors(model), staged / MODEL)
+        save_optimizer(optimizer, model, staged / OPTIMIZER)
+        (staged / TRAINER).write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
         for name in _COPIES:
             if (self.path / name).exists():
                 shutil.copyfile(self.path / name, staged / name)
@@ -366,7 +257,7 @@ class CheckpointDirectory:
             for file in sorted(staged.iterdir())
         }
         manifest = json.dumps({"step": state.step, "files": files}, indent=2) + "\n"
-        (staged / _MANIFEST).write_text(manifest, encoding="utf-8")
+        (staged / MANIFEST).write_text(manifest, encoding="utf-8")
         for file in staged.iterdir():
             sync(file)
         sync(staged)

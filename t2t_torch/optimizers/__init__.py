@@ -1,0 +1,1 @@
+"""SHELF: optimizers, each a function of (parameters, hparams)."""
