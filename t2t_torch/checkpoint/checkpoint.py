@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pydantic
 import torch
 from torch import nn
 
 import t2t_torch
+from t2t_torch.checkpoint.disk import make_folder, sync_folder, write_file
+from t2t_torch.checkpoint.snapshot import Average, Snapshot
+from t2t_torch.checkpoint.tensor_file import chunks_of
 from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import load_optimizer, load_weights
+from t2t_torch.checkpoint.weights import (
+    load_optimizer,
+    load_weights,
+    optimizer_metadata,
+    read_tensors,
+)
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 
 MANIFEST = "MANIFEST.json"
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+AVERAGE = "average.safetensors"
 TRAINER = "trainer.json"
+
+_NEEDED = frozenset({MODEL, OPTIMIZER, TRAINER})
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -41,10 +54,11 @@ class Checkpoint:
           CheckpointError: a file is missing, altered, truncated or cannot be read, or the folder
             was renamed.
         """
+        manifest = self.manifest()
         try:
-            manifest = json.loads((self.path / MANIFEST).read_bytes())
             files, step = manifest["files"], manifest["step"]
-            missing = {MODEL, OPTIMIZER, TRAINER} - set(files)
+            needed = {MODEL, TRAINER} if manifest.get("averaged_steps") else _NEEDED
+            missing = needed - set(files)
             if missing:
                 raise CheckpointError(f"{self.path}: {MANIFEST} does not list {sorted(missing)}")
             if step != self.step:
@@ -57,8 +71,43 @@ class Checkpoint:
             raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
         except OSError as error:
             raise CheckpointError(f"{self.path} cannot be read: {error}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: {error}") from error
+
+    def manifest(self) -> dict[str, Any]:
+        """Reads `MANIFEST.json`.
+
+        Raises:
+          CheckpointError: it is missing or damaged.
+        """
+        try:
+            manifest = json.loads((self.path / MANIFEST).read_bytes())
+        except FileNotFoundError:
+            raise CheckpointError(f"{self.path}: {MANIFEST} is missing") from None
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
+        except ValueError as error:
+            raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: {error}") from error
+        if not isinstance(manifest, dict):
+            raise CheckpointError(f"{self.path}: {MANIFEST} is damaged: it is no object")
+        return manifest
+
+    def check_vocabularies(self, folder: Path) -> None:
+        """Checks that ids mean in `folder` the words that they meant when this was saved.
+
+        A vocabulary that is not there is not looked at: who needs it says so.
+
+        Raises:
+          CheckpointError: a vocabulary is another one.
+        """
+        for name, sha256 in self.manifest().get("vocabularies", {}).items():
+            file = folder / name
+            if file.exists() and sha256_of(file) != sha256:
+                raise CheckpointError(
+                    f"the vocabulary {file} was altered since {self.path.name} was saved: its ids "
+                    "mean other words now. Copy it back from the data that this run was trained "
+                    f"on:  cp DATA_DIR/{name} {file}"
+                )
 
     def _verify_file(self, name: str, size: int, sha256: str) -> None:
         file = self.path / name
@@ -87,18 +136,84 @@ class Checkpoint:
                 f"t2t_torch {t2t_torch.__version__}: {error}. Use the version that wrote it."
             ) from error
 
-    def load_model(self, model: nn.Module) -> None:
+    def load_model(self, model: nn.Module, *, averaged: bool = False) -> None:
         """Loads weights and buffers into a model, on whatever device it is.
+
+        Args:
+          model: of the same hparams.
+          averaged: the running mean of the weights in their place, if the run keeps one.
 
         Raises:
           CheckpointError: names or shapes differ.
         """
-        load_weights(model, self.path / MODEL)
+        average = self.path / AVERAGE
+        load_weights(model, self.path / MODEL, average if averaged and average.exists() else None)
+
+    def load_average(self, average: Average) -> None:
+        """Loads the running mean of the weights; one that was not begun yet stays as it is.
+
+        Raises:
+          CheckpointError: it is of another model.
+        """
+        if (self.path / AVERAGE).exists():
+            average.load(read_tensors(self.path / AVERAGE))
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         """Loads the optimizer's slots; its hyperparameters stay those of `hparams`.
 
         Raises:
-          CheckpointError: the checkpoint is of another optimizer.
+          CheckpointError: the checkpoint is of another optimizer, or an average, which has none.
         """
+        if not (self.path / OPTIMIZER).exists():
+            raise CheckpointError(
+                f"{self.path} is an average of checkpoints and has no optimizer's state to go on "
+                "with. Train on from its weights as a new run:  --warm_start_from="
+                f"{self.path} --output_dir=..."
+            )
         load_optimizer(optimizer, model, self.path / OPTIMIZER)
+
+    @classmethod
+    def write(
+        cls,
+        path: Path,
+        snapshot: Snapshot,
+        *,
+        copies: Mapping[str, bytes],
+        vocabularies: Mapping[str, str],
+    ) -> None:
+        """Writes a snapshot to a new folder, flushes it to the disk and reads it back.
+
+        Args:
+          path: must not exist; not yet the checkpoint's name.
+          snapshot: what is written.
+          copies: files that explain it, by name.
+          vocabularies: the sha256 of each, by name.
+
+        Raises:
+          OSError: it cannot be written.
+          CheckpointError: what can be read there is not what was written.
+        """
+        make_folder(path)
+        state = snapshot.state.model_dump_json(indent=2) + "\n"
+        contents = {
+            MODEL: chunks_of(snapshot.weights),
+            TRAINER: [state.encode()],
+            **{name: [content] for name, content in copies.items()},
+        }
+        if snapshot.slots is not None:
+            metadata = optimizer_metadata(snapshot.stateless)
+            contents[OPTIMIZER] = chunks_of(snapshot.slots, metadata)
+        if snapshot.average:
+            contents[AVERAGE] = chunks_of(snapshot.average)
+        files = {}
+        for name, chunks in contents.items():
+            size, sha256 = write_file(path / name, chunks)
+            files[name] = {"bytes": size, "sha256": sha256}
+        manifest: dict[str, Any] = {"step": snapshot.state.step, "files": files}
+        if vocabularies:
+            manifest["vocabularies"] = dict(vocabularies)
+        if snapshot.averaged_steps:
+            manifest["averaged_steps"] = list(snapshot.averaged_steps)
+        write_file(path / MANIFEST, [(json.dumps(manifest, indent=2) + "\n").encode()])
+        sync_folder(path)
+        cls(snapshot.state.step, path).verify()

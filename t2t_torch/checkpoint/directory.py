@@ -3,14 +3,17 @@
     ckpt-<step>/
       model.safetensors      weights and buffers; a shared (tied) tensor stands once
       optimizer.safetensors  '<parameter>/<slot>'
+      average.safetensors    the running mean of the weights, if the run keeps one
       trainer.json           `TrainerState`
       hparams.json, task.json   copies, so that a checkpoint explains itself
-      MANIFEST.json          sizes and sha256 of the others, written last
+      MANIFEST.json          sizes and sha256 of the others and of the run's vocabularies; last
+    best.json                the watched metric of each checkpoint that was evaluated
+    latest.json              a hint which is the newest; the folders are the truth
 
-Saved under a temporary name, every file and folder fsynced, then renamed.  Loading goes from the
-newest to the oldest; a broken one is set aside as `ckpt-<step>.corrupt`.  If there are checkpoints
-and none is whole, loading refuses: a run never starts from scratch over what is left of it.
-Nothing is ever unpickled.
+Saved under a temporary name, every file and folder flushed to the disk, read back, then renamed.
+Loading goes from the newest to the oldest; a broken one is set aside as `ckpt-<step>.corrupt`.  If
+there are checkpoints and none is whole, loading refuses: a run never starts from scratch over what
+is left of it.  Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -20,24 +23,24 @@ import os
 import re
 import shutil
 import sys
-import time
-from collections.abc import Callable, MutableSequence
+import threading
+from collections.abc import Callable, MutableSequence, Sequence
 from pathlib import Path
 
 import safetensors
-import safetensors.torch
-import torch
-from torch import nn
 
-from t2t_torch.checkpoint.checkpoint import MANIFEST, MODEL, OPTIMIZER, TRAINER, Checkpoint
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import model_tensors, save_optimizer
+from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.disk import remove_folder, rename, replace_file
+from t2t_torch.checkpoint.ratings import Ratings
+from t2t_torch.checkpoint.retention import Retention
+from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.data.manifest import sha256_of
-from t2t_torch.data.staging import staged, sync
+from t2t_torch.data.staging import sync
 from t2t_torch.errors import CheckpointError
 
 _NAME = re.compile(r"ckpt-(\d+)")
 _COPIES = ("task.json", "hparams.json")
+_VOCABULARIES = ("vocab.*", "labels.*", "moments.*")  # as problems name them
 _RETRY_SECONDS = (1.0, 5.0, 25.0)
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
 
@@ -52,6 +55,9 @@ class CheckpointDirectory:
     Args:
       path: the run directory.
       keep: newest checkpoints to keep; 0 keeps all.
+      keep_best: best checkpoints to keep besides; the best one is kept in any case.
+      keep_every: steps; checkpoints of its multiples are kept besides; 0: none.
+      keep_every_n_hours: of training; one of each such period is kept besides; 0: none.
       wait: called with seconds before a failed save is tried again.
     """
 
@@ -60,11 +66,16 @@ class CheckpointDirectory:
         path: str | os.PathLike[str],
         *,
         keep: int = 0,
-        wait: Callable[[float], None] = time.sleep,
+        keep_best: int = 0,
+        keep_every: int = 0,
+        keep_every_n_hours: float = 0.0,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.wait = wait
-        self._keep = keep
+        self._given_up = threading.Event()
+        self.wait = self._given_up.wait if wait is None else wait
+        self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
+        self._ratings = Ratings(self.path)
         self._told: set[Path] = set()  # broken ones that stay where they are
 
     def list(self) -> list[Checkpoint]:
@@ -99,7 +110,10 @@ class CheckpointDirectory:
                     + "\nNothing was overwritten. Restore one from a backup, or train in another "
                     "--output_dir."
                 )
-            return newest
+            if newest is not None and not self.is_gone_while(self._check_vocabularies, newest):
+                return newest
+            if newest is None:
+                return None
         raise self._too_fast()
 
     def _scan(self, faults: MutableSequence[str], *, repair: bool) -> Checkpoint | None:
@@ -179,12 +193,63 @@ class CheckpointDirectory:
                 f"'{self.path}' has no checkpoint of step {step}. It has: {steps}"
             )
         checkpoint.verify()
+        self._check_vocabularies(checkpoint)
         return checkpoint
 
-    def save(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, state: TrainerState
-    ) -> Checkpoint:
-        """Writes a checkpoint, then deletes those beyond `keep`.
+    def _check_vocabularies(self, checkpoint: Checkpoint) -> None:
+        checkpoint.check_vocabularies(self.path)
+
+    def rate(self, step: int, value: float, *, lower_is_better: bool) -> None:
+        """Remembers in `best.json` how good a checkpoint is, also one that is being written.
+
+        Args:
+          step: of the checkpoint.
+          value: of the watched metric; one that is not finite is never the best.
+          lower_is_better: whether less of it is better.
+        """
+        there = {checkpoint.step for checkpoint in self.list()}
+        self._ratings.add(step, value, lower_is_better=lower_is_better, others=there)
+
+    def best(self) -> Checkpoint | None:
+        """Returns the best whole checkpoint, None if none was evaluated.
+
+        Raises:
+          CheckpointError: as `best_ones`.
+        """
+        best = self.best_ones(1)
+        return best[0] if best else None
+
+    def best_ones(self, count: int) -> Sequence[Checkpoint]:
+        """Returns the best whole checkpoints, the best first; of equals the earliest.
+
+        A broken one is told of, and the next best is taken.
+
+        Raises:
+          CheckpointError: `best.json` is damaged, or all that were evaluated are broken.
+        """
+        found: MutableSequence[Checkpoint] = []
+        faults = []
+        for step in self._ratings.ranked():
+            checkpoint = Checkpoint(step, self.path / f"ckpt-{step}")
+            if len(found) == count or not checkpoint.path.is_dir():
+                continue
+            try:
+                checkpoint.verify()
+            except CheckpointError as fault:
+                faults.append(str(fault))
+                self._report(checkpoint, fault, repair=False)
+                continue
+            self._check_vocabularies(checkpoint)
+            found.append(checkpoint)
+        if faults and not found:
+            raise CheckpointError(
+                f"every checkpoint of '{self.path}' that was evaluated is broken:\n  "
+                + "\n  ".join(faults)
+            )
+        return found
+
+    def save(self, snapshot: Snapshot) -> Checkpoint:
+        """Writes a checkpoint, then deletes those that need not be kept.
 
         Tries again a few times if the disk is full or fails.
 
@@ -194,84 +259,61 @@ class CheckpointDirectory:
         Raises:
           SaveError: it could not be written; nothing half is left.
         """
-        final = Checkpoint(state.step, self.path / f"ckpt-{state.step}")
+        step = snapshot.state.step
+        final = Checkpoint(step, self.path / f"ckpt-{step}")
         for seconds in (*_RETRY_SECONDS, None):
             try:
-                self._write(final, model, optimizer, state)
+                self._write(final, snapshot)
                 break
-            except (OSError, safetensors.SafetensorError) as error:
-                if seconds is None:
+            except (OSError, CheckpointError) as error:
+                if seconds is None or self._given_up.is_set():
                     raise SaveError(
                         f"cannot write the checkpoint {final.path}: {error}. Make room on the "
                         "disk, or mend it; the checkpoints before are whole."
                     ) from error
                 self.wait(seconds)
         try:
-            with staged(self.path / "latest.json") as file:
-                latest = {"checkpoint": final.path.name, "step": final.step}
-                file.write_text(json.dumps(latest) + "\n", encoding="utf-8")
+            latest = {"checkpoint": final.path.name, "step": final.step}
+            replace_file(self.path / "latest.json", json.dumps(latest) + "\n")
             self._remove_old(final)
-        except OSError as error:  # the checkpoint itself is whole
+        except (OSError, CheckpointError) as error:  # the checkpoint itself is whole
             print(f"warning: after saving {final.path}: {error}", file=sys.stderr, flush=True)
         return final
 
-    def _write(
-        self,
-        final: Checkpoint,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        state: TrainerState,
-    ) -> None:
+    def give_up(self) -> None:
+        """Has a save that waits for a disk try once more and no longer, from now on."""
+        self._given_up.set()
+
+    def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
         if final.path.is_dir():
             try:
                 final.verify()
                 return
             except CheckpointError as fault:
                 self._report(final, fault, repair=True)
+        copies, vocabularies = {}, {}
+        for name in _COPIES:
+            if (self.path / name).exists():
+                copies[name] = (self.path / name).read_bytes()
+        for pattern in _VOCABULARIES:
+            for file in sorted(self.path.glob(pattern)):
+                vocabularies[file.name] = sha256_of(file)
         staged = self.path / f"{final.path.name}.tmp-{os.getpid()}"
+        shutil.rmtree(staged, ignore_errors=True)
         try:
-            self._stage(staged, model, optimizer, state)
-            staged.rename(final.path)
+            Checkpoint.write(staged, snapshot, copies=copies, vocabularies=vocabularies)
+            rename(staged, final.path)
         except Exception:
             shutil.rmtree(staged, ignore_errors=True)
             raise
-        sync(self.path)
 
-    def _stage(
-        self,
-        staged: Path,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        state: TrainerState,
-    ) -> None:
-        shutil.rmtree(staged, ignore_errors=True)
-        staged.mkdir()
-        safetensors.torch.save_file(model_tensors(model), staged / MODEL)
-        save_optimizer(optimizer, model, staged / OPTIMIZER)
-        (staged / TRAINER).write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        for name in _COPIES:
-            if (self.path / name).exists():
-                shutil.copyfile(self.path / name, staged / name)
-        files = {
-            file.name: {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
-            for file in sorted(staged.iterdir())
-        }
-        manifest = json.dumps({"step": state.step, "files": files}, indent=2) + "\n"
-        (staged / MANIFEST).write_text(manifest, encoding="utf-8")
-        for file in staged.iterdir():
-            sync(file)
-        sync(staged)
-
-    def _remove_old(self, newest: Checkpoint) -> None:
-        if not self._keep:
-            return
-        for checkpoint in self.list()[: -self._keep]:
-            if checkpoint == newest:
-                continue  # resumed behind a newer one that is gone bad: still the newest valid
+    def _remove_old(self, written: Checkpoint) -> None:
+        ranked = self._ratings.ranked()
+        for checkpoint in self._retention.superfluous(self.list(), written, ranked):
             # Renamed first: a crash in the middle of deleting leaves nothing that looks like one.
             removed = _free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
-            checkpoint.path.rename(removed)
-            shutil.rmtree(removed)
+            rename(checkpoint.path, removed)
+            remove_folder(removed)
 
 
 class _VanishedError(Exception):

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from t2t_torch.checkpoint.sharded import divided_as
 from t2t_torch.errors import CheckpointError
 
 _STATELESS = "parameters_without_state"
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Returns what a model file holds: parameters and buffers, shared ones under one name."""
-    kept = set(_first_names(model).values())
-    return {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
-        if name in kept
-    }
+    """Returns parameters and buffers, themselves; shared ones under the first of their names."""
+    kept = set(first_names(model).values())
+    return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
 
 
-def load_weights(model: nn.Module, file: Path) -> None:
-    """Loads `model.safetensors` into a model.
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Reads a safetensors file.
 
     Raises:
-      CheckpointError: names or shapes differ, or the file is no safetensors file.
+      CheckpointError: it is none, or it is damaged.
     """
     try:
-        tensors = safetensors.torch.load_file(file)
+        return safetensors.torch.load_file(file)
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
-    first = _first_names(model)
+
+
+def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> None:
+    """Loads `model.safetensors` into a model.
+
+    Args:
+      model: on whatever device.
+      file: parameters and buffers.
+      average: a file of what is to stand in for some of them.
+
+    Raises:
+      CheckpointError: names or shapes differ, or a file is no safetensors file.
+    """
+    tensors = read_tensors(file)
+    if average is not None:
+        tensors |= read_tensors(average)
+    first = first_names(model)
     here = model.state_dict()
     faults = [f"the model has no {name}" for name in sorted(set(tensors) - set(first.values()))]
     for name in sorted(set(first.values())):
@@ -54,8 +68,10 @@ def load_weights(model: nn.Module, file: Path) -> None:
     model.load_state_dict({name: tensors[first[name]] for name in here})
 
 
-def save_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Path) -> None:
-    """Writes the slots of an optimizer, and which parameters have none.
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, model: nn.Module
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """Returns the slots of an optimizer by '<parameter>/<slot>', and which parameters have none.
 
     Raises:
       TypeError: a slot is no tensor.
@@ -63,11 +79,16 @@ def save_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     names = _optimizer_names(optimizer, model)
     tensors = _optimizer_tensors(optimizer, names)
     stateless = sorted(set(names) - {key.rsplit("/", 1)[0] for key in tensors})
-    safetensors.torch.save_file(tensors, file, metadata={_STATELESS: json.dumps(stateless)})
+    return tensors, tuple(stateless)
+
+
+def optimizer_metadata(stateless: Sequence[str]) -> dict[str, str]:
+    """Returns what the header of `optimizer.safetensors` says besides."""
+    return {_STATELESS: json.dumps(list(stateless))}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Path) -> None:
-    """Loads the slots that `save_optimizer` wrote; hyperparameters stay as they are.
+    """Loads slots that were saved; hyperparameters stay as they are.
 
     Raises:
       CheckpointError: they are of other parameters, or the file is damaged.
@@ -92,17 +113,28 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
             "the hparams it was trained with (hparams.json beside it)."
         )
     groups = optimizer.state_dict()["param_groups"]
-    by_index = {index: state[name] for index, name in enumerate(names) if name in state}
+    parameters = dict(model.named_parameters())
+    by_index = {
+        index: {slot: divided_as(value, parameters[name]) for slot, value in state[name].items()}
+        for index, name in enumerate(names)
+        if name in state
+    }
     optimizer.load_state_dict({"state": by_index, "param_groups": groups})
 
 
-def _first_names(model: nn.Module) -> dict[str, str]:
+def first_names(model: nn.Module) -> dict[str, str]:
     """Returns for every name of the state dict the first name of the same tensor."""
     seen: dict[tuple[object, ...], str] = {}
     names = {}
-    for name, tensor in model.state_dict().items():
+    tensors = model.state_dict()
+    parameters = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
+    for name, tensor in tensors.items():
         # An empty tensor has no storage to share; its name is its identity.
-        same = (tensor.data_ptr(), tensor.shape, tensor.stride()) if tensor.numel() else (name,)
+        same: tuple[object, ...] = (name,)
+        if isinstance(tensor, DTensor):  # in this process its part may be empty
+            same = (parameters[name],)
+        elif tensor.numel():
+            same = (tensor.data_ptr(), tensor.shape, tensor.stride())
         names[name] = seen.setdefault(same, name)
     return names
 
@@ -125,5 +157,5 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
                     f"{type(optimizer).__name__} keeps {slot!r} as {type(value).__name__}; only "
                     "tensors can be stored. Keep it as a 0-dimensional tensor."
                 )
-            tensors[f"{names[index]}/{slot}"] = value.detach().cpu().contiguous()
+            tensors[f"{names[index]}/{slot}"] = value
     return tensors

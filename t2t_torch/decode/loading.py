@@ -19,6 +19,9 @@ from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
+BEST = "best"
+"""What asks for the best checkpoint, in place of a step."""
+
 
 def load(
     run_dir: str | Path,
@@ -35,8 +38,9 @@ def load(
 
     Args:
       run_dir: the run directory.
-      checkpoint: a step, or the path of a `ckpt-<step>` folder, which may be relative to `run_dir`;
-        the newest whole one by default.
+      checkpoint: a step, "best" (the one that evaluations found best), or the path of a
+        `ckpt-<step>` folder, which may be relative to `run_dir`; the newest whole one by default.
+        Of a run that keeps an average of its weights, the average is taken.
       hparams: how to decode.
       device: where to compute; a GPU by default, where there is one.
 
@@ -102,8 +106,14 @@ def _load_weights(
     Raises:
       CheckpointError: there is none, or it is broken, or a trainer deletes it meanwhile.
     """
+
+    def read(checkpoint: Checkpoint) -> None:
+        # Wherever the checkpoint is from: its ids must be those of this run's vocabularies.
+        checkpoint.check_vocabularies(run.path)
+        checkpoint.load_model(model, averaged=True)
+
     if wanted is None:
-        newest = CheckpointDirectory(run.path).read_newest(lambda one: one.load_model(model))
+        newest = CheckpointDirectory(run.path).read_newest(read)
         if newest is None:
             raise CheckpointError(
                 f"'{run.path}' has no checkpoint yet. t2t-trainer writes the first after "
@@ -112,7 +122,7 @@ def _load_weights(
         return newest
     chosen = _checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
-    if directory.is_gone_while(lambda one: one.load_model(model), chosen):
+    if directory.is_gone_while(read, chosen):
         raise CheckpointError(
             f"'{chosen.path}' was deleted while it was read. Decode another of "
             f"{[one.step for one in directory.list()]} (--checkpoint_path)."
@@ -121,8 +131,17 @@ def _load_weights(
 
 
 def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
-    """Finds the checkpoint of a step, or of a folder's path, and verifies it."""
+    """Finds the checkpoint of a step, or of a folder's path, or the best one; verifies it."""
     path = Path(str(wanted))
+    if str(wanted) == BEST:
+        best = CheckpointDirectory(run.path).best()
+        if best is None:
+            raise CheckpointError(
+                f"'{run.path}' has no best checkpoint: none of those that are there was evaluated. "
+                "t2t-trainer evaluates them in --schedule=continuous_train_and_eval and "
+                "continuous_eval; or give a step."
+            )
+        return best
     if str(wanted).isdecimal():
         return CheckpointDirectory(run.path).at(int(path.name))
     if not path.exists() and (run.path / path).exists():
@@ -131,7 +150,7 @@ def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     match = re.fullmatch(r"ckpt-(\d+)", path.name)
     if match is None:
         raise CheckpointError(
-            f"'{path}' is no checkpoint: expected a step or a folder ckpt-<step>."
+            f"'{path}' is no checkpoint: expected a step, '{BEST}' or a folder ckpt-<step>."
         )
     return CheckpointDirectory(path.parent).at(int(match[1]))
 

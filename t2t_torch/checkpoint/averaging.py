@@ -1,0 +1,85 @@
+"""The mean of checkpoints' weights; Vaswani et al. 2017, section 6.1, decodes with one of five."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.errors import CheckpointError
+
+
+def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirectory) -> Checkpoint:
+    """Writes the mean of checkpoints as a checkpoint of another directory.
+
+    Sums are made in float64, one tensor at a time.  What is no floating-point number is that of the
+    newest.  A running mean that the run keeps besides is no part of it.
+
+    Args:
+      checkpoints: of one model, one at least.
+      out: where; the average has the newest one's step, and no optimizer's state.
+
+    Returns:
+      the average; the one that is there already if it is of the same steps.
+
+    Raises:
+      CheckpointError: they are of different models, one is broken, or another one is there already.
+      SaveError: it could not be written.
+    """
+    if not checkpoints:
+        raise CheckpointError("an average needs one checkpoint at least")
+    ordered = sorted(checkpoints)
+    newest, steps = ordered[-1], tuple(checkpoint.step for checkpoint in ordered)
+    there = Checkpoint(newest.step, out.path / f"ckpt-{newest.step}")
+    if there.path.is_dir() and there.manifest().get("averaged_steps") != list(steps):
+        raise CheckpointError(
+            f"'{there.path}' is there already and is no average of the checkpoints "
+            f"{', '.join(map(str, steps))}. Write to another directory."
+        )
+    for checkpoint in ordered:
+        checkpoint.verify()
+    weights = _mean([checkpoint.path / MODEL for checkpoint in ordered])
+    state = newest.trainer_state()
+    return out.save(Snapshot(state, weights, slots=None, averaged_steps=steps))
+
+
+def _mean(files: Sequence[Path]) -> dict[str, Tensor]:
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(safetensors.safe_open(file, framework="pt")) for file in files
+        ]
+        expected = _kinds(opened[-1])
+        for file, one in zip(files, opened, strict=True):
+            kinds = _kinds(one)
+            names = kinds.keys() | expected.keys()
+            odd = sorted(name for name in names if kinds.get(name) != expected.get(name))
+            if odd:
+                raise CheckpointError(
+                    f"{file} is not of the model of {files[-1]}: {', '.join(odd[:10])} differ. "
+                    "Only checkpoints of one model can be averaged."
+                )
+        return {name: _mean_of(name, opened) for name in expected}
+
+
+def _kinds(opened: Any) -> dict[str, tuple[object, object]]:
+    """Returns shape and type of each tensor of an open file."""
+    parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+    return {name: (part.get_shape(), part.get_dtype()) for name, part in parts.items()}
+
+
+def _mean_of(name: str, opened: Sequence[Any]) -> Tensor:
+    last: Tensor = opened[-1].get_tensor(name)
+    if not last.is_floating_point():
+        return last
+    total = torch.zeros(last.shape, dtype=torch.float64)
+    for one in opened:
+        total += one.get_tensor(name)
+    return (total / len(opened)).to(last.dtype)

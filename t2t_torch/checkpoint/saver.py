@@ -1,0 +1,88 @@
+"""Saves beside training: a thread writes what was copied, and the run goes on."""
+
+from __future__ import annotations
+
+import threading
+
+from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.snapshot import Snapshot
+
+
+class Saver:
+    """Writes one snapshot after the other.
+
+    The thread is one that never holds up the end of a process: a run that ends in order calls
+    `wait` or `close`; one that does not leaves nothing half that looks whole.
+
+    Args:
+      directory: where they are written.
+      asynchronous: in a thread; else `save` returns when it is done.
+    """
+
+    def __init__(self, directory: CheckpointDirectory, *, asynchronous: bool = True) -> None:
+        self._directory = directory
+        self._asynchronous = asynchronous
+        self._thread: threading.Thread | None = None
+        self._failures: list[Exception] = []
+        self._last: Exception | None = None  # of the last save, None if it went well
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Waits until the save before has ended, then begins this one.
+
+        How it ends tell `failure` and `wait`.
+        """
+        self._join()
+        self._last = None
+        if not self._asynchronous:
+            self._write(snapshot)
+            return
+        self._thread = threading.Thread(
+            target=self._write, args=(snapshot,), name="t2t-checkpoint", daemon=True
+        )
+        self._thread.start()
+
+    def failure(self) -> SaveError | None:
+        """Returns, once, the oldest failure that nobody was told of yet; waits for nothing.
+
+        Raises:
+          Exception: a save failed for a reason that is a defect of the program.
+        """
+        if not self._failures:
+            return None
+        return self._told(self._failures.pop(0))
+
+    def wait(self) -> None:
+        """Waits until the last save has ended.
+
+        Raises:
+          SaveError: it failed; `failure` does not tell it again.
+        """
+        self._join()
+        error, self._last = self._last, None
+        if error is not None:
+            if error in self._failures:
+                self._failures.remove(error)
+            raise self._told(error)
+
+    def close(self) -> None:
+        """Waits for the save under way, and not for a disk that fails to recover."""
+        self._directory.give_up()
+        self._join()
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _write(self, snapshot: Snapshot) -> None:
+        try:
+            self._directory.save(snapshot)
+        except Exception as error:  # handed to the thread that trains
+            self._last = error
+            self._failures.append(error)
+
+    @staticmethod
+    def _told(error: Exception) -> SaveError:
+        if not isinstance(error, SaveError):
+            raise error
+        return error

@@ -1,0 +1,204 @@
+"""A new run that begins with weights of another."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.checkpoint.checkpoint import AVERAGE, MODEL, Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.weights import first_names, read_tensors
+from t2t_torch.errors import CheckpointError, UsageError
+
+_RENAMES = "->"
+_SHOWN = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartReport:
+    """What became of each tensor.
+
+    Attributes:
+      source: the file or checkpoint that was read.
+      loaded: the model's tensors that were loaded.
+      skipped: the model's tensors that keep their first values: the source has none of that name,
+        or no pattern takes them.
+      mismatched: the model's tensors whose shape is another one: (name, the source's, the model's).
+      unused: the source's tensors that nothing in the model is called like, as renamed.
+    """
+
+    source: Path
+    loaded: tuple[str, ...]
+    skipped: tuple[str, ...]
+    mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        odd = [
+            f"{name} {list(theirs)}, here {list(ours)}" for name, theirs, ours in self.mismatched
+        ]
+        rows = (
+            ("loaded", self.loaded),
+            ("skipped", self.skipped),
+            ("mismatched", odd),
+            ("not used", self.unused),
+        )
+        lines = [f"warm start from {self.source}:"]
+        for what, names in rows:
+            lines.append(f"  {what:<10} {len(names):>5}  {_listed(names)}".rstrip())
+        return "\n".join(lines)
+
+
+def warm_start(
+    model: nn.Module, source: str | Path, *, patterns: Sequence[str] = ()
+) -> WarmStartReport:
+    """Loads the weights that a model has in common with another one, by name.
+
+    Of a run that keeps an average of its weights the average is taken.
+
+    Args:
+      model: of a new run; on whatever device.
+      source: a run directory, whose newest whole checkpoint is taken, a `ckpt-<step>` folder, or a
+        safetensors file.
+      patterns: regular expressions, searched for in names.  `old->new` renames the source's tensors
+        (`re.sub`, in the order given); others say which of the model's tensors are taken, all if
+        there are none; those that begin with `!` say which are not.
+
+    Raises:
+      CheckpointError: the source cannot be read, or nothing of it fits.
+      UsageError: a pattern is no regular expression.
+    """
+    file, average = _files(Path(source))
+    tensors = read_tensors(file)
+    if average.exists():
+        tensors |= read_tensors(average)
+    renames, taken = _parsed(patterns)
+    found = _renamed(tensors, renames)
+    here = model.state_dict()
+    loaded, skipped, mismatched, used = [], [], [], set()
+    for name, aliases in _aliases(model).items():
+        known = next((alias for alias in aliases if alias in found), None)
+        if known is not None:
+            used.add(known)
+        if known is None or not any(taken(alias) for alias in aliases):
+            skipped.append(name)
+        elif not _fits(found[known], here[name]):
+            mismatched.append((name, tuple(found[known].shape), tuple(here[name].shape)))
+        else:
+            with torch.no_grad():
+                here[name].copy_(found[known])
+            loaded.append(name)
+    report = WarmStartReport(
+        source=Path(source),
+        loaded=tuple(loaded),
+        skipped=tuple(skipped),
+        mismatched=tuple(mismatched),
+        unused=tuple(sorted(set(found) - used)),
+    )
+    if not loaded:
+        raise CheckpointError(
+            f"nothing of --warm_start_from={source} fits this model.\n{report}\nRename its tensors "
+            "with --warm_start_patterns='old->new' (regular expressions), or leave the flag out."
+        )
+    return report
+
+
+class _Taken:
+    """Whether a name is taken.
+
+    Args:
+      wanted: patterns of which one must be found; none: every name is wanted.
+      unwanted: patterns of which none may be found.
+    """
+
+    def __init__(self, wanted: Sequence[re.Pattern[str]], unwanted: Sequence[re.Pattern[str]]):
+        self._wanted, self._unwanted = wanted, unwanted
+
+    def __call__(self, name: str) -> bool:
+        wanted = not self._wanted or any(pattern.search(name) for pattern in self._wanted)
+        return wanted and not any(pattern.search(name) for pattern in self._unwanted)
+
+
+def _parsed(patterns: Sequence[str]) -> tuple[list[tuple[re.Pattern[str], str]], _Taken]:
+    renames, wanted, unwanted = [], [], []
+    for pattern in patterns:
+        old, arrow, new = pattern.partition(_RENAMES)
+        try:
+            if arrow:
+                renames.append((re.compile(old), new))
+            elif pattern.startswith("!"):
+                unwanted.append(re.compile(pattern[1:]))
+            else:
+                wanted.append(re.compile(pattern))
+        except re.error as error:
+            raise UsageError(
+                f"--warm_start_patterns: {pattern!r} is no regular expression: {error}"
+            ) from None
+    return renames, _Taken(wanted, unwanted)
+
+
+def _renamed(
+    tensors: Mapping[str, Tensor], renames: Sequence[tuple[re.Pattern[str], str]]
+) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    origin: dict[str, str] = {}
+    for old, tensor in tensors.items():
+        name = old
+        for pattern, new in renames:
+            try:
+                name = pattern.sub(new, name)
+            except (re.error, IndexError) as error:
+                raise UsageError(
+                    f"--warm_start_patterns: '{pattern.pattern}{_RENAMES}{new}': {error}"
+                ) from None
+        if name in found:
+            raise UsageError(
+                f"--warm_start_patterns: {origin[name]} and {old} would both be called {name}."
+            )
+        found[name], origin[name] = tensor, old
+    return found
+
+
+def _files(source: Path) -> tuple[Path, Path]:
+    """Returns the file of weights, and where their average would be."""
+    if source.is_file():
+        return source, source.with_name(AVERAGE) if source.name == MODEL else source / AVERAGE
+    if not source.is_dir():
+        raise CheckpointError(
+            f"--warm_start_from={source} is not there. Expected a run directory, a ckpt-<step> "
+            "folder, or a safetensors file."
+        )
+    match = re.fullmatch(r"ckpt-(\d+)", source.resolve().name)
+    if match:
+        checkpoint: Checkpoint | None = Checkpoint(int(match[1]), source)
+        Checkpoint(int(match[1]), source).verify()
+    else:
+        checkpoint = CheckpointDirectory(source).newest()
+    if checkpoint is None:
+        raise CheckpointError(
+            f"--warm_start_from={source} has no checkpoint. Expected a run directory of "
+            "t2t-trainer, a ckpt-<step> folder, or a safetensors file."
+        )
+    return checkpoint.path / MODEL, checkpoint.path / AVERAGE
+
+
+def _aliases(model: nn.Module) -> dict[str, list[str]]:
+    """Returns the names of each tensor, by the first of them."""
+    aliases: dict[str, list[str]] = {}
+    for name, first in first_names(model).items():
+        aliases.setdefault(first, []).append(name)
+    return aliases
+
+
+def _fits(theirs: Tensor, ours: Tensor) -> bool:
+    return theirs.shape == ours.shape and theirs.is_floating_point() == ours.is_floating_point()
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return ", ".join([*names[:_SHOWN], *more])

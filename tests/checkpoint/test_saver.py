@@ -1,0 +1,155 @@
+"""Saves in a thread: training goes on, and nothing is lost silently."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.saver import Saver
+
+
+class SlowDirectory(CheckpointDirectory):
+    """Writes when it is told to, and fails at the steps it is told to."""
+
+    def __init__(self, path, failing=(), error=SaveError):
+        super().__init__(path, wait=lambda seconds: None)
+        self.go = threading.Event()
+        self.began = []
+        self.failing, self.error = failing, error
+
+    def save(self, snapshot):
+        step = snapshot.state.step
+        self.began.append(step)
+        assert self.go.wait(30)
+        if step in self.failing:
+            raise self.error(f"step {step}")
+        return super().save(snapshot)
+
+
+def steps_of(directory):
+    return [checkpoint.step for checkpoint in directory.list()]
+
+
+def test_training_goes_on_while_a_thread_writes(tmp_path, snapshot):
+    directory = SlowDirectory(tmp_path)
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    assert steps_of(directory) == []  # back, and nothing is written yet
+    directory.go.set()
+    saver.wait()
+    assert steps_of(directory) == [1]
+
+
+def test_without_a_thread_it_is_there_when_save_returns(tmp_path, snapshot):
+    saver = Saver(CheckpointDirectory(tmp_path), asynchronous=False)
+    saver.save(snapshot(1))
+    assert (tmp_path / "ckpt-1").is_dir()
+
+
+def test_the_next_save_waits_for_the_one_before(tmp_path, snapshot):
+    directory = SlowDirectory(tmp_path)
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    second = threading.Thread(target=saver.save, args=(snapshot(2),))
+    second.start()
+    second.join(0.05)
+    assert second.is_alive()
+    assert directory.began == [1]
+    directory.go.set()
+    second.join(30)
+    saver.wait()
+    assert steps_of(directory) == [1, 2]
+
+
+def test_what_is_saved_is_what_was_when_it_was_asked_for(tmp_path, trained, snapshot):
+    from t2t_torch.checkpoint.snapshot import Snapshot
+    from t2t_torch.checkpoint.trainer_state import TrainerState
+
+    directory = SlowDirectory(tmp_path)
+    saver = Saver(directory)
+    model, optimizer = trained()
+    state = TrainerState(step=1, tokens=5, hooks={"a": {"b": 1}})
+    before = model.middle.weight.detach().clone()
+    saver.save(Snapshot.take(model, optimizer, state))
+    state.tokens, state.hooks["a"]["b"] = 6, 2
+    model.middle.weight.data.zero_()
+    for slots in optimizer.state.values():
+        slots["exp_avg"].zero_()
+    directory.go.set()
+    saver.wait()
+
+    checkpoint = directory.newest()
+    other, other_optimizer = trained()
+    checkpoint.load_model(other)
+    checkpoint.load_optimizer(other_optimizer, other)
+    assert other.middle.weight.equal(before)
+    assert all(slots["exp_avg"].any() for slots in other_optimizer.state.values())
+    assert checkpoint.trainer_state().tokens == 5
+    assert checkpoint.trainer_state().hooks == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_failure_is_told_once_and_is_not_lost_when_the_next_goes_well(
+    tmp_path, snapshot, asynchronous
+):
+    directory = SlowDirectory(tmp_path, failing=(1,))
+    directory.go.set()
+    saver = Saver(directory, asynchronous=asynchronous)
+    assert saver.failure() is None
+    saver.save(snapshot(1))
+    saver.save(snapshot(2))
+    saver.wait()  # the last one went well
+    assert "step 1" in str(saver.failure())
+    assert saver.failure() is None
+    assert steps_of(directory) == [2]
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_who_waits_is_told_how_it_ended_and_nobody_else(tmp_path, snapshot, asynchronous):
+    directory = SlowDirectory(tmp_path, failing=(1, 2))
+    directory.go.set()
+    saver = Saver(directory, asynchronous=asynchronous)
+    saver.save(snapshot(1))
+    saver.save(snapshot(2))
+    with pytest.raises(SaveError, match="step 2"):
+        saver.wait()
+    saver.wait()
+    assert "step 1" in str(saver.failure())
+    assert saver.failure() is None
+
+
+def test_a_defect_in_the_thread_is_raised_in_the_one_that_trains(tmp_path, snapshot):
+    directory = SlowDirectory(tmp_path, failing=(1,), error=ZeroDivisionError)
+    directory.go.set()
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    saver._join()
+    with pytest.raises(ZeroDivisionError):
+        saver.failure()
+
+
+def test_closing_waits_for_the_save_but_not_for_a_disk_that_fails(tmp_path, snapshot, monkeypatch):
+    def full(descriptor):
+        calls.append(descriptor)
+        failed.set()
+        raise OSError(28, "No space left on device")
+
+    calls, failed = [], threading.Event()
+    monkeypatch.setattr("t2t_torch.checkpoint.disk.os.fsync", full)
+    saver = Saver(CheckpointDirectory(tmp_path))
+    saver.save(snapshot(1))
+    assert failed.wait(30)
+    saver.close()  # 31 seconds, if it waited as saving does
+    assert len(calls) <= 2
+    assert isinstance(saver.failure(), SaveError)
+
+
+def test_the_thread_holds_up_no_process_that_ends(tmp_path, snapshot):
+    directory = SlowDirectory(tmp_path)
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    assert saver._thread.daemon
+    directory.go.set()
+    saver.close()
