@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from t2t_torch.registry import register_optimizer
+from t2t_torch.train.parameter_groups import are_sharded, as_groups
+from t2t_torch.train.settings import reads
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
 @register_optimizer
-def sgd(parameters: Iterable[nn.Parameter], hparams: HParams) -> torch.optim.Optimizer:
+@reads()
+def sgd(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
     """Stochastic gradient descent, without momentum."""
-    return torch.optim.SGD(parameters, lr=0.0, fused=True)
+    groups = as_groups(parameters)
+    return torch.optim.SGD(groups, lr=0.0, fused=not are_sharded(groups))

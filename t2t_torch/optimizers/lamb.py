@@ -1,0 +1,72 @@
+"""LAMB: Adam with a rate for each matrix, for large batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from t2t_torch.optimizers.adam import READS
+from t2t_torch.registry import register_optimizer
+from t2t_torch.train.parameter_groups import decaying
+from t2t_torch.train.settings import reads
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+
+
+@register_optimizer
+@reads(*READS)
+class Lamb(torch.optim.Optimizer):
+    """Scales Adam's update of each matrix to the matrix's own norm.
+
+    You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction.  Vectors neither decay nor
+    are scaled, as in the authors' BERT.
+
+    Args:
+      parameters: parameters or groups.
+      hparams: optimizer_adam_beta1, _beta2 and _epsilon; weight_decay.
+    """
+
+    def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
+        super().__init__(decaying(parameters, hparams.weight_decay), {"lr": 0.0})
+        self._betas = hparams.optimizer_adam_beta1, hparams.optimizer_adam_beta2
+        self._epsilon = hparams.optimizer_adam_epsilon
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Does an update of all parameters that have gradients."""
+        if closure is not None:
+            raise NotImplementedError("Lamb takes no closure.")
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                update = self._adam(parameter, parameter.grad)
+                if parameter.ndim > 1:
+                    update.add_(parameter, alpha=group["weight_decay"])
+                    update.mul_(_trust(parameter, update))
+                parameter.add_(update, alpha=-group["lr"])
+
+    def _adam(self, parameter: Tensor, gradient: Tensor) -> Tensor:
+        """Returns Adam's direction, corrected for the moments' beginning at zero."""
+        slots = self.state[parameter]
+        if not slots:
+            slots["step"] = torch.zeros(())  # on the CPU, so that reading it does not wait
+            slots["exp_avg"] = torch.zeros_like(parameter)
+            slots["exp_avg_sq"] = torch.zeros_like(parameter)
+        slots["step"] += 1
+        beta1, beta2 = self._betas
+        slots["exp_avg"].lerp_(gradient, 1.0 - beta1)
+        slots["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        steps = float(slots["step"])
+        root = (slots["exp_avg_sq"] / (1.0 - beta2**steps)).sqrt_().add_(self._epsilon)
+        return (slots["exp_avg"] / (1.0 - beta1**steps)).div_(root)
+
+
+def _trust(parameter: Tensor, update: Tensor) -> Tensor:
+    """Returns the norm of a matrix over that of its update, 1 where either is zero; []."""
+    weight, moved = parameter.norm(), update.norm()
+    return torch.where((weight > 0) & (moved > 0), weight / moved, 1.0)

@@ -1,0 +1,57 @@
+"""RMSProp, as TensorFlow has it.
+
+torch's begins its mean at zero and adds its epsilon to the root, not inside: for gradients around
+1e-5 and smaller that is another method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from t2t_torch.registry import register_optimizer
+from t2t_torch.train.settings import reads
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+
+_DECAY = 0.9  # tf.train.RMSPropOptimizer's decay and epsilon
+_EPSILON = 1e-10
+
+
+@register_optimizer("rms_prop")
+@reads()
+class RMSProp(torch.optim.Optimizer):
+    """Divides by the root of the mean of recent squared gradients, which begins at 1.
+
+    Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning.
+
+    Args:
+      parameters: parameters or groups.
+      hparams: nothing of them is read.
+    """
+
+    def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Does an update of all parameters that have gradients."""
+        if closure is not None:
+            raise NotImplementedError("RMSProp takes no closure.")
+        for group in self.param_groups:
+            used = [p for p in group["params"] if p.grad is not None]
+            if not used:
+                continue
+            for parameter in used:
+                if "mean_square" not in self.state[parameter]:
+                    self.state[parameter]["mean_square"] = torch.ones_like(parameter)
+            gradients = [p.grad for p in used]
+            means = [self.state[p]["mean_square"] for p in used]
+            torch._foreach_mul_(means, _DECAY)
+            torch._foreach_addcmul_(means, gradients, gradients, 1.0 - _DECAY)
+            roots = torch._foreach_add(means, _EPSILON)
+            torch._foreach_sqrt_(roots)
+            torch._foreach_addcdiv_(used, gradients, roots, -group["lr"])
