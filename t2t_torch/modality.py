@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams
+from t2t_torch.loss import Loss
 
+if TYPE_CHECKING:
+    from t2t_torch.modalities.objective import Objective
 
-class Loss(NamedTuple):
-    """A sum and the weight it is over: add both over batches and devices, divide once.
-
-    Attributes:
-      sum: float32 scalar, in nats for a cross entropy.
-      weight: float32 scalar: tokens, or examples.
-    """
-
-    sum: Tensor
-    weight: Tensor
+__all__ = ["Beside", "Guess", "Hidden", "Loss", "Modality", "modality_of"]
 
 
 class Guess(NamedTuple):
@@ -37,6 +32,18 @@ class Guess(NamedTuple):
     probability: float | None
 
 
+class Hidden(NamedTuple):
+    """What a body finds for a target.
+
+    Attributes:
+      states: what `top` takes, [B, ..., H].
+      mask: where there is something, [B, T] bool; None is everywhere.
+    """
+
+    states: Tensor
+    mask: Tensor | None = None
+
+
 class Modality(nn.Module, abc.ABC):
     """One feature's way in (`bottom`) and, for a target, out (`top`, `loss`).
 
@@ -45,13 +52,24 @@ class Modality(nn.Module, abc.ABC):
 
     Attributes:
       serves: the type of feature.
+      default_loss: registered name of a target's loss, unless another one is chosen; if empty, the
+        modality has one of its own: it overrides `loss`.
+      is_distribution: whether `alternatives` gives the scores of a distribution.
       bottom: what is in a batch -> [B, S, H]; None for a target that no model is given.
       top: hidden [..., H] -> logits; targets only.
+      objective: what is trained on, a target that `build_modalities` made; else None.
     """
 
     serves: ClassVar[type[Feature]]
+    default_loss: ClassVar[str] = ""
+    is_distribution: ClassVar[bool] = False
     bottom: nn.Module | None
     top: nn.Module
+    objective: Objective | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objective = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,6 +98,22 @@ class Modality(nn.Module, abc.ABC):
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there is data, of what `embed` gives: [B, S] bool."""
 
+    def scores(self, logits: Tensor) -> Tensor:
+        """Returns logits as a loss takes them, classes on the last axis; see `TargetLoss`."""
+        return logits
+
+    def labels(self, targets: Tensor) -> Tensor:
+        """Returns targets as a loss takes them; see `TargetLoss`."""
+        return targets
+
+    def alternatives(self, logits: Tensor) -> Tensor:
+        """Returns the scores, [..., V], of what one of is right; if `is_distribution`."""
+        return self.scores(logits)
+
+    def counted(self, targets: Tensor) -> Tensor:
+        """Returns 1 for each item of the targets that counts, else 0: [B], [B, T] of a sequence."""
+        return torch.ones(len(targets), device=targets.device)
+
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
         """Returns the loss of logits, as it is reported in EVAL; what is only an input has none.
 
@@ -88,11 +122,86 @@ class Modality(nn.Module, abc.ABC):
           targets: as they are in the batch.
           weights: how much each example counts, [B]; None is 1.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no loss")
+        if self.objective is None:
+            raise NotImplementedError(f"{type(self).__name__} has no loss")
+        counted = self.item_weights(targets, weights)
+        values = self.objective.values([self.scores(logits)], self.labels(targets), counted.dim())
+        return Loss((values * counted).sum(), counted.sum())
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the loss that is trained on; a modality may find it without making logits."""
-        return self.loss(self.top(hidden), targets, weights)
+    def training_loss(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        beside: Beside | None = None,
+    ) -> Loss:
+        """Returns the loss that is trained on; a modality may find it without making logits.
+
+        Args:
+          hidden: [B, ..., H].
+          targets: as they are in the batch.
+          weights: how much each example counts, [B]; None is 1.
+          beside: what else goes into it, if something does.
+        """
+        beside = beside or Beside()
+        logits = [self.logits(Hidden(one, beside.mask)) for one in (hidden, *beside.passes)]
+        if self.objective is None:
+            return self.loss(logits[0], targets, weights)
+        taught = None
+        if beside.teacher is not None and beside.taught is not None:
+            taught = beside.teacher.logits(beside.taught)
+        counted = self.item_weights(targets, weights)
+        values = self.training_values(logits, targets, taught, counted.dim())
+        return Loss((values * counted).sum(), counted.sum())
+
+    def training_values(
+        self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
+    ) -> Tensor:
+        """Returns what is trained on for each item.
+
+        Args:
+          logits: of each pass.
+          targets: of all.
+          taught: the teacher's logits.
+          axes: how many axes of the targets say which item it is.
+        """
+        objective = self.objective
+        assert objective is not None
+        scores = [self.scores(one) for one in logits]
+        values = objective.values(scores, self.labels(targets), axes)
+        if taught is None and objective.is_plain:
+            return values
+        alternatives = [self.alternatives(one) for one in logits]
+        if taught is not None:
+            values = objective.taught(values, alternatives, self.alternatives(taught), axes)
+        return values + objective.additions(alternatives, axes)
+
+    def item_weights(self, targets: Tensor, weights: Tensor | None) -> Tensor:
+        """Returns how much each item counts, by its example, and in TRAIN by its class.
+
+        Args:
+          targets: as they are in the batch.
+          weights: of each example, [B]; None is 1.
+
+        Returns:
+          [B], or [B, T] of a sequence, float32.
+        """
+        counted = self.counted(targets)
+        if weights is not None:
+            counted = counted * weights.view(-1, *[1] * (counted.dim() - 1))
+        by_class = None if self.objective is None else self.objective.loss.weights(targets)
+        return counted if by_class is None else counted * by_class
+
+    def sample(self, hidden: Hidden) -> Tensor:
+        """Returns a guess for each position of a text, drawn by its probability.  [B, T]."""
+        raise NotImplementedError(f"{type(self).__name__} is of no text: nothing is sampled")
+
+    def logits(self, hidden: Hidden) -> Tensor:
+        """Returns what `top` makes of it, minus infinity where there is nothing."""
+        logits: Tensor = self.top(hidden.states)
+        if hidden.mask is None:
+            return logits
+        return logits.masked_fill(~hidden.mask[..., None], -torch.inf)
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the best guess of each example; of what generates, a search finds it.
@@ -101,6 +210,22 @@ class Modality(nn.Module, abc.ABC):
           logits: of `top`, [B, ...].
         """
         raise NotImplementedError(f"{type(self).__name__} has no predict")
+
+
+class Beside(NamedTuple):
+    """What goes into the training loss beside the states of one pass.
+
+    Attributes:
+      passes: states of further passes, with other dropout.
+      mask: where there is something, [B, T] bool, in all passes; None is everywhere.
+      teacher: the modality of a teacher.
+      taught: what the teacher finds.
+    """
+
+    passes: tuple[Tensor, ...] = ()
+    mask: Tensor | None = None
+    teacher: Modality | None = None
+    taught: Hidden | None = None
 
 
 _SERVING: dict[type[Feature], type[Modality]] = {}

@@ -7,16 +7,19 @@ vocabulary, N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K 
 from __future__ import annotations
 
 import abc
-import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, final
 
+import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, RowWeight, Text
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.scheduled_sampling import ScheduledSampling
+from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.modality import Loss
+from t2t_torch.modality import Beside, Hidden, Modality
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -106,6 +109,13 @@ class T2TModel(nn.Module, abc.ABC):
         self.input_space_id = input_space_id
         self.target_space_id = target_space_id
         self.modalities = build_modalities(hparams, features)
+        objectives = [self._modality(name).objective for name in features.targets]
+        self._passes = max((o.passes for o in objectives if o is not None), default=1)
+        self._teacher: tuple[T2TModel, ...] = ()  # a tuple, so that it is no submodule
+        self.scheduled_sampling: ScheduledSampling | None = None
+        if hparams.scheduled_sampling_prob:
+            self._check_samples()
+            self.scheduled_sampling = ScheduledSampling(hparams)
 
     @abc.abstractmethod
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -134,26 +144,117 @@ class T2TModel(nn.Module, abc.ABC):
 
     @final
     def forward(self, batch: dict[str, Tensor]) -> Output:
-        """One teacher-forced pass; `self.training` decides dropout and label smoothing.
+        """One teacher-forced pass; `self.training` decides dropout and what the loss consists of.
+
+        In TRAIN hyperparameters may ask for more: passes that guess what is read
+        (`scheduled_sampling_prob`), a second pass (`r_drop_alpha`), a teacher's (`learn_from`).
 
         Args:
           batch: each feature as the pipeline gives it; [B, S] int64 ids of a text, 0 where there is
             no data.
         """
+        if self.training:
+            return Output({}, self._training_losses(batch))
         hidden = self.body(self.bottom(batch))
         logits: dict[str, Tensor] = {}
         losses: dict[str, Loss] = {}
         for name in self.features.targets:
-            modality: Any = self.modalities[name]
+            modality = self._modality(name)
+            logits[name] = modality.logits(_hidden(name, hidden))
             weights = self._weights(name, batch)
-            if self.training and f"{name}_mask" not in hidden:
-                losses[name] = modality.training_loss(hidden[name], batch[name], weights)
-                continue
-            found = self._top(name, hidden)
-            losses[name] = modality.loss(found, batch[name], weights)
-            if not self.training:
-                logits[name] = found
+            losses[name] = modality.loss(logits[name], batch[name], weights)
         return Output(logits, losses)
+
+    def _training_losses(self, batch: dict[str, Tensor]) -> dict[str, Loss]:
+        """Returns what is trained on for each target."""
+        read = self._with_guesses(batch)
+        passes = [self.body(self.bottom(read)) for _ in range(self._passes)]
+        taught = self._taught(batch)
+        losses: dict[str, Loss] = {}
+        for name in self.features.targets:
+            modality = self._modality(name)
+            first, *others = [_hidden(name, one) for one in passes]
+            found = (first.states, batch[name], self._weights(name, batch))
+            if not others and first.mask is None and taught is None:
+                losses[name] = modality.training_loss(*found)
+                continue
+            beside = Beside(tuple(one.states for one in others), first.mask)
+            if taught is not None:
+                teacher = self._teacher[0]._modality(name)
+                beside = beside._replace(teacher=teacher, taught=_hidden(name, taught))
+            losses[name] = modality.training_loss(*found, beside)
+        return losses
+
+    def learn_from(self, teacher: T2TModel) -> None:
+        """Makes another model the teacher of this one: its probabilities are imitated in TRAIN.
+
+        The teacher is frozen, in EVAL mode, and no part of this model's weights; it stays on the
+        device on which it is.
+
+        Args:
+          teacher: of the same features.
+        """
+        self._teacher = (teacher.eval().requires_grad_(False),)
+
+    def weigh_classes(self, target: str, weights: Sequence[float]) -> None:
+        """Says how much each class of a target counts in TRAIN.
+
+        Args:
+          target: its name.
+          weights: one for each class, in the order of the ids.
+
+        Raises:
+          HParamsError: its loss takes no weights.
+        """
+        objective = self._modality(target).objective
+        if objective is None or not objective.loss.takes_class_weights:
+            raise HParamsError(
+                f"class_weights={self.hparams.class_weights}: the loss of target {target!r} takes "
+                "no weights of classes. Name another loss, or the other targets alone: "
+                "class_weights=[target:...]."
+            )
+        device = next(self.parameters()).device
+        objective.loss.class_weights = torch.tensor(list(weights), device=device)
+
+    @torch.no_grad()
+    def _taught(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """Returns what the teacher's body finds; None if there is no teacher."""
+        if not self._teacher:
+            return None
+        teacher = self._teacher[0]
+        return teacher.body(teacher.bottom(batch))
+
+    def at_step(self, step: int) -> None:
+        """Tells how many steps are done; called before each step of training."""
+        if self.scheduled_sampling is not None:
+            self.scheduled_sampling.at_step(step)
+
+    @torch.no_grad()
+    def _with_guesses(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the batch to read, in which scheduled sampling has replaced some targets."""
+        if self.scheduled_sampling is None:
+            return batch
+        read = dict(batch)
+        for number in range(self.scheduled_sampling.passes):
+            hidden = self.body(self.bottom(read))
+            for name in self.features.targets:
+                guesses = self._modality(name).sample(_hidden(name, hidden))
+                mixed = self.scheduled_sampling.mix(batch[name], read[name], guesses, number)
+                read[name] = mixed
+        return read
+
+    def _check_samples(self) -> None:
+        for target, feature in self.features.targets.items():
+            if not isinstance(feature, Text):
+                raise HParamsError(
+                    f"scheduled_sampling_prob={self.hparams.scheduled_sampling_prob}: a model "
+                    f"reads its guesses of texts alone, and target {target!r} is a "
+                    f"{type(feature).__name__}. Set scheduled_sampling_prob=0."
+                )
+
+    def _modality(self, name: str) -> Modality:
+        modality: Any = self.modalities[name]
+        return modality  # type: ignore[no-any-return]
 
     @final
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -163,14 +264,10 @@ class T2TModel(nn.Module, abc.ABC):
           batch: inputs and notes, as the pipeline gives them.
         """
         hidden = self.body(self.bottom(batch))
-        return {name: self._top(name, hidden) for name in self.features.targets}
-
-    def _top(self, name: str, hidden: dict[str, Tensor]) -> Tensor:
-        """Returns the logits of a target, minus infinity where `body` says there is nothing."""
-        modality: Any = self.modalities[name]
-        logits: Tensor = modality.top(hidden[name])
-        mask = hidden.get(f"{name}_mask")
-        return logits if mask is None else logits.masked_fill(~mask[..., None], -math.inf)
+        return {
+            name: self._modality(name).logits(_hidden(name, hidden))
+            for name in self.features.targets
+        }
 
     def _weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
         """Returns how much each position of an example counts in a target's loss, [B]; None is 1.
@@ -208,6 +305,11 @@ class T2TModel(nn.Module, abc.ABC):
           The logits of the next id, [R, V] float32, and the state after it.
         """
         raise NotImplementedError(f"{type(self).__name__} does not generate: it has no step")
+
+
+def _hidden(target: str, found: dict[str, Tensor]) -> Hidden:
+    """Returns what a body has found for a target."""
+    return Hidden(found[target], found.get(f"{target}_mask"))
 
 
 def _named(kinds: tuple[type[Feature], ...]) -> str:

@@ -43,8 +43,17 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     return loss - constant
 
 
+def rows_at_a_time(vocab_size: int, element_size: int) -> int:
+    """Returns of how many positions the logits stay in a processor's last cache; at least 1."""
+    return max(1, _CHUNK_BYTES // (vocab_size * element_size))
+
+
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    row_weights: Tensor | None = None,
 ) -> Tensor:
     """Returns the summed loss of `cross_entropy(hidden @ weight.T, targets)`.
 
@@ -56,6 +65,7 @@ def linear_cross_entropy(
       weight: [V, H].
       targets: [N] integers in 0 ... V - 1.
       label_smoothing: 0 <= label_smoothing < 1.
+      row_weights: [N] float32, how much each position counts; None is 1.
 
     Returns:
       A float32 scalar, in nats.
@@ -63,7 +73,7 @@ def linear_cross_entropy(
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     total: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, label_smoothing, dtype
+        hidden, weight, targets, label_smoothing, row_weights, dtype
     )
     return total
 
@@ -82,6 +92,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         targets: Tensor,
         label_smoothing: float,
+        row_weights: Tensor | None,
         dtype: torch.dtype,
     ) -> Tensor:
         confidence, low, constant = smoothing(label_smoothing, len(weight))
@@ -90,8 +101,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             weight_sum = weight.sum(0, dtype=torch.float32)  # [H]
             hidden_grad = torch.empty_like(h)
             weight_grad = torch.zeros_like(weight)
-            total = h.float().sum(0).dot(weight_sum) * -low - len(h) * constant
-            chunk = max(1, _CHUNK_BYTES // (len(w) * w.element_size()))
+            hidden_sum = _weighted_sum(h.float(), row_weights)  # [H]
+            count = len(h) if row_weights is None else row_weights.sum()
+            total = hidden_sum.dot(weight_sum) * -low - count * constant
+            chunk = rows_at_a_time(len(w), w.element_size())
             for start in range(0, len(h), chunk):
                 rows, y = h[start : start + chunk], targets[start : start + chunk]
                 logits = rows @ w.t()  # [chunk, V]
@@ -101,13 +114,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad = logits.softmax(1)
                 # The largest probability is at least 1/V: its logarithm is safe.
                 log_sum = largest - grad.amax(1).float().log()
-                total += log_sum.sum() - (confidence - low) * target_logits.sum()
+                counts = None if row_weights is None else row_weights[start : start + chunk]
+                total += _weighted_sum(log_sum, counts)
+                total -= (confidence - low) * _weighted_sum(target_logits, counts)
                 grad[at_target] -= confidence - low
+                if counts is not None:
+                    grad *= counts[:, None].to(dtype)
                 hidden_grad[start : start + chunk] = grad @ w
                 weight_grad += grad.t() @ rows
             if low:
-                hidden_grad -= (low * weight_sum).to(dtype)
-                weight_grad -= low * h.float().sum(0)
+                share = (low * weight_sum).to(dtype)
+                if row_weights is not None:
+                    share = share * row_weights[:, None].to(dtype)
+                hidden_grad -= share
+                weight_grad -= low * hidden_sum
         ctx.save_for_backward(hidden_grad, weight_grad)
         ctx.hidden_type = hidden.dtype
         return total
@@ -115,5 +135,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, total_grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        scaled = (hidden_grad * total_grad).to(ctx.hidden_type)
-        return scaled, weight_grad * total_grad, None, None, None
+        scaled = hidden_grad.to(ctx.hidden_type) * total_grad
+        return scaled, weight_grad * total_grad, None, None, None, None
+
+
+def _weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Returns the sum over the first axis, each row by its weight."""
+    if weights is None:
+        return values.sum(0)
+    return (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(0)

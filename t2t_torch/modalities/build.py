@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities import image, label, real, span, tags, words
+from t2t_torch.modalities.objective import objective_of
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modality import modality_of
 
@@ -24,8 +27,8 @@ def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
     softmax, `shared_embedding` one table to all bottoms.
 
     Raises:
-      HParamsError: a table is to be shared by vocabularies of different sizes, or a feature's type
-        has no modality.
+      HParamsError: a table is to be shared by vocabularies of different sizes, a feature's type
+        has no modality, or a loss does not fit its target.
     """
     modalities = nn.ModuleDict()
     texts = _text_modalities(hparams, features)
@@ -36,6 +39,10 @@ def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
             kind = modality_of(name, feature)
             is_target = name in features.targets
             modalities[name] = kind.build(feature, hparams, is_target=is_target)
+    for name, feature in features.targets.items():
+        modality: Any = modalities[name]
+        kind = modality_of(name, feature)
+        modality.objective = objective_of(name, features, hparams, kind)
     return modalities
 
 
@@ -62,5 +69,5 @@ def _text_modalities(hparams: HParams, features: Features) -> dict[str, TextModa
         top = None
         if name in features.targets:
             top = Softmax(bottom.weight if share_all else embedding(size, hparams).weight)
-        modalities[name] = TextModality(hparams, bottom, top)
+        modalities[name] = TextModality(bottom, top)
     return modalities

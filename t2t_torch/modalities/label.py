@@ -1,4 +1,4 @@
-"""Classes: a linear map of what the model makes of an example, and a cross entropy."""
+"""Classes: a linear map of what the model makes of an example."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, MultiLabel, SoftLabel
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.cross_entropy import cross_entropy
-from t2t_torch.modality import Guess, Loss, Modality
+from t2t_torch.modality import Guess, Modality
 
 
 class TargetModality(Modality):
     """What is only ever a target: nothing of it is given to a model.
 
     Args:
-      hparams: hidden_size, label_smoothing.
+      hparams: hidden_size.
       size: logits of an example.
     """
+
+    default_loss = "cross_entropy"
+    is_distribution = True
 
     def __init__(self, hparams: HParams, size: int) -> None:
         super().__init__()
         self.bottom = None
         self.top = nn.Linear(hparams.hidden_size, size)
-        self.label_smoothing = hparams.label_smoothing
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
@@ -51,10 +52,9 @@ class ClassLabelModality(TargetModality):
 
     serves = ClassLabel
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed cross entropy and the examples.  [B, C], [B]; smoothed in TRAIN."""
-        label_smoothing = self.label_smoothing if self.training else 0.0
-        return class_loss(logits, targets, weights, label_smoothing)
+    def counted(self, targets: Tensor) -> Tensor:
+        """Returns 1 where the class is known.  [B] -> [B]."""
+        return (targets >= 0).float()
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the most likely class of each example."""
@@ -70,13 +70,9 @@ class ChoiceModality(TargetModality):
         super().__init__(hparams, size)
         self.top = Score(hparams.hidden_size)
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed cross entropy over the candidates, and the examples.
-
-        With two candidates that is the logistic loss of the difference of their scores.  Burges
-        et al. 2005, "Learning to rank using gradient descent".
-        """
-        return class_loss(logits, targets, weights, 0.0)
+    def counted(self, targets: Tensor) -> Tensor:
+        """Returns 1 where there is a choice.  [B] -> [B]."""
+        return (targets >= 0).float()
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the best candidate of each example."""
@@ -102,18 +98,16 @@ class MultiLabelModality(TargetModality):
     """Any number of classes: hidden [B, H] -> a logit for each class [B, C], by itself."""
 
     serves = MultiLabel
+    default_loss = "binary_cross_entropy"
 
     @classmethod
     def size_of(cls, feature: Any) -> int:
         """Returns the number of classes."""
         return int(feature.shape[0])
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed binary cross entropy, averaged over classes, and the examples."""
-        losses = F.binary_cross_entropy_with_logits(
-            logits.float(), targets.float(), reduction="none"
-        ).mean(-1)  # [B]
-        return weighted(losses, weights)
+    def alternatives(self, logits: Tensor) -> Tensor:
+        """Returns the scores of "not there" and "there" for each class.  [B, C] -> [B, C, 2]."""
+        return torch.stack([torch.zeros_like(logits), logits], -1)
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns 1 for each class that is likelier than not."""
@@ -133,41 +127,12 @@ class SoftLabelModality(TargetModality):
         """Returns the number of classes."""
         return int(feature.shape[0])
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed cross entropy of the two distributions, and the examples."""
-        return weighted(-(targets * logits.float().log_softmax(-1)).sum(-1), weights)
-
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the probability of each class."""
         return [Guess(row, None) for row in logits.float().softmax(-1).tolist()]
-
-
-def class_loss(
-    logits: Tensor, targets: Tensor, weights: Tensor | None, label_smoothing: float
-) -> Loss:
-    """Returns the summed cross entropy and the weight of the targets that are classes.
-
-    Args:
-      logits: [B, ..., C].
-      targets: [B, ...]; what is below 0 has no weight.
-      weights: of each example, [B]; None is 1.
-      label_smoothing: as in `cross_entropy`.
-    """
-    known = (targets >= 0).float()
-    if weights is not None:
-        known = known * weights.view(-1, *[1] * (known.dim() - 1))
-    losses = cross_entropy(logits, targets.clamp(min=0), label_smoothing)
-    return Loss((losses * known).sum(), known.sum())
 
 
 def best_classes(logits: Tensor) -> list[Guess]:
     """Returns the most likely class of each row of [B, C]."""
     probability, best = logits.float().softmax(-1).max(-1)
     return [Guess([i], p) for i, p in zip(best.tolist(), probability.tolist(), strict=True)]
-
-
-def weighted(losses: Tensor, weights: Tensor | None) -> Loss:
-    """Returns the sum of the losses of examples, [B], and their weight."""
-    if weights is None:
-        return Loss(losses.sum(), losses.new_tensor(float(len(losses))))
-    return Loss((losses * weights).sum(), weights.sum())

@@ -1,4 +1,4 @@
-"""Numbers: a linear map in and out, and a squared error."""
+"""Numbers: a linear map in and out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from t2t_torch.features import Real
 from t2t_torch.hparam import HParams
-from t2t_torch.modalities.label import weighted
-from t2t_torch.modality import Guess, Loss, Modality
+from t2t_torch.modality import Guess, Modality
 
 
 class NumbersEmbedding(nn.Linear):
@@ -31,6 +30,7 @@ class RealModality(Modality):
     """
 
     serves = Real
+    default_loss = "mse"
 
     def __init__(self, hparams: HParams, size: int, *, is_target: bool) -> None:
         super().__init__()
@@ -46,10 +46,6 @@ class RealModality(Modality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, size] -> [B, 1] bool."""
         return torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
-
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed squared error, averaged over numbers, and the examples."""
-        return weighted((logits.float() - targets).square().mean(-1), weights)
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the numbers."""

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import Span
-from t2t_torch.layers.cross_entropy import cross_entropy
-from t2t_torch.modalities.label import TargetModality, weighted
-from t2t_torch.modality import Guess, Loss
+from t2t_torch.modalities.label import TargetModality
+from t2t_torch.modality import Guess
 
 
 class SpanModality(TargetModality):
@@ -26,16 +25,13 @@ class SpanModality(TargetModality):
         """Returns 2: each position is scored as a first and as a last word."""
         return 2
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the sum of both cross entropies, averaged over the two, and the examples.
+    def scores(self, logits: Tensor) -> Tensor:
+        """Returns the scores of all words as the first, and as the last.  -> [B, 2, 1 + W]."""
+        return logits.transpose(1, 2)
 
-        Args:
-          logits: [B, 1 + W, 2], minus infinity where there is no word.
-          targets: first and last word, [B, 2]; -1 is no answer.
-          weights: of each example, [B].
-        """
-        losses = cross_entropy(logits.transpose(1, 2), targets + 1, 0.0)  # [B, 2]
-        return weighted(losses.mean(-1), weights)
+    def labels(self, targets: Tensor) -> Tensor:
+        """Returns the positions of first and last word, 0 for no answer.  [B, 2] -> [B, 2]."""
+        return targets + 1
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the most likely first and last word of each example, -1 twice for no answer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from t2t_torch.features import IGNORED, Tags
-from t2t_torch.modalities.label import TargetModality, class_loss
-from t2t_torch.modality import Guess, Loss
+from t2t_torch.modalities.label import TargetModality
+from t2t_torch.modality import Guess
 
 
 class TagsModality(TargetModality):
@@ -18,10 +18,9 @@ class TagsModality(TargetModality):
         """Returns where there are labels.  [B, W] -> [B, W] bool."""
         return values != IGNORED
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed cross entropy and the words.  [B, W, C], [B, W]; smoothed in TRAIN."""
-        label_smoothing = self.label_smoothing if self.training else 0.0
-        return class_loss(logits, targets, weights, label_smoothing)
+    def counted(self, targets: Tensor) -> Tensor:
+        """Returns 1 where the label is known.  [B, W] -> [B, W]."""
+        return (targets >= 0).float()
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the most likely label of each word."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ from torch.nn import functional as F
 
 from t2t_torch.features import Feature, Text
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.cross_entropy import cross_entropy, linear_cross_entropy
+from t2t_torch.layers.chunks import sum_in_chunks
+from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time
 from t2t_torch.layers.masks import padding_mask
-from t2t_torch.modality import Loss, Modality
+from t2t_torch.modality import Beside, Hidden, Loss, Modality
 from t2t_torch.text.encoder import PAD
 
 
@@ -64,57 +66,104 @@ class TextModality(Modality):
     """Ids of a vocabulary: an embedding in, a softmax out; padding has no weight in the loss.
 
     Args:
-      hparams: label_smoothing.
       bottom: the embedding.
       top: the softmax; None for an input.
     """
 
     serves = Text
+    default_loss = "cross_entropy"
+    is_distribution = True
 
-    def __init__(self, hparams: HParams, bottom: Embedding, top: Softmax | None) -> None:
+    def __init__(self, bottom: Embedding, top: Softmax | None) -> None:
         super().__init__()
         self.bottom = bottom
         if top is not None:
             self.top = top
-        self.label_smoothing = hparams.label_smoothing
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> TextModality:
         """Makes one that shares nothing; see `build_modalities`."""
         bottom = embedding(padded_size(feature, hparams), hparams)
         top = Softmax(embedding(padded_size(feature, hparams), hparams).weight)
-        return cls(hparams, bottom, top if is_target else None)
+        return cls(bottom, top if is_target else None)
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there are ids.  [B, S] -> [B, S] bool."""
         return padding_mask(values)
 
-    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the summed cross entropy and the tokens.  [B, T, V], [B, T]; smoothed in
-        TRAIN.
-        """
-        label_smoothing = self.label_smoothing if self.training else 0.0
-        present = (targets != PAD).float()
-        if weights is not None:
-            present = present * weights[:, None]
-        losses = cross_entropy(logits, targets, label_smoothing)
-        return Loss((losses * present).sum(), present.sum())
+    def counted(self, targets: Tensor) -> Tensor:
+        """Returns 1 where there are ids.  [B, T] -> [B, T]."""
+        return (targets != PAD).float()
 
-    def training_loss(self, hidden: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the loss of `loss(top(hidden), targets)`, without making all logits.  [B, T,
-        H].
-        """
-        if weights is not None:
-            return self.loss(self.top(hidden), targets, weights)
-        label_smoothing = self.label_smoothing if self.training else 0.0
+    def training_loss(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        beside: Beside | None = None,
+    ) -> Loss:
+        """Returns what is trained on, without ever making all logits.  [B, T, H]."""
+        objective, beside = self.objective, beside or Beside()
+        assert objective is not None
         present = targets.flatten().nonzero().squeeze(1)  # [tokens]; PAD is 0
-        total = linear_cross_entropy(
-            hidden.flatten(0, 1).index_select(0, present),
-            self.top.weight,  # type: ignore[arg-type]
-            targets.flatten().index_select(0, present),
-            label_smoothing,
-        )
-        return Loss(total, total.new_tensor(float(len(present))))
+
+        def rows(values: Tensor) -> Tensor:
+            return values.flatten(0, 1).index_select(0, present)
+
+        ids = rows(targets)
+        row_weights = None if weights is None else rows(weights[:, None].expand_as(targets))
+        label_smoothing = objective.loss.label_smoothing_alone if objective.is_plain else None
+        if label_smoothing is not None and beside.taught is None:
+            total = linear_cross_entropy(
+                rows(hidden), self._table, ids, label_smoothing, row_weights
+            )
+        else:
+            taught = None if beside.taught is None else rows(beside.taught.states)
+            states = [rows(one) for one in (hidden, *beside.passes)]
+            total = sum_in_chunks(
+                functools.partial(self._sum, beside.teacher),
+                [ids, row_weights, taught, *states],
+                rows_at_a_time(len(self._table), states[0].element_size()),
+            )
+        weight = total.new_tensor(float(len(present))) if row_weights is None else row_weights.sum()
+        return Loss(total, weight)
+
+    def _sum(
+        self,
+        teacher: Modality | None,
+        ids: Tensor,
+        row_weights: Tensor | None,
+        taught: Tensor | None,
+        *states: Tensor,
+    ) -> Tensor:
+        """Returns what is trained on, summed over positions.  [N], [N], [N, H], [N, H] each."""
+        guided = None
+        if teacher is not None and taught is not None:
+            with torch.no_grad():
+                guided = teacher.top(taught)
+        logits = [self.top(one) for one in states]
+        values = self.training_values(logits, ids, guided, 1)
+        return values.sum() if row_weights is None else (values * row_weights).sum()
+
+    @torch.no_grad()
+    def sample(self, hidden: Hidden) -> Tensor:
+        """Returns an id drawn for each position by its probability, never `PAD`.  -> [B, T]."""
+        states = hidden.states.flatten(0, 1)
+        drawn = []
+        for rows in states.split(rows_at_a_time(len(self._table), states.element_size())):
+            logits = self.top(rows)
+            # The largest of logits and Gumbel noise is a draw from the softmax.
+            noise = torch.empty_like(logits).exponential_().log()
+            logits = (logits - noise).index_fill(
+                1, logits.new_tensor([PAD], dtype=torch.long), -torch.inf
+            )
+            drawn.append(logits.argmax(-1))
+        return torch.cat(drawn).view(hidden.states.shape[:2])
+
+    @property
+    def _table(self) -> Tensor:
+        table: Tensor = self.top.weight  # type: ignore[assignment]
+        return table
 
 
 def padded_size(feature: Feature, hparams: HParams) -> int:

@@ -1,0 +1,1 @@
+"""Shelf: losses by name.  The registry imports them; nobody else does."""

@@ -1,0 +1,59 @@
+"""How far numbers are from those that were expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Real
+from t2t_torch.hparam import HParams
+from t2t_torch.loss import TargetLoss
+from t2t_torch.registry import register_loss
+
+
+@register_loss("mse")
+class SquaredError(TargetLoss):
+    """The squared error, averaged over the numbers."""
+
+    of = (Real,)
+
+    def values(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
+        return (scores.float() - labels).square()
+
+
+@register_loss("mae")
+class AbsoluteError(TargetLoss):
+    """The absolute error, averaged over the numbers."""
+
+    of = (Real,)
+
+    def values(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
+        return (scores.float() - labels).abs()
+
+
+@register_loss("cosine")
+class Cosine(TargetLoss):
+    """1 less the cosine of the angle between the numbers and those expected, taken as vectors.
+
+    Raises:
+      HParamsError: there is one number: its cosine is its sign.
+    """
+
+    of = (Real,)
+
+    def __init__(self, feature: Any, hparams: HParams) -> None:
+        super().__init__(feature, hparams)
+        if feature.size < 2:
+            raise HParamsError(
+                "the loss 'cosine' is of vectors; the target has one number, whose cosine is its "
+                "sign. Take mse or mae."
+            )
+
+    def values(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Returns the loss of each example.  [B, size], [B, size] -> [B]."""
+        return 1.0 - F.cosine_similarity(scores.float(), labels.float(), dim=-1)
