@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature
-from t2t_torch.metrics.metric import Metric, metric_of, quotient
+from t2t_torch.metrics.metric import Metric, metric_of, quotient, sums_of
+from t2t_torch.metrics.rows import COMPARED, all_right
 from t2t_torch.model import Output
 
 
 class Evaluation:
     """Adds up the loss and some metrics of each target over batches.
 
+    Of several targets, none of which is numbers, also the examples of which all are right.
+
     Args:
       targets: the features, by name.
       metrics: registered names, for each target.
       problem: full name of the problem, for the names of the results.
+      notes: the names of what else is in a batch.
+
+    Raises:
+      UsageError: a metric is of other targets, or reads a mask that is not among the notes.
 
     Attributes:
       sums: [n] float64: for each target the loss, its weight, and what its metrics add up; may be
@@ -30,13 +38,25 @@ class Evaluation:
         targets: Mapping[str, Feature],
         metrics: Mapping[str, Sequence[str]],
         problem: str,
+        notes: Collection[str] = (),
     ) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {
             target: {name: metric_of(name, feature) for name in metrics[target]}
             for target, feature in targets.items()
         }
+        for target, of in self._metrics.items():
+            lacking = [name for name, metric in of.items() if metric.reads_mask]
+            if lacking and f"{target}_mask" not in notes:
+                raise UsageError(
+                    f"the metric {lacking[0]!r} reads which ids of {target!r} count from the note "
+                    f"'{target}_mask', and the problem has none. Add it to the problem's notes, or "
+                    "take the metric out of its `metrics`."
+                )
         self._problem = problem
+        together = len(targets) > 1 and all(isinstance(f, COMPARED) for f in targets.values())
+        self._together = dict(targets) if together else {}
         size = sum(2 + sum(m.size for m in of.values()) for of in self._metrics.values())
+        size += 2 if together else 0
         self.sums = torch.zeros(size, dtype=torch.float64)
 
     def update(self, output: Output, batch: Mapping[str, Tensor]) -> None:
@@ -44,16 +64,22 @@ class Evaluation:
         found: list[Tensor] = []
         for target, metrics in self._metrics.items():
             logits, targets = output.logits[target], batch[target]
-            loss = [float(x) for x in output.losses[target]]
-            found.append(torch.tensor(loss, dtype=torch.float64))
-            found += [metric.update(logits, targets).cpu() for metric in metrics.values()]
-        self.sums += torch.cat(found)
+            mask = batch.get(f"{target}_mask")
+            loss = output.losses[target]
+            found.append(sums_of(loss.sum, loss.weight))
+            found += [metric.masked_update(logits, targets, mask) for metric in metrics.values()]
+        if self._together:
+            found.append(all_right(self._together, output.logits, batch))
+        device = found[0].device
+        self.sums += torch.cat([sums.to(device) for sums in found]).cpu()  # waits for it once
 
     def result(self) -> dict[str, float]:
         """Returns `{"loss": ..., "metrics-<problem>/<target>/<metric>": ...}`, tensor2tensor's
         names.
 
-        The loss is the sum of the targets' mean losses.
+        The loss is the sum of the targets' mean losses.  A metric of several numbers has a name for
+        each, such as `.../f1_per_label/<label>`.  The share of examples of which all targets are
+        right is "metrics-<problem>/all_targets/exact_match": of intent and slots, frame accuracy.
         """
         results = {"loss": 0.0}
         sums = self._sums()
@@ -61,7 +87,9 @@ class Evaluation:
             results["loss"] += quotient(next(sums))
             for name, metric in metrics.items():
                 key = f"metrics-{self._problem}/{target}/{name}"
-                results[key] = metric.result(next(sums))
+                results.update(metric.results(key, next(sums)))
+        if self._together:
+            results[f"metrics-{self._problem}/all_targets/exact_match"] = quotient(next(sums))
         return results
 
     def _sums(self) -> Iterator[Tensor]:
@@ -70,4 +98,5 @@ class Evaluation:
             for metrics in self._metrics.values()
             for size in (2, *(metric.size for metric in metrics.values()))
         ]
-        yield from self.sums.split(sizes)
+        sizes += [2] if self._together else []
+        yield from torch.split(self.sums, sizes)

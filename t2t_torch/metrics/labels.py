@@ -1,35 +1,49 @@
-"""Metrics of any number of labels."""
+"""Metrics of any number of labels: found are those likelier than not.  [B, C] each."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from t2t_torch.features import MultiLabel
-from t2t_torch.metrics.metric import Metric, is_of
+from t2t_torch.metrics.metric import Metric, is_of, sums_of
 from t2t_torch.registry import register_metric
 
 
 @register_metric("exact_match")
 @is_of(MultiLabel)
 def exact_match(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the examples whose labels are all found and no other, and all examples.  [B, C]."""
+    """Returns the examples whose labels are all found and no other, and all examples."""
     right = ((logits > 0) == (targets > 0)).all(-1) & counted
     return right.sum(), counted.sum()
 
 
+@register_metric("set_precision")
+@is_of(MultiLabel)
+def set_precision(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the labels that are found and there, and those found; 0 if none is found."""
+    found = logits > 0
+    return (found & (targets > 0)).sum(), found.sum()
+
+
+@register_metric("set_recall")
+@is_of(MultiLabel)
+def set_recall(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the labels that are found and there, and those there; 0 if there is none."""
+    there = targets > 0
+    return ((logits > 0) & there).sum(), there.sum()
+
+
 @register_metric("f1_micro")
 class F1Micro(Metric):
-    """F1 of the labels of all examples together; found are those likelier than not."""
+    """F1 of the labels of all examples together: of `set_precision` and `set_recall`."""
 
     of = (MultiLabel,)
     size = 3
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the labels that are right, found, and there.  [B, C] each."""
+        """Returns the labels that are right, found, and there."""
         found, there = logits > 0, targets > 0
-        counts = [(found & there).sum(), found.sum(), there.sum()]
-        return torch.stack(counts).to("cpu", torch.float64)
+        return sums_of((found & there).sum(), found.sum(), there.sum())
 
     def result(self, sums: Tensor) -> float:
         """Returns the harmonic mean of precision and recall; 0 where nothing is right."""

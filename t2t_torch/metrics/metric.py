@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import abc
+import difflib
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Span, Tags, Text
-from t2t_torch.registry import metric
+from t2t_torch.registry import entries, metric
 
-__all__ = ["WITH_IDS", "Function", "Mean", "Metric", "counted", "is_of", "metric_of", "quotient"]
+__all__ = [
+    "WITH_IDS",
+    "Function",
+    "Mean",
+    "Metric",
+    "counted",
+    "is_error",
+    "is_of",
+    "lower_is_better",
+    "metric_of",
+    "quotient",
+    "sums_of",
+]
 
 _Metric = TypeVar("_Metric")
 
 WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
 """The targets that a function is a metric of, unless it says others with `is_of`."""
 
+
+DECODE_ERRORS = ("ter", "word_error_rate")
+"""The scores of decodes, `decode/scoring.py`, that are the better the lower they are."""
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(logits, targets, where targets count) -> (sum of values, sum of weights)."""
@@ -33,6 +49,8 @@ class Metric(abc.ABC):
 
     Attributes:
       of: the types of targets that it is a metric of; `is_of` says it of a function.
+      lower_is_better: whether less of it is better; `is_error` says it of a function.
+      reads_mask: whether it needs a note `<target>_mask`: see `masked_update`.
       size: how many numbers it adds up.
 
     Args:
@@ -40,23 +58,35 @@ class Metric(abc.ABC):
     """
 
     of: ClassVar[tuple[type[Feature], ...]] = (Feature,)
-    size: ClassVar[int] = 2
+    lower_is_better: ClassVar[bool] = False
+    reads_mask: ClassVar[bool] = False
+    size: int = 2
 
     def __init__(self, feature: Feature) -> None:
         self.feature = feature
 
     @abc.abstractmethod
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns what a batch adds, [size] float64.
+        """Returns what a batch adds, [size] float64, on any device.
+
+        It does not depend on how the examples were put in batches, nor on what fills them up.
 
         Args:
           logits: of the target's top.
           targets: as they are in the batch.
         """
 
+    def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns what a batch adds, also given its `<target>_mask`, which most do not look at."""
+        return self.update(logits, targets)
+
     @abc.abstractmethod
     def result(self, sums: Tensor) -> float:
-        """Returns the metric of all batches from the sums, [size] float64."""
+        """Returns the metric of all batches from the sums, [size] float64 on the CPU."""
+
+    def results(self, name: str, sums: Tensor) -> dict[str, float]:
+        """Returns all that is reported: the metric under its name, or several below it."""
+        return {name: self.result(sums)}
 
 
 class Mean(Metric):
@@ -73,8 +103,7 @@ class Mean(Metric):
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the sum of the values and of the weights."""
-        value, weight = self._function(logits, targets, counted(self.feature, targets))
-        return torch.stack([value.to("cpu", torch.float64), weight.to("cpu", torch.float64)])
+        return sums_of(*self._function(logits, targets, counted(self.feature, targets)))
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean; 0 over nothing."""
@@ -87,14 +116,25 @@ def quotient(sums: Tensor) -> float:
     return value / weight if weight > 0 else 0.0
 
 
+def sums_of(*numbers: Tensor) -> Tensor:
+    """Returns scalars in a row, [n] float64, on their device."""
+    return torch.stack([number.to(torch.float64) for number in numbers])
+
+
 def is_of(*kinds: type[Feature]) -> Callable[[_Metric], _Metric]:
     """Says which types of targets a function is a metric of; stands above or below its name."""
 
     def said(function: _Metric) -> _Metric:
-        function.of = kinds
+        cast("Any", function).of = kinds
         return function
 
     return said
+
+
+def is_error(function: _Metric) -> _Metric:
+    """Says that a function is the better the lower it is; stands above or below its name."""
+    cast("Any", function).lower_is_better = True
+    return function
 
 
 def counted(feature: Feature, targets: Tensor) -> Tensor:
@@ -123,4 +163,34 @@ def metric_of(name: str, feature: Feature) -> Metric:
         )
     if isinstance(found, type) and issubclass(found, Metric):
         return found(feature)
-    return Mean(feature, found)
+    return Mean(feature, cast("Function", found))
+
+
+def lower_is_better(name: str) -> bool:
+    """Returns whether less of a result is better.
+
+    Args:
+      name: of a registered metric, or of a result: "loss", "metrics-<problem>/<target>/<metric>"
+        with or without its first part, or "decode/<score>".
+
+    Raises:
+      UsageError: it names nothing that is reported.
+    """
+    parts = name.split("/")
+    if name == "loss":
+        return True
+    if parts[0] == "decode":
+        return parts[-1] in DECODE_ERRORS
+    if parts[0].startswith("metrics-"):
+        parts = parts[1:]
+    known = {entry.name for entry in entries("metric")}
+    for part in parts:  # a target, a metric, and of some metrics a label
+        if part in known:
+            return bool(getattr(metric(part), "lower_is_better", False))
+    near = difflib.get_close_matches(parts[-1], ["loss", *known], n=3)
+    raise UsageError(
+        f"nothing that is reported is called {name!r}."
+        + (f" Did you mean {' or '.join(near)}?" if near else "")
+        + " Results are called loss, metrics-<problem>/<target>/<metric>, or decode/<score>; "
+        "metrics.jsonl in the run directory has those of a run."
+    )

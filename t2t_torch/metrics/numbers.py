@@ -1,4 +1,4 @@
-"""Metrics of predicted numbers."""
+"""Metrics of predicted numbers: [B, size] each, over all numbers of all examples."""
 
 from __future__ import annotations
 
@@ -6,22 +6,57 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from t2t_torch.features import Real
-from t2t_torch.metrics.metric import Metric, quotient
+from t2t_torch.metrics.metric import Metric, is_error, is_of, quotient, sums_of
 from t2t_torch.registry import register_metric
+
+_ROUNDING = 1e-12  # of sums of squares: what is left of a spread of less is rounding
+
+
+@register_metric("unpadded_mse")
+@is_error
+@is_of(Real)
+def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the squared errors and how many they are."""
+    errors = (logits.double() - targets.double()).square()
+    return errors.sum(), errors.new_tensor(errors.numel())
+
+
+@register_metric("mean_absolute_error")
+@is_error
+@is_of(Real)
+def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the absolute errors and how many they are."""
+    errors = (logits.double() - targets.double()).abs()
+    return errors.sum(), errors.new_tensor(errors.numel())
+
+
+@register_metric("log_poisson")
+@is_error
+@is_of(Real)
+def log_poisson(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the Poisson losses of predicted logarithms of rates, and how many they are.
+
+    With Stirling's approximation of the factorial of targets above 1.
+    """
+    losses = F.poisson_nll_loss(
+        logits.double(), targets.double(), log_input=True, full=True, reduction="none"
+    )
+    return losses.sum(), losses.new_tensor(losses.numel())
 
 
 @register_metric("rmse")
 class RootMeanSquaredError(Metric):
-    """The root of the mean squared error, over all numbers of all examples."""
+    """The root of the mean squared error."""
 
     of = (Real,)
+    lower_is_better = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the squared errors and how many they are.  [B, size] each."""
-        errors = (logits.double() - targets.double()).square().cpu()
-        return torch.stack([errors.sum(), torch.tensor(float(errors.numel())).double()])
+        """Returns the squared errors and how many they are."""
+        return sums_of(*unpadded_mse(logits, targets, targets))
 
     def result(self, sums: Tensor) -> float:
         """Returns the root."""
@@ -30,19 +65,42 @@ class RootMeanSquaredError(Metric):
 
 @register_metric("pearson")
 class Pearson(Metric):
-    """Pearson's correlation of what is predicted and what is right, over all numbers."""
+    """Pearson's correlation of what is predicted and what is right."""
 
     of = (Real,)
     size = 6
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the moments up to the second.  [B, size] each."""
-        x, y = logits.double().cpu().flatten(), targets.double().cpu().flatten()
+        """Returns the moments up to the second."""
+        x, y = logits.double().flatten(), targets.double().flatten()
         moments = [x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
-        return torch.stack([torch.tensor(float(len(x))).double(), *moments])
+        return torch.stack([x.new_tensor(len(x)), *moments])
 
     def result(self, sums: Tensor) -> float:
         """Returns the correlation; 0 where one side does not vary."""
         n, x, y, xx, yy, xy = sums.tolist()
-        spread = (n * xx - x * x) * (n * yy - y * y)
-        return (n * xy - x * y) / math.sqrt(spread) if spread > 0 else 0.0
+        spreads = n * xx - x * x, n * yy - y * y
+        if not (spreads[0] > _ROUNDING * n * xx and spreads[1] > _ROUNDING * n * yy):
+            return math.nan if math.isnan(sum(spreads)) else 0.0
+        correlation = (n * xy - x * y) / math.sqrt(spreads[0]) / math.sqrt(spreads[1])
+        return float(max(-1.0, min(1.0, correlation)))
+
+
+@register_metric("r_squared")
+class RSquared(Metric):
+    """The share of the targets' spread that is explained: 1 - squared error / squared spread."""
+
+    of = (Real,)
+    size = 4
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns how many targets there are, their sum, their squares, and the squared errors."""
+        x, y = logits.double(), targets.double()
+        moments = [y.sum(), y.square().sum(), (x - y).square().sum()]
+        return torch.stack([x.new_tensor(y.numel()), *moments])
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share, below 0 if the mean does better; 0 where targets do not vary."""
+        n, y, yy, errors = sums.tolist()
+        spread = yy - y * y / n if n else 0.0
+        return 1.0 - errors / spread if spread > _ROUNDING * yy else 0.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import Feature, Text
-from t2t_torch.metrics.metric import WITH_IDS, Metric, counted, quotient
+from t2t_torch.metrics.metric import WITH_IDS, Metric, counted, quotient, sums_of
 from t2t_torch.metrics.sequence import neg_log_perplexity
 from t2t_torch.registry import register_metric
 
@@ -20,12 +20,12 @@ _LARGEST = 700.0  # nats; the exponential of more is no float
 class Perplexity(Metric):
     """The exponential of the mean loss of a token, EOS counted; of a class, that of an example."""
 
+    lower_is_better = True
     of: ClassVar[tuple[type[Feature], ...]] = WITH_IDS
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the log-likelihood and the tokens."""
-        value, weight = neg_log_perplexity(logits, targets, counted(self.feature, targets))
-        return torch.stack([value.to("cpu", torch.float64), weight.to("cpu", torch.float64)])
+        return sums_of(*neg_log_perplexity(logits, targets, counted(self.feature, targets)))
 
     def result(self, sums: Tensor) -> float:
         """Returns the perplexity."""
@@ -50,4 +50,27 @@ class WordPerplexity(Perplexity):
         """Returns the log-likelihood and the words."""
         value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
         words = self._words[targets.cpu()].sum()
-        return torch.stack([value.to("cpu", torch.float64), words])
+        return sums_of(value, words.to(value.device))
+
+
+@register_metric("bits_per_byte")
+class BitsPerByte(Perplexity):
+    """The loss in bits for each UTF-8 byte of the text, whatever the vocabulary.
+
+    The texts are what the vocabulary reads back from the ids; their ends have no byte, but a loss.
+    """
+
+    of = (Text,)
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the log-likelihood and the bytes."""
+        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
+        read = self.feature.decode
+        texts = (read(row) for row in targets.tolist())
+        joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
+        size = sum(len(text.encode("utf-8", "replace")) for text in joined)
+        return sums_of(value, value.new_tensor(size))
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the bits; 0 over nothing."""
+        return -quotient(sums) / math.log(2)

@@ -18,4 +18,4 @@ def pairwise_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple
     """
     best = logits == logits.max(-1, keepdim=True).values  # [B, K]
     right = best.gather(-1, targets.clamp(min=0)[:, None]).squeeze(-1) & counted
-    return (right / best.sum(-1)).sum(), counted.sum()
+    return (right.double() / best.sum(-1)).sum(), counted.sum()

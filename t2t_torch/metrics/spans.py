@@ -6,40 +6,94 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import IGNORED, Span, Tags
-from t2t_torch.metrics.metric import Metric, quotient
+from t2t_torch.metrics.metric import Metric, quotient, sums_of
 from t2t_torch.modalities.span import best_spans
 from t2t_torch.registry import register_metric
 from t2t_torch.text.spans import UNKNOWN_TAG, spans_of
 
 
-@register_metric("span_f1")
-class SpanF1(Metric):
-    """F1 of the spans that tags mark: right are those of the same words and kind (conlleval)."""
+class _Spans(Metric):
+    """Counts the spans that tags mark, by kind: right are those of the same words and kind.
+
+    As conlleval counts them (Tjong Kim Sang and Buchholz 2000), and seqeval.
+    """
 
     of = (Tags,)
-    size = 3
 
     def __init__(self, feature: Tags) -> None:
         super().__init__(feature)
         self._labels = feature.encoder.labels
+        kinds = [span.kind for label in (*self._labels, UNKNOWN_TAG) for span in spans_of([label])]
+        self._kinds = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
+        self.size = 3 * len(self._kinds)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the spans that are right, found, and there.  [B, W, C], [B, W]."""
-        right = found = there = 0
+        """Returns the spans of each kind that are right, found, and there.  [B, W, C], [B, W]."""
+        counts = [[0] * len(self._kinds) for _ in range(3)]
         for guessed, row in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
             places = [i for i, tag in enumerate(row) if tag != IGNORED]
             ours = set(spans_of([self._labels[guessed[i]] for i in places]))
             known = (self._labels[row[i]] if row[i] >= 0 else UNKNOWN_TAG for i in places)
             theirs = set(spans_of(list(known)))
-            right += len(ours & theirs)
-            found += len(ours)
-            there += len(theirs)
-        return torch.tensor([right, found, there], dtype=torch.float64)
+            for line, spans in zip(counts, (ours & theirs, ours, theirs), strict=True):
+                for span in spans:
+                    line[self._kinds[span.kind]] += 1
+        return torch.tensor(counts, dtype=torch.float64).flatten()
+
+    def _counts(self, sums: Tensor) -> list[float]:
+        """All spans that are right, found, and there."""
+        counts: list[float] = sums.view(3, -1).sum(1).tolist()
+        return counts
+
+
+@register_metric("span_precision")
+class SpanPrecision(_Spans):
+    """The share of the spans found that are right."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share; 0 where none is found."""
+        right, found, _ = self._counts(sums)
+        return right / found if found else 0.0
+
+
+@register_metric("span_recall")
+class SpanRecall(_Spans):
+    """The share of the spans there are that are found."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share; 0 where there are none."""
+        right, _, there = self._counts(sums)
+        return right / there if there else 0.0
+
+
+@register_metric("span_f1")
+class SpanF1(_Spans):
+    """F1 of the spans of all kinds together."""
 
     def result(self, sums: Tensor) -> float:
         """Returns the harmonic mean of precision and recall; 0 where nothing is right."""
-        right, found, there = sums.tolist()
-        return 2 * right / (found + there) if right else 0.0
+        return _f1(*self._counts(sums))
+
+
+@register_metric("span_f1_per_label")
+class SpanF1PerLabel(_Spans):
+    """F1 of the spans of each kind by itself; 0 of one neither there nor found."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the mean over the kinds that are there or found; 0 over none."""
+        rows = sums.view(3, -1).T.tolist()
+        values = [_f1(*row) for row in rows if any(row)]
+        return sum(values) / len(values) if values else 0.0
+
+    def results(self, name: str, sums: Tensor) -> dict[str, float]:
+        """Returns `<name>/<kind>` for each kind that the labels have."""
+        rows = zip(self._kinds, sums.view(3, -1).T.tolist(), strict=True)
+        unknown = {span.kind for span in spans_of([UNKNOWN_TAG])}
+        return {f"{name}/{kind}": _f1(*row) for kind, row in rows if kind not in unknown}
+
+
+def _f1(right: float, found: float, there: float) -> float:
+    return 2 * right / (found + there) if right else 0.0
 
 
 @register_metric("answer_exact_match")
@@ -55,7 +109,7 @@ class AnswerExactMatch(Metric):
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the right answers and the examples.  [B, 1 + W, 2], [B, 2]."""
         right = (best_spans(logits) == targets).all(-1).sum()
-        return torch.tensor([right, len(targets)], dtype=torch.float64)
+        return sums_of(right, targets.new_tensor(len(targets)))
 
     def result(self, sums: Tensor) -> float:
         """Returns the share."""
@@ -76,7 +130,7 @@ class AnswerF1(AnswerExactMatch):
         common = torch.minimum(ours[:, 1], targets[:, 1]) - torch.maximum(ours[:, 0], targets[:, 0])
         common = (common + 1).clamp(min=0)
         lengths = (ours[:, 1] - ours[:, 0] + 1) + (targets[:, 1] - targets[:, 0] + 1)
-        f1 = 2 * common / lengths
+        f1 = 2 * common.double() / lengths
         no_answer = (ours[:, 0] < 0) | (targets[:, 0] < 0)
         f1 = torch.where(no_answer, (ours == targets).all(-1).to(f1.dtype), f1)
-        return torch.tensor([f1.sum(), len(targets)], dtype=torch.float64)
+        return sums_of(f1.sum(), targets.new_tensor(len(targets)))

@@ -18,8 +18,10 @@ from t2t_torch.features import (
     Tags,
     Text,
 )
+from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.modalities.span import best_spans
+from t2t_torch.model import Loss, Output
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.spans import spans_of
@@ -185,3 +187,37 @@ def test_a_mean_is_over_its_weight_also_below_one():
     metric = metric_of("accuracy", ClassLabel(LABELS))
     assert metric.result(torch.tensor([0.1, 0.4])) == pytest.approx(0.25)
     assert metric.result(torch.zeros(2)) == 0.0
+
+
+def test_spans_are_counted_for_each_kind_of_them():
+    feature = Tags(LABELS, allow_unknown=True)
+    guessed = one_hot([[1, 2, 0, 3], [1, 0, 0, 0]])
+    targets = torch.tensor([[1, 2, 0, 1], [1, 2, IGNORED, -1]])
+    assert value("span_precision", feature, guessed, targets) == pytest.approx(1 / 3)
+    assert value("span_recall", feature, guessed, targets) == pytest.approx(1 / 4)
+    metric = metric_of("span_f1_per_label", feature)
+    sums = metric.update(guessed, targets)
+    assert metric.results("f", sums) == {"f/a": pytest.approx(2 * 1 / (2 + 3)), "f/b": 0.0}
+    assert metric.result(sums) == pytest.approx((2 / 5 + 0 + 0) / 3)  # the third is unknown
+
+
+def test_an_example_is_right_if_all_its_targets_are():
+    targets = {"intent": ClassLabel(LABELS), "slots": Tags(LABELS)}
+    right = {
+        "intent": torch.tensor([0, 1, 2, 3]),
+        "slots": torch.tensor([[1, 2], [3, IGNORED], [0, 0], [0, IGNORED]]),
+    }
+    logits = {
+        "intent": one_hot([0, 1, 2, 0]),
+        "slots": one_hot([[1, 2], [3, 4], [0, 1], [0, 0]]),
+    }
+    loss = Loss(torch.tensor(1.0), torch.tensor(1.0))
+    evaluation = Evaluation(targets, {"intent": (), "slots": ()}, "p")
+    evaluation.update(Output(logits, dict.fromkeys(targets, loss)), right)
+    assert evaluation.result()["metrics-p/all_targets/exact_match"] == 2 / 4
+    assert (
+        "metrics-p/all_targets/exact_match"
+        not in Evaluation(
+            {**targets, "number": Real()}, dict.fromkeys([*targets, "number"], ()), "p"
+        ).result()
+    )

@@ -1,0 +1,97 @@
+"""Edits and common subsequences of two sequences, and the metrics made of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from t2t_torch.features import Tags, Text
+from t2t_torch.metrics.metric import Metric, counted, is_error, is_of, quotient
+from t2t_torch.registry import register_metric
+
+
+def edit_distances(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: Tensor) -> Tensor:
+    """Returns how many ids must be put in, left out or exchanged to come from one to the other.
+
+    Args:
+      output: ids, [N, S].
+      output_lengths: how many of each row count, its first ones, [N].
+      to: ids, [N, T].
+      lengths: [N].
+
+    Returns:
+      [N] int64.
+    """
+    places = torch.arange(to.size(1) + 1, device=to.device)
+    row = places.expand(len(to), -1)  # [N, T + 1]: from the first i ids to the first j
+    for i in range(output.size(1)):
+        differs = (to != output[:, i : i + 1]).long()
+        best = torch.minimum(row[:, 1:] + 1, row[:, :-1] + differs)
+        best = torch.cat([torch.full_like(row[:, :1], i + 1), best], 1)
+        # Ids that are put in cost one each: the least of what came before, and the way from there.
+        best = (best - places).cummin(1).values + places
+        row = torch.where((i < output_lengths)[:, None], best, row)
+    return row.gather(1, lengths[:, None]).squeeze(1)
+
+
+def common_lengths(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: Tensor) -> Tensor:
+    """Returns the length of the longest subsequence that two rows have in common.
+
+    Args and shapes are those of `edit_distances`.
+    """
+    row = torch.zeros(len(to), to.size(1) + 1, dtype=torch.int64, device=to.device)
+    for i in range(output.size(1)):
+        same = (to == output[:, i : i + 1]).long()
+        best = torch.maximum(row[:, 1:], row[:, :-1] + same)
+        best = torch.cat([row[:, :1], best], 1).cummax(1).values
+        row = torch.where((i < output_lengths)[:, None], best, row)
+    return row.gather(1, lengths[:, None]).squeeze(1)
+
+
+def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[int, int]:
+    """Returns the edits between lists of words, summed over pairs, and the references' words."""
+    ids: dict[str, int] = {}
+    sides = []
+    for texts in (outputs, references):
+        width = max(map(len, texts), default=0)
+        rows = [[ids.setdefault(word, len(ids)) for word in words] for words in texts]
+        padded = [row + [-1] * (width - len(row)) for row in rows]
+        sides.append(torch.tensor(padded, dtype=torch.int64).view(len(texts), width))
+        sides.append(torch.tensor([len(row) for row in rows], dtype=torch.int64))
+    return int(edit_distances(*sides).sum()), int(sides[-1].sum())
+
+
+@register_metric("edit_distance")
+@is_error
+@is_of(Text, Tags)
+def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the edits from the likeliest ids to the right ones, and the right ids.
+
+    Teacher forced.
+    """
+    lengths = counted.sum(-1)
+    found = edit_distances(logits.argmax(-1), lengths, targets, lengths)
+    return found.sum(), lengths.sum()
+
+
+@register_metric("word_error_rate")
+class WordErrorRate(Metric):
+    """Edits of words for each right word, teacher forced; words are what is between spaces."""
+
+    of = (Text,)
+    lower_is_better = True
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the edits and the right words.  [B, T, V], [B, T]."""
+        likeliest = logits.argmax(-1).where(counted(self.feature, targets), self.feature.padding)
+        read = self.feature.decode
+        sides = [[_words(read(ids)) for ids in rows.tolist()] for rows in (likeliest, targets)]
+        return torch.tensor(word_errors(*sides), dtype=torch.float64)
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the rate; above 1 if there are more edits than words, 0 over nothing."""
+        return quotient(sums)
+
+
+def _words(text: str | list[str]) -> list[str]:
+    return text.split() if isinstance(text, str) else [w for part in text for w in part.split()]

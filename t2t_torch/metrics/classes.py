@@ -1,0 +1,139 @@
+"""Metrics of classes by class: made of how often each was taken for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags
+from t2t_torch.metrics.library import WITHOUT_SYNC, LibraryMetric
+from t2t_torch.metrics.metric import counted
+from t2t_torch.registry import register_metric
+
+if TYPE_CHECKING:
+    import torchmetrics
+
+
+class _OfClasses(LibraryMetric):
+    """A metric of the likeliest class, or of the labels that are likelier than not.
+
+    An unknown label counts for nothing: it is no class.
+    """
+
+    of: ClassVar[tuple[type[Feature], ...]] = (ClassLabel, Tags)
+
+    def rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the guessed and the right classes, [N]; of labels 0 and 1, [B, C]."""
+        if isinstance(self.feature, MultiLabel):
+            return (logits > 0).long(), (targets > 0).long()
+        known = counted(self.feature, targets) & (targets >= 0)
+        return logits.argmax(-1)[known], targets[known]
+
+
+@register_metric("matthews_correlation")
+class MatthewsCorrelation(_OfClasses):
+    """Matthews' correlation of guessed and right classes, -1 to 1; 0 where one of them is always
+    the same.  Gorodkin 2004, "Comparing two K-category assignments".
+    """
+
+    def make(self, feature: Any) -> torchmetrics.Metric:
+        """Returns it for as many classes."""
+        from torchmetrics.classification import MulticlassMatthewsCorrCoef
+
+        return MulticlassMatthewsCorrCoef(feature.vocab_size, validate_args=False, **WITHOUT_SYNC)
+
+    def value(self, sums: Tensor) -> Tensor:
+        """Returns 0, where torchmetrics has conventions of its own, if one side never varies."""
+        table = sums.view(self.feature.vocab_size, -1)
+        varies = [bool((table.sum(side) > 0).sum() > 1) for side in (0, 1)]
+        return super().value(sums) if all(varies) else torch.tensor(0.0)
+
+
+@register_metric("cohen_kappa")
+class CohenKappa(_OfClasses):
+    """How much more often guess and class agree than by chance, -1 to 1; 0 if chance always does.
+    Cohen 1960.
+    """
+
+    def make(self, feature: Any) -> torchmetrics.Metric:
+        """Returns it for as many classes."""
+        from torchmetrics.classification import MulticlassCohenKappa
+
+        return MulticlassCohenKappa(feature.vocab_size, validate_args=False, **WITHOUT_SYNC)
+
+
+class _ByClass(_OfClasses):
+    """Precision, recall or F1 of each class."""
+
+    of = (ClassLabel, Tags, MultiLabel)
+    kind: ClassVar[str]
+
+    def make(self, feature: Any) -> torchmetrics.Metric:
+        """Returns it for as many classes or labels."""
+        from torchmetrics import classification
+
+        many = isinstance(feature, MultiLabel)
+        made = getattr(classification, f"{'Multilabel' if many else 'Multiclass'}{self.kind}")
+        how = {"average": "none", "validate_args": False, **WITHOUT_SYNC}
+        metric: torchmetrics.Metric = made(feature.encoder.vocab_size, **how)
+        return metric
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the mean over the classes that are there or guessed; 0 over none."""
+        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
+        occurs = states["tp"] + states["fp"] + states["fn"] > 0
+        return float(self.value(sums)[occurs].double().mean()) if occurs.any() else 0.0
+
+
+@register_metric("f1_macro")
+class F1Macro(_ByClass):
+    """The mean of the classes' F1, the harmonic mean of precision and recall."""
+
+    kind = "F1Score"
+
+
+@register_metric("precision_macro")
+class PrecisionMacro(_ByClass):
+    """The mean over classes of the share of its guesses that are right; 0 if it is not guessed."""
+
+    kind = "Precision"
+
+
+@register_metric("recall_macro")
+class RecallMacro(_ByClass):
+    """The mean over classes of the share of its examples that are found; 0 if there is none."""
+
+    kind = "Recall"
+
+
+class _PerLabel(_ByClass):
+    """The same for each class by itself, by its label; 0 of one neither there nor guessed."""
+
+    def results(self, name: str, sums: Tensor) -> dict[str, float]:
+        """Returns `<name>/<label>` for each label."""
+        labels = self.feature.encoder.labels  # type: ignore[attr-defined]
+        values = self.value(sums).nan_to_num(0.0).view(-1).tolist()
+        return {f"{name}/{label}": value for label, value in zip(labels, values, strict=True)}
+
+
+@register_metric("f1_per_label")
+class F1PerLabel(_PerLabel):
+    """F1 of each class: the harmonic mean of its precision and recall."""
+
+    kind = "F1Score"
+
+
+@register_metric("precision_per_label")
+class PrecisionPerLabel(_PerLabel):
+    """The share of each class's guesses that are right."""
+
+    kind = "Precision"
+
+
+@register_metric("recall_per_label")
+class RecallPerLabel(_PerLabel):
+    """The share of each class's examples that are found."""
+
+    kind = "Recall"
