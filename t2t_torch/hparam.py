@@ -15,16 +15,20 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from t2t_torch.loss_hparam import LossHParams, ScheduledSamplingHParams
 from t2t_torch.params import Params, hp
 
 __all__ = [
     "DataHParams",
     "HParams",
+    "LossHParams",
     "ModelHParams",
     "OptimizationHParams",
     "Params",
     "PrecisionHParams",
     "RegularizationHParams",
+    "ReportHParams",
+    "ScheduledSamplingHParams",
     "hp",
 ]
 
@@ -127,6 +131,14 @@ class RegularizationHParams(Params):
     label_smoothing: float = hp(
         0.1, "Probability spread over the wrong ids; training only.", low=0, below=1
     )
+    confidence_penalty: float = hp(
+        0.0, "Factor on the entropy of the guesses, taken off the training loss.", low=0
+    )
+    r_drop_alpha: float = hp(
+        0.0,
+        "Factor on the divergence of two passes with different dropout (R-Drop).  0: one pass.",
+        low=0,
+    )
     clip_grad_norm: float = hp(
         2.0, "Gradients are scaled down to this global L2 norm.  0: never.", low=0
     )
@@ -147,6 +159,70 @@ class OptimizationHParams(Params):
     optimizer_multistep_accumulate_steps: int = hp(
         0, "Batches per process whose gradients make one step.  0: one.", low=0
     )
+    optimizer_zero_grads: bool = hp(
+        False, "A weight that a step did not use has a gradient of zero, not none: moments decay."
+    )
+    optimizer_adafactor_beta1: float = hp(
+        0.0, "Decay of Adafactor's first moment, per step.  0: it has none.", low=0, below=1
+    )
+    optimizer_adafactor_beta2: float = hp(
+        0.999, "Decay of its second moment where decay_type is adam.", low=0, below=1
+    )
+    optimizer_adafactor_factored: bool = hp(
+        True, "The second moment of a matrix is kept as its rows' and its columns' means."
+    )
+    optimizer_adafactor_decay_type: Literal["pow", "adam"] = hp(
+        "pow", "How the second moment's decay grows: pow by memory_exponent, adam up to beta2."
+    )
+    optimizer_adafactor_memory_exponent: float = hp(
+        0.8, "Decay of the second moment at step t, from 1: 1 - t^-exponent.", low=0
+    )
+    optimizer_adafactor_clipping_threshold: float = hp(
+        1.0, "Largest root mean square of a weight's update before its rate.", above=0
+    )
+    optimizer_adafactor_multiply_by_parameter_scale: bool = hp(
+        True, "A weight's rate is multiplied by its root mean square, 0.001 at least."
+    )
+    optimizer_momentum_momentum: float = hp(
+        0.9, "Part of the last update that momentum keeps.", low=0, below=1
+    )
+    optimizer_momentum_nesterov: bool = hp(False, "Momentum looks one step ahead.")
+    optimizer_muon_momentum: float = hp(0.95, "Part of the sum that muon keeps.", low=0, below=1)
+    optimizer_muon_excludes: tuple[str, ...] = hp(
+        ("modalities", "embedding", "target_space"),
+        "Patterns of the names of matrices that muon leaves to adam_w: tables and the softmax.",
+    )
+    grad_noise_scale: float = hp(
+        0.0, "Deviation of the noise that is added to each gradient.  0: none.", low=0
+    )
+    weight_noise: float = hp(
+        0.0,
+        "Noise is added to the body's weights at each step, of a deviation of this times the "
+        "learning rate / 1000.  0: none.",
+        low=0,
+    )
+    freeze: tuple[str, ...] = hp(
+        (), "Regular expressions; weights in whose name one is found are not trained."
+    )
+    unfreeze_schedule: tuple[str, ...] = hp(
+        (),
+        "pattern=step: weights in whose name the pattern is found are not trained before so many "
+        "steps are done; the first that is found counts.",
+    )
+    ema_decay: float = hp(
+        0.0,
+        "Part of the moving average of the weights that a step keeps; it is what is evaluated and "
+        "decoded.  0: no average.",
+        low=0,
+        below=1,
+    )
+    swa_start_step: int = hp(
+        0,
+        "Step whose weights are the first of their plain mean, which is what is evaluated and "
+        "decoded.  0: no mean.",
+        low=0,
+    )
+    swa_every: int = hp(1, "Steps between the weights that the mean is of.", low=1)
     learning_rate_schedule: str = hp(
         "legacy", "Factors joined by *, as in constant*linear_warmup*rsqrt_decay."
     )
@@ -162,25 +238,100 @@ class OptimizationHParams(Params):
     learning_rate_cosine_cycle_steps: int = hp(
         250000, "Steps of a cycle of the legacy decay cosine.", low=1
     )
-    learning_rate: float = hp(0.1, "Factor of the schedule legacy; others ignore it.", low=0)
+    learning_rate: float = hp(0.1, "Factor of the schedule legacy.", low=0)
     learning_rate_boundaries: tuple[int, ...] = hp(
         (), "Steps at which the legacy decay piecewise changes."
     )
     learning_rate_multiples: tuple[float, ...] = hp(
         (), "Factor of the legacy decay piecewise from each boundary on."
     )
+    learning_rate_end_factor: float = hp(
+        0.0,
+        "Where polynomial_decay and cosine_annealing end, and the lowest of cyclic, as a part of "
+        "the peak.",
+        low=0,
+        high=1,
+    )
+    learning_rate_decay_power: float = hp(1.0, "Exponent of polynomial_decay.", above=0)
+    learning_rate_cut_fraction: float = hp(
+        0.1, "Part of the run in which slanted_triangular rises.", above=0, below=1
+    )
+    learning_rate_ratio: float = hp(
+        32.0, "Peak of slanted_triangular, as a multiple of its lowest.", low=1
+    )
+    learning_rate_scales: tuple[str, ...] = hp(
+        (),
+        "pattern=factor: weights in whose name the pattern is found learn at the rate times the "
+        "factor; the first that is found counts.",
+    )
+    learning_rate_layer_decay: float = hp(
+        1.0,
+        "Each layer of a stack learns at the rate of the one above it times this, embeddings at "
+        "that of the lowest times this.",
+        above=0,
+        high=1,
+    )
 
 
 class PrecisionHParams(Params):
-    """Precision: the type of number that the model computes with."""
+    """Precision and speed: the type of number that the model computes with, and how it is run."""
 
-    activation_dtype: Literal["float32", "bfloat16"] = hp(
-        "float32", "bfloat16: matrix products under autocast; weights stay float32."
+    activation_dtype: Literal["float32", "bfloat16", "float16", "auto"] = hp(
+        "float32",
+        "bfloat16 and float16: matrix products under autocast; weights stay float32.  auto: "
+        "bfloat16 where a probe of the machine finds it much faster, else float32; the run keeps "
+        "what was chosen.",
+    )
+    mixed_precision_optimizer_loss_scaler: Literal["exponential", "none"] = hp(
+        "exponential",
+        "float16: what the loss is multiplied by.  exponential: doubled after every 2000 good "
+        "steps, halved by a bad one, which is skipped.  none: 1.",
+    )
+    mixed_precision_optimizer_init_loss_scale: float = hp(
+        2.0**15, "float16: what the mean loss of a batch is multiplied by at first.", low=1
+    )
+    float32_matmul_precision: Literal["highest", "high", "medium"] = hp(
+        "highest",
+        "How float32 products may be rounded inside (torch.set_float32_matmul_precision).  "
+        "highest: not at all; high: TF32 on GPUs; medium: bfloat16.",
+    )
+    compile: bool = hp(
+        False,
+        "Layers are compiled by torch.compile, once for each shape of a batch, before the first "
+        "step; needs pad_batch.",
+    )
+    activation_checkpointing: bool = hp(
+        False,
+        "A layer's activations are computed again in the backward pass instead of kept: less "
+        "memory, about a third more work.",
+    )
+    shard_weights: bool = hp(
+        False,
+        "Weights, gradients and the optimizer are divided among the processes (FSDP2), each layer "
+        "gathered when it is used; one process holds all.",
+    )
+
+
+class ReportHParams(Params):
+    """Reports: what a run tells besides its losses and metrics."""
+
+    summarize_grads: bool = hp(
+        False, "TensorBoard gets histograms of the gradients at each report; hook histograms."
+    )
+    summarize_vars: bool = hp(
+        False, "TensorBoard gets histograms of the weights at each report; hook histograms."
     )
 
 
 class HParams(
-    PrecisionHParams, OptimizationHParams, RegularizationHParams, ModelHParams, DataHParams
+    ReportHParams,
+    PrecisionHParams,
+    OptimizationHParams,
+    ScheduledSamplingHParams,
+    RegularizationHParams,
+    LossHParams,
+    ModelHParams,
+    DataHParams,
 ):
     """What every model has."""
 
@@ -188,35 +339,26 @@ class HParams(
     unsupported: ClassVar[frozenset[str]] = frozenset(
         """
         add_relative_to_values area_key_mode area_value_mode attention_dropout_broadcast_dims
-        attention_key_channels attention_value_channels attention_variables_3d
-        bottom causal_decoder_self_attention compress_steps conv_first_kernel daisy_chain_variables
-        dropout eval_run_autoregressive factored_logits ffn_layer force_full_predict
-        gpu_automatic_mixed_precision grad_noise_scale gumbel_noise_weight hard_attention_k
+        attention_key_channels attention_value_channels attention_variables_3d bottom
+        causal_decoder_self_attention compress_steps conv_first_kernel daisy_chain_variables dropout
+        eval_run_autoregressive factored_logits ffn_layer force_full_predict
+        gpu_automatic_mixed_precision gumbel_noise_weight hard_attention_k
         heads_share_relative_embedding kernel_height kernel_width
-        layer_prepostprocess_dropout_broadcast_dims loss max_area_height max_area_width
-        max_relative_position memory_height mixed_precision_optimizer_init_loss_scale
-        mixed_precision_optimizer_loss_scaler mlperf_mode moe_hidden_sizes moe_k moe_loss_coef
-        moe_num_experts moe_overhead_eval moe_overhead_train
-        multiproblem_fixed_train_length multiproblem_label_weight multiproblem_max_input_length
-        multiproblem_max_target_length multiproblem_mixing_schedule
-        multiproblem_per_task_threshold multiproblem_reweight_label_loss
-        multiproblem_schedule_max_examples multiproblem_schedule_threshold
-        multiproblem_target_eval_only multiproblem_vocab_size name nbr_decoder_problems
-        no_data_parallelism norm_type num_area_layers num_sampled_classes
-        optimizer_adafactor_beta1 optimizer_adafactor_beta2
-        optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type
-        optimizer_adafactor_factored optimizer_adafactor_memory_exponent
-        optimizer_adafactor_multiply_by_parameter_scale optimizer_momentum_momentum
-        optimizer_momentum_nesterov optimizer_zero_grads overload_eval_metric_name
-        parameter_attention_key_channels parameter_attention_value_channels position_features
-        prepend_mode pretrained_model_dir proximity_bias relu_dropout_broadcast_dims
-        sampling_keep_top_k sampling_method sampling_temp scheduled_sampling_gold_mixin_prob
-        scheduled_sampling_method scheduled_sampling_num_passes scheduled_sampling_prob
-        scheduled_sampling_warmup_schedule scheduled_sampling_warmup_steps self_attention_type
-        split_targets_chunk_length split_targets_max_chunks split_targets_strided_training
-        summarize_grads summarize_vars symbol_modality_num_shards top
+        layer_prepostprocess_dropout_broadcast_dims max_area_height max_area_width
+        max_relative_position memory_height mlperf_mode moe_hidden_sizes moe_k moe_loss_coef
+        moe_num_experts moe_overhead_eval moe_overhead_train multiproblem_fixed_train_length
+        multiproblem_label_weight multiproblem_max_input_length multiproblem_max_target_length
+        multiproblem_mixing_schedule multiproblem_per_task_threshold
+        multiproblem_reweight_label_loss multiproblem_schedule_max_examples
+        multiproblem_schedule_threshold multiproblem_target_eval_only multiproblem_vocab_size name
+        nbr_decoder_problems no_data_parallelism norm_type num_area_layers num_sampled_classes
+        overload_eval_metric_name parameter_attention_key_channels
+        parameter_attention_value_channels position_features prepend_mode pretrained_model_dir
+        proximity_bias relu_dropout_broadcast_dims sampling_keep_top_k sampling_method sampling_temp
+        self_attention_type split_targets_chunk_length split_targets_max_chunks
+        split_targets_strided_training symbol_modality_num_shards top
         tpu_enable_host_call unidirectional_encoder use_custom_ops use_pad_remover
         video_num_input_frames video_num_target_frames warm_start_from_second weight_dtype
-        weight_noise weights_fn
+        weights_fn
         """.split()
     )

@@ -38,21 +38,6 @@ class BatchingScheme:
         """Returns the bucket of each length.  [N] integers -> [N] integers."""
         return np.searchsorted(np.asarray(self.boundaries), lengths, side="right")
 
-    def width(self, longest: int) -> int:
-        """Returns the positions of a batch that is padded to the boundary of its bucket.
-
-        Args:
-          longest: positions of the batch's longest row.
-        """
-        return int(self.widths(np.asarray([longest]))[0])
-
-    def widths(self, longest: np.ndarray) -> np.ndarray:
-        """Returns `width` of many batches.  [batches] integers -> [batches] integers."""
-        limit = self.max_length if self.max_length < NO_LIMIT else 0
-        bounds = np.asarray([*self.boundaries, limit])
-        found: np.ndarray = np.maximum(longest, bounds[self.buckets(longest)])
-        return found
-
 
 def bucket_boundaries(
     max_length: int, min_length: int = 8, length_bucket_step: float = 1.1

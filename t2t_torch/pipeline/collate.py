@@ -10,7 +10,7 @@ import torch
 
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.features import Feature
-from t2t_torch.pipeline.bucketing import BatchingScheme
+from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.lengths import measured
 from t2t_torch.pipeline.reader import RowReader
 
@@ -27,11 +27,11 @@ class Collator:
 
     Args:
       reader: of the rows.
-      pad_to: a scheme: every sequence is padded to the boundary of the batch's bucket; None pads
+      pad_to: the shapes that batches are filled up to, with padding and rows of it; None pads
         each feature to the longest row of the batch.
     """
 
-    def __init__(self, reader: RowReader, pad_to: BatchingScheme | None = None) -> None:
+    def __init__(self, reader: RowReader, pad_to: FixedShapes | None = None) -> None:
         self._reader = reader
         self._pad_to = pad_to
 
@@ -41,7 +41,7 @@ class Collator:
         return stack(self._reader, read, self._pad_to)
 
 
-def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: BatchingScheme | None) -> Batch:
+def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: FixedShapes | None) -> Batch:
     """Returns the batch of rows that were read.
 
     Args:
@@ -50,14 +50,27 @@ def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: BatchingScheme | N
       pad_to: as in `Collator`.
     """
     features = reader.features
-    width = 0
+    count = width = 0
     if pad_to is not None:
         lengths = [features[name].lengths(rows[name].lengths) for name in measured(features)]
-        width = pad_to.width(max((int(length.max()) for length in lengths), default=1))
+        count = max((len(length) for length in lengths), default=0)
+        longest = max((int(length.max()) for length in lengths), default=1)
+        count, width = pad_to.of(count, longest)
     return {
-        name: torch.from_numpy(padded(features[name], values, width))
+        name: torch.from_numpy(
+            _filled_up(features[name], padded(features[name], values, width), count)
+        )
         for name, values in rows.items()
     }
+
+
+def _filled_up(feature: Feature, rows: _Numbers, count: int) -> _Numbers:
+    """Returns at least `count` rows, the last ones all padding.  [B, ...] each."""
+    missing = count - len(rows)
+    if missing <= 0:
+        return rows
+    padding = feature.padding if feature.is_sequence else 0
+    return np.concatenate([rows, np.full((missing, *rows.shape[1:]), padding, rows.dtype)])
 
 
 def padded(feature: Feature, rows: Ragged, width: int = 0) -> _Numbers:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.pipeline.bucketing import NO_LIMIT, BatchingScheme
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.examples import Examples
+from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.lengths import measured
 from t2t_torch.pipeline.packed import PackedCollator
 from t2t_torch.pipeline.packing import Bins, check_packable, pack, spacing_of
@@ -39,6 +41,10 @@ class Component:
     collate: Callable[[npt.NDArray[Any]], Batch]
     report: PlanReport
 
+    def one_of_each_shape(self) -> Iterator[Batch]:
+        """Yields a batch of each shape that those of an epoch have, large ones first."""
+        return map(self.collate, self.plan.one_of_each_shape)
+
     @classmethod
     def of(cls, shards: Shards, features: Features, batching: Batching, *, seed: int) -> Component:
         """Plans a training split.
@@ -49,13 +55,14 @@ class Component:
         """
         examples = Examples.of(shards, features, batching)
         scheme = batching.training
-        pad_to = scheme if batching.hparams.pad_batch else None
-        filled_to = pad_to if measured(features.all) else None  # else nothing is padded
+        pad_to = None
+        if batching.hparams.pad_batch and measured(features.all):  # else nothing is padded
+            pad_to = _fixed_shapes(scheme, features)
         window = batching.hparams.batch_shuffle_size
         if not batching.hparams.pack_dataset:
             lengths, source = examples.lengths, examples.source
             plan = EpochPlan(
-                lengths, scheme, seed=seed, source=source, window=window, pad_to=filled_to
+                lengths, scheme, seed=seed, source=source, window=window, pad_to=pad_to
             )
             return cls(plan, Collator(examples.reader, pad_to), plan.report)
         check_packable(features)
@@ -65,7 +72,7 @@ class Component:
             f"{examples.source} packed {hashlib.sha256(bins.members.tobytes()).hexdigest()[:16]}"
         )
         scheme = dataclasses.replace(scheme, min_length=0)
-        plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window, pad_to=filled_to)
+        plan = EpochPlan(lengths, scheme, seed=seed, source=source, window=window, pad_to=pad_to)
         tokens = sum(int(length[bins.members].sum()) for length in examples.lengths.values())
         report = dataclasses.replace(
             plan.report,
@@ -78,6 +85,21 @@ class Component:
             packed_rows=len(bins),
         )
         return cls(plan, PackedCollator(examples.reader, bins, pad_to), report)
+
+
+def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:
+    """Returns the shapes of `pad_batch`.
+
+    Raises:
+      HParamsError: no boundary is known that rows could be padded to.
+    """
+    if scheme.max_length >= NO_LIMIT:
+        raise HParamsError(
+            "pad_batch pads to the boundary of a bucket, and where batch_size counts examples "
+            "there is none without max_length. Give it: --hparams=max_length=256."
+        )
+    sequences = all(target.is_sequence for target in features.targets.values())
+    return FixedShapes(scheme, fills_rows=sequences)
 
 
 def _pack(examples: Examples, batching: Batching, spacing: int) -> tuple[Bins, int, int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PREFETCH = 8  # batches read ahead of the model
+_PREFETCH = 8  # batches read ahead of the model by one thread; several read two each
 
 
 class TrainBatches:
@@ -50,6 +50,7 @@ class TrainBatches:
       start: global batches already consumed by all processes.
       rank: of this process.
       world_size: processes.
+      workers: threads that make batches, as in `read_ahead`.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class TrainBatches:
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        workers: int = 1,
     ) -> None:
         self.components = [Component.of(shards, features, batching, seed=seed)]
+        self._workers = workers
         self._start = start + rank
         self._step = world_size
 
@@ -82,6 +85,14 @@ class TrainBatches:
         """A hash of everything the order depends on."""
         return self.plan.fingerprint
 
+    def rows_of(self, number: int) -> tuple[int, list[int]]:
+        """Returns which data set a global batch is of, and its rows there, packed or examples."""
+        return 0, [int(row) for row in self.plan.batch(number)]
+
+    def one_of_each_shape(self) -> Iterator[Batch]:
+        """Yields a batch of each shape that there is, large ones first."""
+        return self.components[0].one_of_each_shape()
+
     def _rows(self) -> Iterator[np.ndarray]:
         index = self._start
         while True:
@@ -90,7 +101,7 @@ class TrainBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return read_ahead(self._rows(), self.components[0].collate)
+        return read_ahead(self._rows(), self.components[0].collate, self._workers)
 
 
 class MixedBatches:
@@ -104,6 +115,7 @@ class MixedBatches:
       start: global batches already consumed by all processes.
       rank: of this process.
       world_size: processes.
+      workers: threads that make batches, as in `read_ahead`.
     """
 
     def __init__(
@@ -116,8 +128,10 @@ class MixedBatches:
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        workers: int = 1,
     ) -> None:
         self.components = components
+        self._workers = workers
         self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
         self._start = start + rank
         self._step = world_size
@@ -137,6 +151,15 @@ class MixedBatches:
         version = f"{ORDER_VERSION}.{MIXTURE_VERSION}"
         return f"{version}-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
 
+    def rows_of(self, number: int) -> tuple[int, list[int]]:
+        """Returns which data set a global batch is of, and its rows there, packed or examples."""
+        problem, within = self.plan.locate(number)
+        return problem, [int(row) for row in self.components[problem].plan.batch(within)]
+
+    def one_of_each_shape(self) -> Iterator[Batch]:
+        """Yields a batch of each shape that there is, problem after problem."""
+        return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)
+
     def _work(self) -> Iterator[tuple[Component, np.ndarray]]:
         index = self._start
         while True:
@@ -147,7 +170,7 @@ class MixedBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return read_ahead(self._work(), lambda work: work[0].collate(work[1]))
+        return read_ahead(self._work(), lambda work: work[0].collate(work[1]), self._workers)
 
 
 class EvalBatches:
@@ -162,6 +185,7 @@ class EvalBatches:
       batching: how examples become batches.
       rank: of this process: it takes batches rank, rank + world_size, ...
       world_size: processes.
+      workers: threads that make batches, as in `read_ahead`.
     """
 
     def __init__(
@@ -172,7 +196,9 @@ class EvalBatches:
         *,
         rank: int = 0,
         world_size: int = 1,
+        workers: int = 1,
     ) -> None:
+        self._workers = workers
         examples = Examples.of(shards, features, batching, bound=batching.bound)
         self.cut = examples.cut
         plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
@@ -185,7 +211,7 @@ class EvalBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields each batch once."""
-        return read_ahead(iter(self._batches), self._collate)
+        return read_ahead(iter(self._batches), self._collate, self._workers)
 
 
 class ChainedBatches:
@@ -207,10 +233,22 @@ class ChainedBatches:
         return itertools.chain.from_iterable(self._passes)
 
 
-def read_ahead(work: Iterator[T], make: Callable[[T], Batch]) -> Iterator[Batch]:
-    """Yields what `make` makes of each piece of work, made before it is asked for."""
-    node: nodes.BaseNode[Batch] = nodes.Prefetcher(
-        nodes.Mapper(nodes.IterableWrapper(work), make), prefetch_factor=_PREFETCH
-    )
+def read_ahead(work: Iterator[T], make: Callable[[T], Batch], workers: int = 1) -> Iterator[Batch]:
+    """Yields what `make` makes of each piece of work, in order; made before it is asked for.
+
+    Threads and not processes: a batch is cut out of memory-mapped shards by numpy in milliseconds,
+    and a process of torchdata's would outlive a trainer that is killed.
+
+    Args:
+      work: what batches are made of.
+      make: makes one.
+      workers: threads that make batches ahead of the model; 0 makes each when it is asked for.
+    """
+    source = nodes.IterableWrapper(work)
+    node: nodes.BaseNode[Batch] = nodes.Mapper(source, make)
+    if workers == 1:
+        node = nodes.Prefetcher(node, prefetch_factor=_PREFETCH)
+    elif workers > 1:
+        node = nodes.ParallelMapper(source, make, num_workers=workers, in_order=True)
     node.reset()
     return iter(node)

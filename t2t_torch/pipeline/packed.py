@@ -12,8 +12,8 @@ import torch
 
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.features import WordStarts
-from t2t_torch.pipeline.bucketing import BatchingScheme
 from t2t_torch.pipeline.collate import Batch, stack
+from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.lengths import numbers_per_position
 from t2t_torch.pipeline.packing import Bins
 from t2t_torch.pipeline.reader import RowReader
@@ -89,7 +89,7 @@ class PackedCollator:
       pad_to: as in `Collator`.
     """
 
-    def __init__(self, reader: RowReader, bins: Bins, pad_to: BatchingScheme | None = None) -> None:
+    def __init__(self, reader: RowReader, bins: Bins, pad_to: FixedShapes | None = None) -> None:
         self._reader = reader
         self._bins = bins
         self._pad_to = pad_to
@@ -111,9 +111,9 @@ class PackedCollator:
             packed[name] = layout.rows(values, feature.padding, numbers_per_position(feature))
         batch = stack(self._reader, packed, self._pad_to)
         for name, layout in layouts.items():
-            width = batch[name].size(1)
-            batch[f"{name}_segmentation"] = _filled_up(layout, layout.segments, width)
-            batch[f"{name}_position"] = _filled_up(layout, layout.positions, width)
+            shape = batch[name].shape[:2]
+            batch[f"{name}_segmentation"] = _filled_up(layout, layout.segments, shape)
+            batch[f"{name}_position"] = _filled_up(layout, layout.positions, shape)
         return batch
 
     def _placed(self, name: str, rows: Ragged, layouts: Mapping[str, Layout]) -> _Numbers:
@@ -126,9 +126,10 @@ class PackedCollator:
         return places
 
 
-def _filled_up(layout: Layout, numbers: _Numbers, width: int) -> torch.Tensor:
+def _filled_up(layout: Layout, numbers: _Numbers, shape: torch.Size) -> torch.Tensor:
     """Returns a number for each position, [rows, width] int64, 0 behind the last."""
-    lengths = np.diff(layout.offsets)
-    full = np.zeros((len(lengths), width), np.int64)
-    full[np.arange(width) < lengths[:, None]] = numbers
+    lengths = np.zeros(shape[0], np.int64)
+    lengths[: len(layout.offsets) - 1] = np.diff(layout.offsets)
+    full = np.zeros(shape, np.int64)
+    full[np.arange(shape[1]) < lengths[:, None]] = numbers
     return torch.from_numpy(full)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.pipeline.bucketing import BatchingScheme
+from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.groups import Groups
 
 ORDER_VERSION = 2
@@ -157,7 +158,7 @@ class EpochPlan:
       source: what the lengths were read from, for the fingerprint.
       carry: whether what a bucket has left over goes up into the next one; without it each bucket
         may end with a short batch.
-      pad_to: the scheme to whose boundaries every feature is padded; None if each is padded to the
+      pad_to: the shapes that batches are filled up to; None if each feature is padded to the
         longest row of the batch.  The order does not depend on it.
       window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
         come as they would if shuffled rows filled the buckets, batches of every length all over
@@ -176,7 +177,7 @@ class EpochPlan:
         source: str = "",
         carry: bool = True,
         window: int = 0,
-        pad_to: BatchingScheme | None = None,
+        pad_to: FixedShapes | None = None,
     ) -> None:
         self.scheme = scheme
         self.seed = seed
@@ -226,8 +227,8 @@ class EpochPlan:
         return np.concatenate(ends), buckets
 
     @functools.cached_property
-    def _widths(self) -> dict[str, _Numbers]:
-        """For each feature its positions in a row of each batch, [batches] each."""
+    def _shapes(self) -> tuple[_Numbers, dict[str, _Numbers]]:
+        """The rows of each batch and for each feature its positions in a row, [batches] each."""
         first, last = self._ends_of_batches
         bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
         widths = {
@@ -235,9 +236,10 @@ class EpochPlan:
             for name, length in self._groups.lengths.items()
         }
         if self._pad_to is None:
-            return widths
-        width = self._pad_to.widths(functools.reduce(np.maximum, widths.values()))
-        return dict.fromkeys(widths, width)
+            return self._sizes, widths
+        longest = functools.reduce(np.maximum, widths.values())
+        filled, width = self._pad_to.of_batches(self._sizes, longest)
+        return filled, dict.fromkeys(widths, width)
 
     @functools.cached_property
     def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:
@@ -263,7 +265,8 @@ class EpochPlan:
             upto_cut = before[last] + (self._cuts - starts[last]) * length[last]
             upto_start = before[first] + (self._cuts - self._sizes - starts[first]) * length[first]
             tokens += upto_cut - upto_start
-        return tokens, self._sizes * sum(self._widths.values())
+        rows, widths = self._shapes
+        return tokens, rows * sum(widths.values())
 
     @functools.cached_property
     def report(self) -> PlanReport:
@@ -310,6 +313,14 @@ class EpochPlan:
         """The rows of the batch with most positions in all."""
         batch = int(np.argmax(self._costs[1]))
         return self.in_order()[batch]
+
+    @property
+    def one_of_each_shape(self) -> list[_Numbers]:
+        """The rows of a batch of each shape, those with most positions first."""
+        rows, widths = self._shapes
+        first = np.unique(np.stack([rows, *widths.values()]), axis=1, return_index=True)[1]
+        batches = self.in_order()
+        return [batches[i] for i in sorted(first, key=lambda i: -self._costs[1][i])]
 
     @property
     def batches_per_epoch(self) -> int:

@@ -20,6 +20,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from t2t_torch.train.rendezvous import fresh_store
+
 # The leader alone generates data, decodes and saves; the others wait for it.  Of a process that
 # died they learn at once, by its closed connection.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
@@ -150,7 +152,8 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
         yield World(0, 1, device)
         return
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-    dist.init_process_group(backend, timeout=_LONGEST_WAIT)
+    store, rank, size = fresh_store()
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:

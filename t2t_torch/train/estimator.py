@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,20 +14,29 @@ from torch import nn
 import t2t_torch
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.saver import Saver
 from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.warm_start import warm_start
+from t2t_torch.mode import Split
+from t2t_torch.train.crash import dump
 from t2t_torch.train.distributed import ONE_PROCESS, Agreement, World
-from t2t_torch.train.learner import Learner, autocast, to_device, total_loss
+from t2t_torch.train.learner import Learner, to_device
+from t2t_torch.train.lockstep import in_step
+from t2t_torch.train.memory import peak_memory
 from t2t_torch.train.opening import opening_lines
+from t2t_torch.train.precision import Precision
+from t2t_torch.train.progress import Progress
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
-from t2t_torch.train.resume import check_position, check_seed
+from t2t_torch.train.resume import check_seed, open_data, steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 from t2t_torch.train.stop import StopRequest
-from t2t_torch.train.summary import Progress, Summary
-from t2t_torch.train.tally import totals_of
+from t2t_torch.train.summary import Summary
+from t2t_torch.train.warm_up import warm_up
 
 if TYPE_CHECKING:
+    from t2t_torch.train.hook import Hook
     from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.task import Task
+    from t2t_torch.train.task import Batch, Task
 
 
 class Estimator:
@@ -38,6 +48,8 @@ class Estimator:
     Attributes:
       state: where the run stands.
       signal: the number of the signal that has asked the processes to stop, 0 if none has.
+      run: what the loop works with, once training has begun.
+      train_steps: steps at which the run ends, once training has begun.
 
     Args:
       task: what is trained.
@@ -45,6 +57,7 @@ class Estimator:
       config: how long, and what is kept.
       world: the processes that train together.
       stop: asked between batches whether to save and stop.
+      hooks: what watches.
     """
 
     def __init__(
@@ -55,24 +68,35 @@ class Estimator:
         *,
         world: World = ONE_PROCESS,
         stop: StopRequest | None = None,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self.task = task
         self.directory = directory
         self.config = config
         self.world = world
-        self.checkpoints = CheckpointDirectory(directory.path, keep=config.keep_checkpoint_max)
+        self.hooks = hooks
+        self.checkpoints = CheckpointDirectory(
+            directory.path,
+            keep=config.keep_checkpoint_max,
+            keep_best=config.keep_checkpoint_best,
+            keep_every=config.keep_checkpoint_every,
+            keep_every_n_hours=config.keep_checkpoint_every_n_hours,
+        )
+        self.saver = Saver(self.checkpoints, asynchronous=config.async_save)
         self.state = TrainerState(version=t2t_torch.__version__)
         self.signal = 0
+        self.run: Learner | None = None
+        self.train_steps = config.train_steps
+        self.summary = Summary(directory.path, leads=world.leads)
         self._stop = StopRequest() if stop is None else stop  # false is what it is before a signal
-        self._agree = Agreement(world, 2)
+        self._agree = Agreement(world, 3)
         self._model: nn.Module | None = None
-        self._learner: Learner | None = None
-        self._summary = Summary(directory.path, leads=world.leads)
-        shown = world.leads
-        self._progress = Progress(config.train_steps, shown=shown, counted=task.counted)
+        self._precision: Precision | None = None
+        self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
         self._saved_at = time.monotonic()
         self._saved_step = 0  # or tried to
         self._failures = 0
+        self._out_of_time = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
         """Trains until `until` steps are done since the run began, or a signal; saves at the end.
@@ -80,76 +104,86 @@ class Estimator:
         Args:
           until: steps, counted from the run's beginning.
           must_save: whether it is an error if the last checkpoint cannot be written.  A signal's
-            and that of `config.train_steps` must be in any case; of others a warning tells.
+            and that of the run's end must be in any case; of others a warning tells.
 
         Raises:
           CheckpointError: the run cannot be gone on with: it is taken, broken, or of other data;
             or the last checkpoint cannot be written.
-          T2TError: the loss is not finite.
+          T2TError: the loss was not finite too many times in a row.
         """
-        run = self.begin()
+        run, state = self.begin(), self.state
         run.model.train()
         run.tally.start_clock()
-        while self.state.step < until and not self._must_stop():
-            totals = torch.zeros(4, dtype=torch.float64, device=self.world.device)
-            for micro_batch in range(run.accumulate):
-                number, batch = next(run.batches)
-                seed_batch(self.state.seed, number, self.world.device)
-                more = micro_batch + 1 < run.accumulate
-                with self.world.accumulating(run.network, more=more):
-                    with autocast(self.task.hparams, self.world.device):
-                        loss = total_loss(run.network(batch))
-                    loss.sum.backward()  # type: ignore[no-untyped-call]
-                totals += totals_of(loss, batch, self.task.paddings)
-
+        started, before = time.monotonic(), state.seconds
+        while state.step < until and not self._must_stop():
+            batches = run.next_batches()
+            totals = run.gradients(batches, state)
             self.world.sum(totals)
-            norm = run.finish_gradients(totals[1], self.world.size)
-            run.update(self.state.step, totals[0], norm)
+            norm = run.finish(totals, state)
+            for hook in self.hooks:
+                hook.before_update(self)
+            run.update(state, totals[0], norm)
 
-            self.state.step += 1
-            self.state.batches_consumed += self.state.batches_per_step
-            run.tally.add(totals, norm, self.state.step)
-            self._progress.advance(self.state.step)
+            state.step += 1
+            state.batches_consumed += state.batches_per_step
+            state.seconds = before + time.monotonic() - started
+            run.tally.add(totals, norm)
+            self._look_at_skipped(run, batches)
+            for hook in self.hooks:
+                hook.after_step(self)
+            self._progress.advance(state.step)
             if self._due(self.config.log_step_count_steps):
                 self._report(run)
             if self._due(self.config.local_eval_frequency):
                 self.save()
         run.tally.stop_clock()
-        if self.state.step:
-            must_save |= self.signal != 0 or self.state.step >= self.config.train_steps
-            if must_save or self._saved_step != self.state.step:
-                self.save(must_succeed=must_save)
-        if run.tally.steps and (self.signal or self.state.step >= self.config.train_steps):
+        ends = self.signal != 0 or self.is_done
+        if state.step and (must_save or ends or self._saved_step != state.step):
+            self.save(must_succeed=must_save or ends)
+        if run.tally.steps and ends:
             self._report(run)  # of the last steps, fewer than log_step_count_steps
 
     @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, split: Split | None = None) -> dict[str, float]:
         """Returns the metrics of the weights as they are now, and writes them to the summaries.
 
-        Nothing is returned or written if a signal came in between.
+        Of a run that keeps an average of its weights, those of the average.  Nothing is returned or
+        written if a signal came in between.
+
+        Args:
+          split: what is evaluated; `config.eval_split` by default.
         """
+        split = split or self.config.eval_split
         model = self.model.eval()
         evaluator = self.task.evaluator()
-        split, rank, size = self.config.eval_split, self.world.rank, self.world.size
+        rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
         limit = self.config.eval_steps
         share = -(-max(limit - rank, 0) // size) if limit else None  # of this process
-        for batch in itertools.islice(batches, share):
-            if self._stop:
-                break
-            on_device = to_device(batch, self.world.device)
-            with autocast(self.task.hparams, self.world.device):
-                output = model(on_device)
-            evaluator.update(output, on_device)
+        average = self.run.average if self.run is not None else None
+        for hook in self.hooks:
+            hook.before_evaluation(self, split)
+        with average.applied(self.model) if average is not None else contextlib.nullcontext():
+            shown = self._progress.evaluation(batches, share, split.value)
+            for batch, counts in in_step(shown, self.run, self.world, self._stop):
+                on_device = to_device(batch, self.world.device)
+                with self.precision.autocast():
+                    output = model(on_device)
+                if counts:
+                    evaluator.update(output, on_device)
         self.world.sum(evaluator.sums)
         if self.is_asked_to_stop():
             return {}
         results = evaluator.result()
-        self._summary.write(split.value, self.state.step, results)
+        self.summary.write(_reported(split), self.state.step, results)
         # "metrics-<problem>/targets/accuracy" is told as "accuracy", others with their target.
-        named = {name.partition("/")[2].removeprefix("targets/") or name: name for name in results}
-        shown = "  ".join(f"{short} {results[name]:.4f}" for short, name in named.items())
-        self.say(f"step {self.state.step}  {split.value}:  {shown}")
+        told = "  ".join(
+            f"{name.partition('/')[2].removeprefix('targets/') or name} {value:.4f}"
+            for name, value in results.items()
+        )
+        self.say(f"step {self.state.step}  {_reported(split)}:  {told}")
+        for hook in self.hooks:
+            hook.after_evaluation(self, split, results)
         return results
 
     def begin(self) -> Learner:
@@ -160,50 +194,49 @@ class Estimator:
         Raises:
           CheckpointError: as `train`.
         """
-        if self._learner is not None:
-            return self._learner
+        if self.run is not None:
+            return self.run
         newest = self.newest_checkpoint(repair=True)
+        self._take_state(newest)
+        source = open_data(self.task, self.config, self.world, self.state, newest)
+        if newest is not None:
+            newest.load_model(self.model)
+        elif self.config.warm_start_from:
+            chosen = self.config.warm_start_patterns
+            self.say(str(warm_start(self.model, self.config.warm_start_from, patterns=chosen)))
+        self.train_steps = steps_of_run(self.config, self.state)
+        run = Learner.create(
+            self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
+        )
+        self._precision = run.precision
+        if newest is not None:
+            newest.load_optimizer(run.optimizer, self.model)
+            if run.average is not None:
+                newest.load_average(run.average)
+        out_of_time = 0 < self.config.train_seconds <= self.state.seconds
+        self._out_of_time = bool(self.world.maximum(int(out_of_time)))
+        with self.world.leader_first() as leads:
+            if leads:
+                self.directory.commit()  # nothing of a run is changed before all is known to fit
+        self.run = run
+        self.summary.start(self.state.step)
+        for line in opening_lines(self.task, self.train_steps, self.state, source.report, run):
+            self.say(line)
+        self._progress.start(self.state.step, self.train_steps)
+        for name, hook in _named(self.hooks):
+            hook.restore(self.state.hooks.get(name, {}))
+            hook.begin(self)
+        warm_up(run, self.world, self._stop, self.say)
+        return run
+
+    def _take_state(self, newest: Checkpoint | None) -> None:
         if newest is None:
             given = self.config.random_seed
             self.state.seed = DEFAULT_SEED if given is None else given
-        else:
-            self.state = newest.trainer_state()
-            self.state.version = t2t_torch.__version__
-            check_seed(self.state, newest.path, self.config.random_seed)
-        world = self.world
-        source = self.task.train_batches(
-            seed=self.state.seed,
-            start=self.state.batches_consumed,
-            rank=world.rank,
-            world_size=world.size,
-        )
-        accumulate = self.task.hparams.optimizer_multistep_accumulate_steps or 1
-        if newest is None:
-            self.state.batches_per_step = accumulate * world.size
-            self.state.plan_fingerprint = source.plan_fingerprint
-        else:
-            check_position(
-                self.state,
-                newest.path,
-                fingerprint=source.plan_fingerprint,
-                accumulate=accumulate,
-                world_size=world.size,
-            )
-            newest.load_model(self.model)
-        run = Learner.create(
-            self.task, self.model, source, self.state, world, train_steps=self.config.train_steps
-        )
-        if newest is not None:
-            newest.load_optimizer(run.optimizer, self.model)
-        with world.leader_first() as leads:
-            if leads:
-                self.directory.commit()  # nothing of a run is changed before all is known to fit
-        for line in opening_lines(self.task, self.config, self.state, source.report, run):
-            self.say(line)
-        self._progress.start(self.state.step)
-        self._summary.start(self.state.step)
-        self._learner = run
-        return run
+            return
+        self.state = newest.trainer_state()
+        self.state.version = t2t_torch.__version__
+        check_seed(self.state, newest.path, self.config.random_seed)
 
     def newest_checkpoint(self, *, repair: bool = False) -> Checkpoint | None:
         """Returns the newest whole checkpoint or None, the same one in all processes.
@@ -228,33 +261,57 @@ class Estimator:
         return self.checkpoints.at(step) if repair else Checkpoint(step, path)
 
     def save(self, *, must_succeed: bool = False) -> None:
-        """Writes a checkpoint of this step, if it is not there yet.
+        """Saves this step, if it is not there yet; returns while the disk still works on it.
 
         Args:
-          must_succeed: else a disk that fails is warned of, counted, and training goes on.
+          must_succeed: waits until it is whole; else a disk that fails is warned of and counted at
+            the next step, and training goes on, unless `config.on_save_error` says "fail".
 
         Raises:
           SaveError: it could not be written, and must be.
-          T2TError: a loss was not finite: weights made of it are not kept.
         """
-        run = self.begin()
-        self.state.tokens = run.tally.tokens()
+        run, state = self.begin(), self.state
+        state.tokens, state.skipped = run.tally.tokens(), run.tally.skipped()
+        state.loss_scale, state.loss_scale_steps = run.precision.state()
+        state.hooks = {name: hook.state() for name, hook in _named(self.hooks)}
+        if run.is_sharded:  # the parts of all processes
+            snapshot = run.snapshot(state, keep=self.world.leads)
         with self.world.leader_first() as leads:
-            if leads:
-                try:
-                    self.checkpoints.save(run.model, run.optimizer, self.state)
-                except SaveError as error:
-                    self._failures += 1
-                    if must_succeed:
-                        raise
-                    print(f"WARNING: step {self.state.step} IS NOT SAVED: {error}", file=sys.stderr)
+            if leads and (must_succeed or self._saved_step != state.step):
+                self._tell_failure()
+                self.saver.save(snapshot if run.is_sharded else run.snapshot(state))
+                if must_succeed:
+                    self.saver.wait()
         self._saved_at = time.monotonic()
-        self._saved_step = self.state.step
+        self._saved_step = state.step
+
+    def finish_saving(self) -> None:
+        """Waits, in the leader, for the save under way; tells of its failure as training does.
+
+        Raises:
+          SaveError: it failed, and `config.on_save_error` is "fail".
+        """
+        try:
+            self.saver.wait()
+        except SaveError as error:
+            self._failed(error)
+
+    def _tell_failure(self) -> None:
+        """Warns of a save that failed since this was last asked, or ends the run."""
+        error: SaveError | None = self.saver.failure()
+        if error is not None:
+            self._failed(error)
+
+    def _failed(self, error: SaveError) -> None:
+        self._failures += 1
+        if self.config.on_save_error == "fail":
+            raise error
+        print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes the weights and the step of a checkpoint, to evaluate them."""
         state = checkpoint.trainer_state()
-        checkpoint.load_model(self.model)
+        checkpoint.load_model(self.model, averaged=True)
         self.state = state
 
     def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
@@ -282,23 +339,41 @@ class Estimator:
         self.signal = self.world.maximum(self._stop.signal)
         return self.signal != 0
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the run's steps, or its seconds, are over; known once training has begun."""
+        return self.state.step >= self.train_steps or self._out_of_time
+
     def _due(self, frequency: int) -> bool:
         return frequency > 0 and self.state.step % frequency == 0
 
     def _must_stop(self) -> bool:
-        """Saves if the clock says so; returns whether a signal has come, in any process."""
-        seconds = self.config.save_checkpoints_secs
-        save_now = seconds > 0 and time.monotonic() - self._saved_at >= seconds
-        self.signal, agreed_to_save = self._agree(self._stop.signal, save_now)
+        """Saves if the clock says so; returns whether all processes end their loop now."""
+        if self.world.leads:
+            self._tell_failure()
+        save_now = 0 < self.config.save_checkpoints_secs <= time.monotonic() - self._saved_at
+        ended = 0 < self.config.train_seconds <= self.state.seconds
+        self.signal, agreed_to_save, agreed_to_end = self._agree(self._stop.signal, save_now, ended)
+        self._out_of_time |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
-        return self.signal != 0
+        return self.signal != 0 or self._out_of_time
+
+    def _look_at_skipped(self, run: Learner, batches: list[tuple[int, Batch]]) -> None:
+        """Ends the run if nothing but steps that are not finite have come for too long."""
+        skipped = run.tally.skipped_in_a_row()
+        if skipped:
+            self.say(f"step {self.state.step}: the loss or its gradient is not finite; skipped")
+        if skipped >= self.config.max_consecutive_nonfinite:
+            raise dump(self.directory.path, run, self.state, batches, self.world.rank)
 
     def _report(self, run: Learner) -> None:
         report = run.tally.read()
-        report["learning_rate"] = run.optimizer.param_groups[0]["lr"]
+        report["learning_rate"] = max(group["lr"] for group in run.optimizer.param_groups)
         report["checkpoint_failures"] = float(self._failures)
-        self._summary.write("train", self.state.step, report)
+        report["seconds"] = self.state.seconds
+        report["memory_mib"] = peak_memory(self.world.device)
+        self.summary.write("train", self.state.step, report)
         self._progress.report(self.state.step, report)
 
     def say(self, line: str) -> None:
@@ -308,8 +383,12 @@ class Estimator:
     def close(self) -> None:
         """Ends the reports and lets others train here."""
         self._agree.finish()
+        self.saver.close()
+        if self.run is not None:
+            for hook in self.hooks:
+                hook.end(self)
         self._progress.close()
-        self._summary.close()
+        self.summary.close()
         self.directory.unlock()
 
     @property
@@ -320,8 +399,27 @@ class Estimator:
             self._model = self.task.model().to(self.world.device)
         return self._model
 
+    @property
+    def precision(self) -> Precision:
+        """The type of number that the model computes with."""
+        if self._precision is None:
+            self._precision = Precision.of(self.task.hparams, self.world.device)
+        return self._precision
+
     def __enter__(self) -> Estimator:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.hooks = ()  # nothing has come to its end
         self.close()
+
+
+def _reported(split: Split) -> str:
+    """Returns the name in reports: "train" is what training itself says of its steps."""
+    return "train_data" if split is Split.TRAIN else split.value
+
+
+def _named(hooks: Sequence[Hook]) -> list[tuple[str, Hook]]:
+    """Returns the hooks with the names that a checkpoint knows them by."""
+    return [(type(hook).__name__, hook) for hook in hooks]

@@ -1,18 +1,35 @@
-"""Schedules: in which order a run is trained, evaluated and decoded."""
+"""Schedules: in which order a run is trained, evaluated and decoded.
+
+Whoever reads what another process trains waits for its checkpoints, and ends with the run, when
+none has come for `eval_timeout_mins`, or at a signal.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import torch
+
+from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.train.run_config import SCHEDULES
+from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.mode import Split
+from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING
+from t2t_torch.train.stopping import Watched, after_evaluation, full_name, stop_reason
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
-POLL_SECONDS = 5.0
+POLL_SECONDS = 1.0
+"""From one look at the run directory to the next; a signal is seen as often."""
+
+Decode = Callable[[Checkpoint, Split | None], Mapping[str, float]]
+"""Decodes a checkpoint: a split, or what the command names (None); returns scores by name.  It is
+called in all processes, and the leader's scores count."""
 
 
 class Experiment:
@@ -20,7 +37,8 @@ class Experiment:
 
     Args:
       estimator: what trains and evaluates.
-      decode: called after each evaluation of `train_eval_and_decode`, in all processes.
+      decode: what the schedules that decode call; None if there is nothing to decode.
+      scores: the names of what it returns: they may be watched as metrics are.
       wait: called with seconds when there is nothing to do yet.
     """
 
@@ -28,38 +46,45 @@ class Experiment:
         self,
         estimator: Estimator,
         *,
-        decode: Callable[[], None] = lambda: None,
+        decode: Decode | None = None,
+        scores: Iterable[str] = (),
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self.estimator = estimator
         self.config = estimator.config
         self._decode = decode
+        self._scores = tuple(scores)
         self._wait = wait
+        self._watched = Watched("loss", less_is_better=True)
 
     def run(self, schedule: str) -> None:
         """Runs one of `SCHEDULES`.
 
         Raises:
-          UsageError: there is no such schedule.
+          UsageError: there is no such schedule, or no such metric to watch, or nothing to decode.
         """
         if schedule not in SCHEDULES:
             raise UsageError(
                 f"there is no --schedule={schedule}. Schedules: {', '.join(SCHEDULES)}."
             )
+        if schedule in IN_TURNS or schedule == "continuous_eval":
+            self._watched = self._find_watched(schedule)
         getattr(self, schedule)()
+        if schedule in TRAINING and schedule != "test" and not self.estimator.signal:
+            self._note_end()
 
     def continuous_train_and_eval(self) -> None:
         """Trains; evaluates every `local_eval_frequency` steps, and at the end."""
-        self._train_in_turns(lambda: None)
+        self._train_in_turns(dict)
 
     def train_eval_and_decode(self) -> None:
         """Trains; evaluates and decodes every `local_eval_frequency` steps, and at the end."""
-        self._train_in_turns(self._decode)
+        self._train_in_turns(self._decode_this_step)
 
     def train(self) -> None:
         """Trains, and evaluates nothing."""
         if not self._is_done():
-            self.estimator.train(self.config.train_steps)
+            self.estimator.train(self.estimator.train_steps)
 
     def evaluate(self) -> None:
         """Evaluates the newest checkpoint once.
@@ -67,29 +92,51 @@ class Experiment:
         Raises:
           CheckpointError: there is none.
         """
-        if self.estimator.restore_newest() is None:
-            raise CheckpointError(
-                f"'{self.estimator.directory.path}' has no checkpoint to evaluate. "
-                "Train first: --schedule=train"
-            )
+        self._restore()
         self.estimator.evaluate()
 
+    def evaluate_on_train_data(self) -> None:
+        """Evaluates the newest checkpoint once, on the training split, dropout off.
+
+        Raises:
+          CheckpointError: there is none.
+        """
+        self._restore()
+        self.estimator.evaluate(Split.TRAIN)
+
     def continuous_eval(self) -> None:
-        """Evaluates each new checkpoint, up to that of `train_steps`, or till none comes."""
-        seen = -1
-        patience = self.config.eval_timeout_mins * 60.0
-        waited = 0.0
-        while seen < self.config.train_steps and not self.estimator.is_asked_to_stop():
-            newest = self.estimator.restore_newest(beyond=seen)
-            if newest is not None:
-                self.estimator.evaluate()
-                seen, waited = newest.step, 0.0
-            elif waited >= patience:
-                self.estimator.say(f"no new checkpoint for {self.config.eval_timeout_mins} minutes")
-                return
-            else:
-                self._wait(POLL_SECONDS)
-                waited += POLL_SECONDS
+        """Evaluates each new checkpoint, up to the run's last, and tells the best from the rest."""
+        self._evaluate_each(None)
+
+    def continuous_eval_on_train_data(self) -> None:
+        """Evaluates each new checkpoint on the training split, up to the run's last."""
+        self._evaluate_each(Split.TRAIN)
+
+    def decode(self) -> None:
+        """Decodes with the newest checkpoint once, what the command names.
+
+        Raises:
+          CheckpointError: there is none.
+        """
+        if self._decode_newest(None, -1) < 0:
+            raise self._nothing_there("decode with")
+
+    def continuous_decode(self) -> None:
+        """Decodes what the command names with each new checkpoint, up to the run's last."""
+        self._for_each_checkpoint(lambda seen: self._decode_newest(None, seen))
+
+    def continuous_decode_from_file(self) -> None:
+        """Decodes a file with each new checkpoint, up to the run's last."""
+        self.continuous_decode()
+
+    def continuous_decode_on_train_data(self) -> None:
+        """Decodes the training split with each new checkpoint, up to the run's last."""
+        self._for_each_checkpoint(lambda seen: self._decode_newest(Split.TRAIN, seen))
+
+    def continuous_decode_on_eval_data(self) -> None:
+        """Decodes the evaluated split with each new checkpoint, up to the run's last."""
+        split = self.config.eval_split
+        self._for_each_checkpoint(lambda seen: self._decode_newest(split, seen))
 
     def test(self) -> None:
         """Trains one step, if the run is not done, and evaluates: whether all fits together."""
@@ -98,29 +145,169 @@ class Experiment:
         if not self.estimator.signal:
             self.estimator.evaluate()
 
-    def _train_in_turns(self, then: Callable[[], None]) -> None:
+    def _train_in_turns(self, then: Callable[[], Mapping[str, float]]) -> None:
+        """Trains and evaluates until the run is done or a rule ends it.
+
+        An evaluation that was due at the step of the checkpoint that the run goes on from is made
+        first: its result was not known yet when that was written.
+        """
+        estimator, turn = self.estimator, self.config.local_eval_frequency
         self._is_done()  # says so; a last evaluation is still due
-        estimator = self.estimator
-        turn = self.config.local_eval_frequency or self.config.train_steps
         while True:
-            next_turn = (estimator.state.step // turn + 1) * turn
-            estimator.train(min(next_turn, self.config.train_steps), must_save=False)
-            if estimator.signal:
+            state, done = estimator.state, estimator.is_done
+            is_turn = turn > 0 and state.step % turn == 0
+            if state.step and state.evaluated < state.step and (is_turn or done):
+                self._evaluate_and_judge(then)
+                if estimator.signal:
+                    return
+            reason = stop_reason(estimator.state, self.config)
+            if reason:
+                estimator.say(f"step {state.step}: {reason}")
+            if reason or done:
                 return
-            estimator.evaluate()
+            next_turn = (state.step // turn + 1) * turn if turn else estimator.train_steps
+            estimator.train(min(next_turn, estimator.train_steps), must_save=False)
             if estimator.signal:
-                return
-            then()
-            if estimator.state.step >= self.config.train_steps:
                 return
 
+    def _evaluate_and_judge(self, then: Callable[[], Mapping[str, float]]) -> None:
+        """Evaluates, and decodes; then the rules look at the watched metric."""
+        estimator = self.estimator
+        metrics = dict(estimator.evaluate())
+        if not estimator.signal:
+            metrics.update(then())
+        if estimator.signal:
+            return
+        value = self._rate(estimator.state.step, metrics)
+        before = estimator.state.plateau_factor
+        estimator.state = after_evaluation(estimator.state, self._watched, value, self.config)
+        if estimator.state.plateau_factor != before:
+            estimator.say(
+                f"step {estimator.state.step}: {self.config.eval_early_stopping_metric} stands "
+                f"still; the learning rate is {estimator.state.plateau_factor:g} times its "
+                "schedule's"
+            )
+
+    def _find_watched(self, schedule: str) -> Watched:
+        """Finds the metric that the flags name among those that there will be."""
+        names = list(self.estimator.task.evaluator().result())
+        if schedule == "train_eval_and_decode":
+            names += self._scores
+        name = full_name(self.config.eval_early_stopping_metric, names)
+        less = self.config.eval_early_stopping_metric_minimize
+        return Watched(name, lower_is_better(name) if less is None else less)
+
+    def _rate(self, step: int, metrics: Mapping[str, float]) -> float:
+        """Notes the watched metric of a checkpoint; returns it, the leader's in all processes.
+
+        It is NaN if there is none: nothing was decoded, as nothing was saved.
+        """
+        world, (name, less) = self.estimator.world, self._watched
+        value = metrics.get(name, math.nan) if world.leads else 0.0
+        if world.leads:
+            self.estimator.checkpoints.rate(step, value, lower_is_better=less)
+        return float(world.sum(torch.tensor(value, dtype=torch.float64, device=world.device)))
+
+    def _decode_this_step(self) -> Mapping[str, float]:
+        """Decodes with the checkpoint of this step, if the disk has taken it."""
+        estimator = self.estimator
+        checkpoint = estimator.checkpoints.path / f"ckpt-{estimator.state.step}"
+        saved = False
+        with estimator.world.leader_first() as leads:
+            if leads:
+                estimator.finish_saving()
+                saved = checkpoint.is_dir()
+        if not estimator.world.from_leader(int(saved)):
+            return {}
+        return self._decoder()(Checkpoint(estimator.state.step, checkpoint), None)
+
+    def _restore(self) -> None:
+        if self.estimator.restore_newest() is None:
+            raise self._nothing_there("evaluate")
+
+    def _nothing_there(self, wanted: str) -> CheckpointError:
+        return CheckpointError(
+            f"'{self.estimator.directory.path}' has no checkpoint to {wanted}. "
+            "Train first: --schedule=train"
+        )
+
+    def _evaluate_each(self, split: Split | None) -> None:
+        def evaluate(seen: int) -> int:
+            newest = self.estimator.restore_newest(beyond=seen)
+            if newest is None:
+                return seen
+            metrics = self.estimator.evaluate(split)
+            if split is None and not self.estimator.signal:
+                self._rate(newest.step, metrics)
+            return newest.step
+
+        self._for_each_checkpoint(evaluate)
+
+    def _decode_newest(self, split: Split | None, seen: int) -> int:
+        """Decodes with the newest checkpoint if it is beyond a step; returns the last one seen."""
+        estimator, decode = self.estimator, self._decoder()
+        newest = estimator.newest_checkpoint()
+        if newest is None or newest.step <= seen:
+            return seen
+        estimator.state = newest.trainer_state()
+        gone = estimator.checkpoints.is_gone_while(lambda one: decode(one, split), newest)
+        return seen if gone else newest.step
+
+    def _decoder(self) -> Decode:
+        if self._decode is None:
+            raise UsageError("this experiment was given nothing that decodes.")
+        return self._decode
+
+    def _for_each_checkpoint(self, look: Callable[[int], int]) -> None:
+        """Calls `look` with the last step seen whenever there may be a newer one.
+
+        Args:
+          look: returns the step that it has found, or what it was given.
+        """
+        estimator, seen, waited = self.estimator, -1, 0.0
+        while not estimator.is_asked_to_stop() and not self._is_last(seen):
+            found = look(seen) if self._has_newer(seen) else seen
+            if found > seen:
+                seen, waited = found, 0.0
+            elif waited >= self.config.eval_timeout_mins * 60.0:
+                estimator.say(f"no new checkpoint for {self.config.eval_timeout_mins} minutes")
+                return
+            else:
+                self._wait(POLL_SECONDS)
+                waited += POLL_SECONDS
+
+    def _has_newer(self, seen: int) -> bool:
+        """Whether the leader sees a folder of a later step: looking inside takes longer."""
+        steps = [checkpoint.step for checkpoint in self.estimator.checkpoints.list()]
+        return self.estimator.world.from_leader(int(bool(steps) and max(steps) > seen)) > 0
+
+    def _is_last(self, seen: int) -> bool:
+        """Whether the run has ended with this step; also by time, or early, as it has noted."""
+        steps, ended = self.config.train_steps, self.estimator.directory.ended_at()
+        last = 0 < steps <= seen or (ended is not None and 0 <= ended <= seen)
+        return self.estimator.world.from_leader(int(last)) > 0
+
+    def _note_end(self) -> None:
+        estimator = self.estimator
+        with estimator.world.leader_first() as leads:
+            if leads:
+                estimator.finish_saving()
+                with contextlib.suppress(OSError):  # a hint for those who wait
+                    estimator.directory.note_end(estimator.state.step)
+
     def _is_done(self) -> bool:
-        self.estimator.begin()
-        step = self.estimator.state.step
-        if step < self.config.train_steps:
+        """Whether nothing is left to train, of which it says why."""
+        estimator, config = self.estimator, self.config
+        estimator.begin()
+        if not estimator.is_done:
             return False
-        self.estimator.say(
-            f"--train_steps={self.config.train_steps} counts from the beginning of the run, which "
-            f"is at step {step} already; raise it to train on"
+        step, flag, value = estimator.state.step, "train_steps", estimator.train_steps
+        if config.train_epochs:
+            flag, value = "train_epochs", config.train_epochs
+        if step < estimator.train_steps:
+            flag, value = "train_seconds", config.train_seconds
+        estimator.say(
+            f"nothing to train: --{flag}={value} is absolute, counted from the beginning of the "
+            f"run, which is at step {step} already; raise it to train on"
         )
         return True

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.train.learner import autocast, total_loss
+from t2t_torch.train.backward import total_loss
+from t2t_torch.train.precision import Precision
 
 if TYPE_CHECKING:
     from t2t_torch.train.task import Batch, Task
@@ -55,9 +56,9 @@ class Footprint:
         work = sum(p.numel() for p in parameters) * max(values.numel() for values in batch.values())
         measured_rows = max(1, min(rows, int(rows * _MOST_WORK / max(work, 1))))
         part = {name: values[:measured_rows] for name, values in batch.items()}
-        with autocast(task.hparams, torch.device("cpu")):
+        with Precision.of(task.hparams, torch.device("cpu")).autocast():
             kept = _kept_by_forward(model.train(), part)
-        optimizer = task.optimizer(parameters)
+        optimizer = task.optimizer(model)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()

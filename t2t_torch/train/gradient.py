@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from t2t_torch.train.noise import check_noise, noise_like
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
 
 
 class GradientFinisher:
@@ -20,6 +27,9 @@ class GradientFinisher:
       clip_grad_norm: the largest global norm; 0 does not clip.
       weight_decay: rate of ½·rate·‖w‖², added to the loss, as tensor2tensor does; clipping and the
         norm see its gradient.  Vectors named `...bias` are left out, also tensor2tensor's rule.
+      grad_noise_scale: deviation of the noise that is added before the norm is taken.
+      zeroed: parameters that get a gradient of zero if the step did not use them, each with the
+        steps that must be done before it is trained.
     """
 
     def __init__(
@@ -28,27 +38,66 @@ class GradientFinisher:
         *,
         clip_grad_norm: float,
         weight_decay: float,
+        grad_noise_scale: float = 0.0,
+        zeroed: Iterable[tuple[nn.Parameter, int]] = (),
     ) -> None:
         named = list(parameters)
         self._parameters = [parameter for _, parameter in named]
         self._clip = clip_grad_norm
         self._weight_decay = weight_decay
+        self._noise = grad_noise_scale
+        self._zeroed = list(zeroed)
         self._decayed = [p for name, p in named if not (p.ndim == 1 and name.endswith("bias"))]
 
+    @classmethod
+    def of(
+        cls, hparams: HParams, model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> GradientFinisher:
+        """Returns what finishes the gradients of a model as hparams say.
+
+        Weights decay in the loss unless the optimizer makes them decay by itself.
+
+        Raises:
+          HParamsError: as `check_noise`.
+        """
+        check_noise(hparams)
+        decays_itself = any(group.get("weight_decay") for group in optimizer.param_groups)
+        return cls(
+            model.named_parameters(),
+            clip_grad_norm=hparams.clip_grad_norm,
+            weight_decay=0.0 if decays_itself else hparams.weight_decay,
+            grad_noise_scale=hparams.grad_noise_scale,
+            zeroed=_with_thaws(optimizer) if hparams.optimizer_zero_grads else (),
+        )
+
     @torch.no_grad()
-    def __call__(self, weight: Tensor, processes: int = 1) -> Tensor:
+    def __call__(
+        self, weight: Tensor, processes: int = 1, *, seed: int = 0, step: int = 0
+    ) -> Tensor:
         """Finishes the gradients in place.
 
         Args:
           weight: [], of the loss, over all micro-batches and processes.
           processes: whose gradients DistributedDataParallel has averaged, where the sum is meant.
+          seed: of the run: noise is drawn from it
+          step: and from the steps done.
 
         Returns:
           the global norm before clipping, [] float32.
         """
         # A step of padding alone moves nothing; weights of rows may add up to less than one.
         scale = processes / torch.where(weight > 0, weight, 1.0).float()
+        for parameter, thaws_at in self._zeroed:
+            if parameter.grad is None and thaws_at <= step:
+                parameter.grad = torch.zeros_like(parameter)
         gradients = [p.grad for p in self._parameters if p.grad is not None]
+        if not gradients:  # memory ran out for all of them, or all is frozen still
+            return torch.zeros([], device=weight.device)
+        if self._noise:
+            # Divided with the gradients, as the penalty's below: so it is multiplied before.
+            noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
+            for gradient, noise in zip(gradients, noises, strict=True):
+                gradient.add_(noise * (self._noise / scale))
         if self._weight_decay:
             # The penalty's gradient is divided with the others: so it is multiplied before.
             self._decay(self._weight_decay / scale)
@@ -67,7 +116,12 @@ class GradientFinisher:
         torch._foreach_add_(gradients, torch._foreach_mul(parameters, rate))
 
 
+def _with_thaws(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, int]]:
+    for group in optimizer.param_groups:
+        yield from ((parameter, group.get("thaws_at", 0)) for parameter in group["params"])
+
+
 def _global_norm(gradients: list[Tensor]) -> Tensor:
     norms: tuple[Tensor, ...] = torch._foreach_norm(gradients)
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return total
+    return total.full_tensor() if isinstance(total, DTensor) else total

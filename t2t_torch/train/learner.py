@@ -5,46 +5,66 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.model import Loss
+from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.train.backward import Backward
 from t2t_torch.train.gradient import GradientFinisher
+from t2t_torch.train.network import accumulating, is_sharded, network
+from t2t_torch.train.noise import WeightNoise
+from t2t_torch.train.precision import Precision
 from t2t_torch.train.tally import Tally
+from t2t_torch.train.weight_average import WeightAverage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from t2t_torch.checkpoint.trainer_state import TrainerState
-    from t2t_torch.hparam import HParams
-    from t2t_torch.model import Output
     from t2t_torch.train.distributed import World
     from t2t_torch.train.task import Batch, Task, TrainSource
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Learner:
     """What a training loop works with.
 
     Attributes:
       model: whose weights are saved.
-      network: the model, or what sums its gradients over processes.
+      network: the model, compiled, or what sums its gradients over processes.
       optimizer: of the model's parameters.
       finish_gradients: turns summed gradients into the optimizer's.
+      weight_noise: moves the weights besides, if it is asked for.
       learning_rate: a function of the steps done.
+      source: where the batches come from.
       batches: endless (number of the global batch, batch on the device).
       accumulate: micro-batches of a step in this process.
+      precision: the type of number that the network computes with.
+      average: the running mean of the weights, if there is one.
       tally: what happened since the last report.
+      paddings: what fills up each text-like sequence of a batch.
+      device: where the model computes.
+      processes: that train together.
     """
 
     model: nn.Module
     network: nn.Module
     optimizer: torch.optim.Optimizer
     finish_gradients: GradientFinisher
+    weight_noise: WeightNoise | None
     learning_rate: Callable[[float], float]
+    source: TrainSource
     batches: Iterator[tuple[int, Batch]]
     accumulate: int
+    precision: Precision
+    average: WeightAverage | None
     tally: Tally
+    paddings: Mapping[str, int]
+    device: torch.device
+    processes: int
 
     @classmethod
     def create(
@@ -68,66 +88,105 @@ class Learner:
           train_steps: steps at which the run ends.
         """
         hparams = task.hparams
-        optimizer = task.optimizer(model.parameters())
-        decays_itself = any(group.get("weight_decay") for group in optimizer.param_groups)
+        precision = Precision.of(hparams, world.device)
+        if state.loss_scale:
+            precision.load(state.loss_scale, state.loss_scale_steps)
+        task.make_ready(model)
+        wrapped = network(model, hparams, world)  # before the optimizer: it may replace parameters
+        optimizer = task.optimizer(model)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
         return cls(
             model=model,
-            network=world.wrap(model),
+            network=wrapped,
             optimizer=optimizer,
-            finish_gradients=GradientFinisher(
-                model.named_parameters(),
-                clip_grad_norm=hparams.clip_grad_norm,
-                weight_decay=0.0 if decays_itself else hparams.weight_decay,
-            ),
+            finish_gradients=GradientFinisher.of(hparams, model, optimizer),
+            weight_noise=WeightNoise.of(hparams, model),
             learning_rate=task.learning_rate(train_steps),
+            source=source,
             batches=(
                 (number, to_device(batch, world.device))
                 for number, batch in zip(numbers, source, strict=False)
             ),
             accumulate=state.batches_per_step // world.size,
-            tally=Tally(world.device, tokens=state.tokens),
+            precision=precision,
+            average=WeightAverage.of(hparams, model),
+            tally=Tally(world.device, tokens=state.tokens, skipped=state.skipped),
+            paddings=task.paddings,
+            device=world.device,
+            processes=world.size,
         )
 
-    def update(self, step: int, loss: Tensor, norm: Tensor) -> None:
-        """Does the update that follows `step` updates, and clears the gradients.
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process holds a part of the weights: then passes exchange them, too."""
+        return is_sharded(self.network)
 
-        torch's fused optimizers do nothing if loss or norm are not finite; they find out on the
-        device, so that no step waits.  `Tally` makes the run end at the next report.
+    def accumulating(self, *, more: bool) -> AbstractContextManager[None]:
+        """Returns a context without exchange of gradients if more passes of the step follow."""
+        return accumulating(self.network, more=more)
+
+    def snapshot(self, state: TrainerState, *, keep: bool = True) -> Snapshot:
+        """Copies the run's state; where it is divided, all processes must do it."""
+        return Snapshot.take(self.model, self.optimizer, state, self.average, keep=keep)
+
+    def next_batches(self) -> list[tuple[int, Batch]]:
+        """Returns this process's micro-batches of the next step, with their global numbers."""
+        return list(itertools.islice(self.batches, self.accumulate))
+
+    def gradients(self, batches: list[tuple[int, Batch]], state: TrainerState) -> Tensor:
+        """Computes the gradients of a step's micro-batches; returns their totals, [4]."""
+        at_step = getattr(self.model, "at_step", None)
+        if at_step is not None:
+            at_step(state.step)
+        return Backward(self, state.seed)(batches)
+
+    def finish(self, totals: Tensor, state: TrainerState) -> Tensor:
+        """Turns the summed gradients into those of the mean loss, clipped; returns their norm, [].
 
         Args:
-          step: updates done.
+          totals: of the step, over all processes, [4].
+          state: where the run stands; gradients of what is frozen till later are dropped.
+        """
+        for group in self.optimizer.param_groups:
+            if group.get("thaws_at", 0) > state.step:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        weight = totals[1]
+        if self.precision.scale is not None:
+            weight = weight * self.precision.scale
+        return self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
+
+    def update(self, state: TrainerState, loss: Tensor, norm: Tensor) -> None:
+        """Does the update that follows `state.step` steps, and clears the gradients.
+
+        Nothing moves if loss or norm are not finite.  torch's fused optimizers find that out on the
+        device, so that no step waits.
+
+        Args:
+          state: where the run stands.
           loss: of the step, over all processes, [].
           norm: of its gradient, [].
         """
-        rate = self.learning_rate(step)
+        rate = self.learning_rate(state.step) * state.plateau_factor
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        if all(group.get("fused") for group in self.optimizer.param_groups):
-            found_inf = (~(loss + norm).isfinite()).float()
-            self.optimizer.found_inf = found_inf  # type: ignore[attr-defined]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-def total_loss(output: Output) -> Loss:
-    """Returns the loss of a batch: of several targets the sum, each with the examples as weight.
-
-    (`T2TModel.forward` gives each of several targets that weight.)  Their weights differ where an
-    example lacks a target; the mean of them still adds up over batches.
-    """
-    losses = output.losses.values()
-    sums = torch.stack([loss.sum for loss in losses])
-    weights = torch.stack([loss.weight.float() for loss in losses])
-    return Loss(sums.sum(), weights.mean())
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+            group["updates"] = state.step
+        found_inf = (~(loss + norm).isfinite()).float()
+        optimizer: Any = self.optimizer
+        if all(group.get("fused") for group in optimizer.param_groups):
+            optimizer.found_inf = found_inf
+            optimizer.step()
+        elif not found_inf:
+            optimizer.step()
+        optimizer.zero_grad()
+        if self.weight_noise is not None:
+            groups = optimizer.param_groups
+            self.weight_noise(groups, seed=state.seed, step=state.step, skipped=found_inf)
+        self.precision.update(found_inf)
+        if self.average is not None:
+            self.average.update(self.model, state.step + 1)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Returns the batch where the model computes."""
     return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
-
-
-def autocast(hparams: HParams, device: torch.device) -> torch.autocast:
-    """Returns the context of `activation_dtype`: bfloat16 activations, or no change."""
-    enabled = hparams.activation_dtype == "bfloat16"
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

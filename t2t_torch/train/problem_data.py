@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from t2t_torch.census.column import Column
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
@@ -35,6 +36,7 @@ class ProblemData:
       features: of the problem.
       hparams: how examples become batches.
       data_dir: where t2t-datagen wrote the shards.
+      loader_workers: threads that make batches; 0 makes each when it is asked for.
 
     Raises:
       DataError: the mixing schedule is malformed, or the problems of a mixture have other features
@@ -42,11 +44,18 @@ class ProblemData:
     """
 
     def __init__(
-        self, problem: Problem, features: Features, hparams: HParams, data_dir: Path
+        self,
+        problem: Problem,
+        features: Features,
+        hparams: HParams,
+        data_dir: Path,
+        *,
+        loader_workers: int = 1,
     ) -> None:
         self._problem = problem
         self._hparams = hparams
         self._data_dir = data_dir
+        self._workers = loader_workers
         self._schedule = None
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
@@ -67,7 +76,12 @@ class ProblemData:
             opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
                 return TrainBatches(
-                    *opened, seed=seed, start=start, rank=rank, world_size=world_size
+                    *opened,
+                    seed=seed,
+                    start=start,
+                    rank=rank,
+                    world_size=world_size,
+                    workers=self._workers,
                 )
         components = []
         for index, (part, features) in enumerate(self._parts):
@@ -83,6 +97,7 @@ class ProblemData:
             start=start,
             rank=rank,
             world_size=world_size,
+            workers=self._workers,
         )
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
@@ -100,7 +115,14 @@ class ProblemData:
             longest = longest_row(shards.manifest, features, self._hparams)
             batching = Batching.of(part, self._hparams, longest_row=longest)
             with _telling(part, split):
-                batches = EvalBatches(shards, features, batching, rank=rank, world_size=world_size)
+                batches = EvalBatches(
+                    shards,
+                    features,
+                    batching,
+                    rank=rank,
+                    world_size=world_size,
+                    workers=self._workers,
+                )
             passes.append(batches)
             if batches.cut and rank == 0 and split not in self._warned:
                 print(
@@ -111,6 +133,11 @@ class ProblemData:
                 )
         self._warned.add(split)
         return ChainedBatches(passes)
+
+    def training_columns(self, target: str) -> Iterator[Column]:
+        """Yields the stored rows of a target, of the training split of each problem."""
+        for part, features in self._parts:
+            yield Column(self._shards(part, Split.TRAIN).column(features.columns[target]))
 
     def _shards(self, part: Problem, split: Split) -> Shards:
         return Shards.open(self._data_dir, part.dataset_name, split)

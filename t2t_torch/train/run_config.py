@@ -12,11 +12,33 @@ SCHEDULES = (
     "continuous_train_and_eval",
     "train",
     "evaluate",
+    "evaluate_on_train_data",
     "train_eval_and_decode",
     "continuous_eval",
+    "continuous_eval_on_train_data",
+    "decode",
+    "continuous_decode",
+    "continuous_decode_on_train_data",
+    "continuous_decode_on_eval_data",
+    "continuous_decode_from_file",
     "test",
 )
 """What `--schedule` may be: the methods of `Experiment` of these names."""
+
+TRAINING = frozenset({"continuous_train_and_eval", "train", "train_eval_and_decode", "test"})
+"""The schedules that train; the others read what another process trains or has trained."""
+
+IN_TURNS = frozenset({"continuous_train_and_eval", "train_eval_and_decode"})
+"""The schedules that train and evaluate in turns; they alone can stop early."""
+
+DECODING = frozenset(name for name in SCHEDULES if "decode" in name)
+"""The schedules that decode."""
+
+SAVE_ERRORS = ("continue", "fail")
+"""What `--on_save_error` may be."""
+
+RESUME_DATA = ("exact", "restart", "approx")
+"""What `--resume_data` may be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,24 +47,73 @@ class RunConfig:
 
     Attributes:
       train_steps: optimizer steps at which the run ends, counted from its very beginning.
+      train_epochs: passes over the data after which it ends instead; 0: by steps.
+      train_seconds: of training, evaluations not counted, after which the run ends; over all
+        resumes; 0: by steps alone.
       eval_steps: batches of an evaluation, of all processes; 0 evaluates the whole split.
       local_eval_frequency: steps from one checkpoint (and evaluation) to the next.
       save_checkpoints_secs: seconds from one checkpoint to the next, besides; 0 saves by steps
         alone.
+      async_save: whether a thread writes checkpoints while training goes on.
+      on_save_error: "continue" warns of a checkpoint that cannot be written, "fail" ends the run.
       keep_checkpoint_max: newest checkpoints kept; 0 keeps all.
+      keep_checkpoint_best: checkpoints kept besides, of the best evaluations; 0: none.
+      keep_checkpoint_every: steps; checkpoints of multiples are kept besides; 0: none.
+      keep_checkpoint_every_n_hours: a checkpoint of every so many hours is kept besides; 0: none.
       log_step_count_steps: steps from one report to the next.
       random_seed: of initialization, dropout and order; None takes that of the run that is resumed,
         `DEFAULT_SEED` for a new one.
       eval_split: what is evaluated.
-      eval_timeout_mins: how long `continuous_eval` waits for another checkpoint.
+      eval_timeout_mins: how long the polling schedules wait for another checkpoint.
+      eval_early_stopping_metric: what is watched to stop early, to reduce the learning rate and to
+        know the best checkpoint; as it is printed ("loss") or as summaries name it.
+      eval_early_stopping_metric_delta: what it must improve by to count.
+      eval_early_stopping_metric_minimize: whether less is better; None: as the metric says itself.
+      eval_early_stopping_steps: the run ends when so many steps brought no such improvement;
+        0: never.
+      reduce_lr_on_plateau_factor: what the learning rate is multiplied by at a plateau; 1: never.
+      reduce_lr_on_plateau_patience: evaluations in a row without improvement that are a plateau.
+      reduce_lr_on_plateau_threshold: what the metric must improve by to count, here.
+      max_consecutive_nonfinite: so many steps in a row without a finite loss and gradient end the
+        run; fewer are left out.
+      resume_data: "exact" refuses data in another order; "restart" takes it from its beginning;
+        "approx" goes on after as many batches as were consumed.
+      warm_start_from: a run, a checkpoint or a safetensors file whose weights a new run begins
+        with; empty: none.
+      warm_start_patterns: regular expressions of the names of the parameters that are taken; empty:
+        all.
+      hooks: names of registered hooks.
+      profile: whether steps are profiled.
+      loader_workers: threads that make batches ready; 0: none, each is made when it is needed.
     """
 
     train_steps: int = 250000
+    train_epochs: int = 0
+    train_seconds: int = 0
     eval_steps: int = 100
     local_eval_frequency: int = 1000
     save_checkpoints_secs: int = 0
+    async_save: bool = True
+    on_save_error: str = "continue"
     keep_checkpoint_max: int = 20
+    keep_checkpoint_best: int = 0
+    keep_checkpoint_every: int = 0
+    keep_checkpoint_every_n_hours: float = 0.0
     log_step_count_steps: int = 100
     random_seed: int | None = None
     eval_split: Split = Split.EVAL
     eval_timeout_mins: int = 240
+    eval_early_stopping_metric: str = "loss"
+    eval_early_stopping_metric_delta: float = 0.1
+    eval_early_stopping_metric_minimize: bool | None = None
+    eval_early_stopping_steps: int = 0
+    reduce_lr_on_plateau_factor: float = 1.0
+    reduce_lr_on_plateau_patience: int = 5
+    reduce_lr_on_plateau_threshold: float = 0.0001
+    max_consecutive_nonfinite: int = 10
+    resume_data: str = "exact"
+    warm_start_from: str = ""
+    warm_start_patterns: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    profile: bool = False
+    loader_workers: int = 1

@@ -5,6 +5,8 @@ hparams.json       the resolved hyperparameters, and who set each
 vocab.*            the vocabularies, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint which is the newest; the folders are the truth
+config.json        the flags and hyperparameters that reproduce the run; see `bin/run_json.py`
+ended.json         the step at which it ended; gone when it goes on
 metrics.jsonl      one line for each report
 events.*, eval/    TensorBoard
 train.lock         held (flock) by the process that trains
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import json
 import os
 import shutil
 import socket
@@ -76,6 +79,10 @@ class RunDirectory:
     @property
     def _task_file(self) -> Path:
         return self.path / "task.json"
+
+    @property
+    def _end_file(self) -> Path:
+        return self.path / "ended.json"
 
     @property
     def _hparams_file(self) -> Path:
@@ -157,24 +164,39 @@ class RunDirectory:
                     f"Use another --output_dir, or --{what}={here} to go on with that run."
                 )
 
-    def check_hparams(self, hparams: HParams) -> list[str]:
+    def check_hparams(self, hparams: HParams, *, resume_data: str = "exact") -> list[str]:
         """Returns "field: old -> new" of what these change.
+
+        Args:
+          hparams: asked for.
+          resume_data: as `changed_fields` takes it.
 
         Raises:
           CheckpointError: the run's checkpoints are of other hparams.
         """
-        return changed_fields(self.hparams(type(hparams)), hparams)
+        before = self.hparams(type(hparams))
+        return changed_fields(before, hparams, resume_data=resume_data)
 
-    def begin(self, task: TaskRecord, hparams: HParams) -> list[str]:
+    def begin(
+        self, task: TaskRecord, hparams: HParams, *, resume_data: str = "exact"
+    ) -> list[str]:
         """Makes this the run directory of a task: `claim`, then `commit`."""
-        changes = self.claim(task, hparams)
+        changes = self.claim(task, hparams, resume_data=resume_data)
         self.commit()
         return changes
 
-    def claim(self, task: TaskRecord, hparams: HParams) -> list[str]:
+    def claim(
+        self, task: TaskRecord, hparams: HParams, *, config: str = "", resume_data: str = "exact"
+    ) -> list[str]:
         """Checks that this is, or can become, the run directory of a task, and locks it.
 
         Changes nothing of a run: `commit` does, when all else is known to fit too.
+
+        Args:
+          task: what is trained.
+          hparams: how.
+          config: the text of `config.json`; empty: none is written.
+          resume_data: as `changed_fields` takes it.
 
         Returns:
           "field: old -> new" of the hparams, and of `train_steps`, that a resumed run changes.
@@ -189,7 +211,7 @@ class RunDirectory:
         changes = []
         try:
             if self.has_checkpoints:
-                changes = self.check_hparams(hparams)
+                changes = self.check_hparams(hparams, resume_data=resume_data)
                 steps = self.task().train_steps
                 if steps and steps != task.train_steps:
                     changes.append(f"train_steps: {steps} -> {task.train_steps}")
@@ -199,7 +221,10 @@ class RunDirectory:
         self._pending = [
             functools.partial(_write, self._hparams_file, hparams.to_json()),
             functools.partial(_write, self._task_file, task.model_dump_json(indent=2) + "\n"),
+            functools.partial(self._end_file.unlink, missing_ok=True),
         ]
+        if config:
+            self._pending.append(functools.partial(_write, self.path / "config.json", config))
         return changes
 
     def commit(self) -> None:
@@ -208,10 +233,21 @@ class RunDirectory:
         for write in pending:
             write()
 
+    def note_end(self, step: int) -> None:
+        """Notes that training is over, for those who wait for checkpoints."""
+        _write(self._end_file, json.dumps({"step": step}) + "\n")
+
+    def ended_at(self) -> int | None:
+        """Returns the step at which training was over; None if it goes on, as far as is known."""
+        try:
+            return int(json.loads(self._end_file.read_text(encoding="utf-8"))["step"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def claim_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
         """Checks what `copy_vocabularies` checks; `commit` will copy."""
         names = list(files)
-        self._check_vocabularies(names, data_dir)
+        self.check_vocabularies(names, data_dir)
         # First: task.json makes it a run, and nothing may be missing then.
         self._pending.insert(0, functools.partial(self.copy_vocabularies, names, data_dir))
 
@@ -226,7 +262,7 @@ class RunDirectory:
           CheckpointError: a copy is here already and differs: the data was made anew since.
         """
         names = list(files)
-        self._check_vocabularies(names, data_dir)
+        self.check_vocabularies(names, data_dir)
         for name in names:
             source, copy = Path(data_dir) / name, self.path / name
             if not copy.exists():
@@ -234,7 +270,16 @@ class RunDirectory:
                 with staged(copy) as file:
                     shutil.copyfile(source, file)
 
-    def _check_vocabularies(self, names: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
+    def check_vocabularies(self, names: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
+        """Checks that the run's vocabularies are those of the data.
+
+        Args:
+          names: of files, relative to `data_dir`; one that the run has not yet is not compared.
+          data_dir: where t2t-datagen wrote them.
+
+        Raises:
+          CheckpointError: one differs: the data was made anew since.
+        """
         for name in names:
             source, copy = Path(data_dir) / name, self.path / name
             if copy.exists() and copy.read_bytes() != source.read_bytes():

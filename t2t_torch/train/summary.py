@@ -1,25 +1,37 @@
-"""What a run reports: TensorBoard, `metrics.jsonl`, and lines or a bar on the terminal."""
+"""What a run reports: `metrics.jsonl`, TensorBoard, and the newest figures as PNG files."""
 
 from __future__ import annotations
 
-import json
-import math
+import contextlib
 import sys
-import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
+import numpy as np
+import torch
+
+from t2t_torch.data.staging import staged
+from t2t_torch.report.png import png
+from t2t_torch.train.metrics_file import MetricsFile
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch.utils.tensorboard import SummaryWriter
 
 EVAL_FOLDER = "eval"
+FIGURE_FOLDER = "figures"
+_DOTS_PER_INCH = 100
 
 
 class Summary:
-    """Writes scalars beside the run: `metrics.jsonl` and TensorBoard's event files.
+    """Writes reports beside the run: `metrics.jsonl`, TensorBoard's event files, figures.
+
+    A report that cannot be written, as the disk is full, is told of once and does not end a run.
+
+    Attributes:
+      leads: whether this process writes.
 
     Args:
       directory: the run directory.
@@ -28,13 +40,19 @@ class Summary:
 
     def __init__(self, directory: Path, *, leads: bool) -> None:
         self._directory = directory
-        self._leads = leads
+        self.leads = leads
+        self._metrics = MetricsFile(directory)
         self._purge_step: int | None = None
+        self._purged: set[str] = set()
         self._writers: dict[str, SummaryWriter] = {}
+        self._has_warned = False
 
     def start(self, step: int) -> None:
-        """Goes on after a step: TensorBoard hides what a lost continuation has written beyond."""
+        """Goes on after a step: what a lost continuation has reported beyond it is taken back."""
         self._purge_step = step + 1
+        if self.leads:
+            with self.surviving("metrics.jsonl"):
+                self._metrics.trim(step)
 
     def write(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Adds a report.
@@ -44,80 +62,115 @@ class Summary:
           step: optimizer steps done.
           values: by name.
         """
-        if not self._leads:
+        if not self.leads:
             return
-        # JSON has no NaN; one line is one write, so that processes may share the file.
-        numbers = {k: v if math.isfinite(v) else None for k, v in values.items()}
-        line = json.dumps({"step": step, "split": split, "time": round(time.time(), 3), **numbers})
-        with (self._directory / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        writer = self._writer("" if split == "train" else EVAL_FOLDER)
-        for name, value in values.items():
-            writer.add_scalar(name, value, step)
-        writer.flush()
+        with self.surviving("metrics.jsonl"):
+            self._metrics.add(split, step, values)
+        with self._writing("" if split == "train" else EVAL_FOLDER) as writer:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Adds numbers to TensorBoard alone: too many for `metrics.jsonl`."""
+        if self.leads:
+            with self._writing("") as writer:
+                for name, value in values.items():
+                    writer.add_scalar(name, value, step)
+
+    def text(self, tag: str, text: str, step: int) -> None:
+        """Adds a text, which TensorBoard reads as Markdown."""
+        if self.leads:
+            with self._writing(EVAL_FOLDER) as writer:
+                writer.add_text(tag, text, step)
+
+    def figure(self, tag: str, figure: Figure, step: int) -> None:
+        """Adds a figure of matplotlib; `figures/<tag>.png` holds the newest of each tag."""
+        if not self.leads:
+            return
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        figure.set_dpi(_DOTS_PER_INCH)
+        canvas: Any = FigureCanvasAgg(figure)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # an empty box
+            canvas.draw()
+        picture = np.asarray(canvas.buffer_rgba())[..., :3]  # [height, width, 3]
+        with self._writing(EVAL_FOLDER) as writer:
+            writer.add_image(tag, picture, step, dataformats="HWC")
+        with self.surviving(FIGURE_FOLDER):
+            path = self._directory / FIGURE_FOLDER / f"{tag}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with staged(path) as temporary:
+                temporary.write_bytes(png(picture))
+
+    def histogram(self, tag: str, tensor: torch.Tensor, step: int) -> None:
+        """Adds the distribution of a tensor's finite numbers."""
+        if not self.leads:
+            return
+        values = tensor.detach().float().flatten().cpu()
+        values = values[values.isfinite()]
+        if len(values):
+            with self._writing("") as writer:
+                writer.add_histogram(tag, values, step)
+
+    def hparams(self, values: Mapping[str, Any]) -> None:
+        """Puts the run on TensorBoard's page of hparams, where it finds the run's scalars itself.
+
+        `SummaryWriter.add_hparams` would make a run of its own below this one for each call.
+
+        Args:
+          values: by name; what is no number is written as a string.
+        """
+        if not self.leads:
+            return
+        from torch.utils.tensorboard.summary import hparams
+
+        told = {k: v if type(v) in (int, float) else str(v) for k, v in values.items()}
+        # Without the first part, the experiment's, TensorBoard lists what the runs have.
+        _, session, _ = hparams(told, {})  # type: ignore[no-untyped-call]
+        with self._writing("") as writer:
+            file_writer: Any = writer.file_writer
+            file_writer.add_summary(session, 0)
+
+    @contextlib.contextmanager
+    def surviving(self, what: str) -> Iterator[None]:
+        """Tells of a disk that fails in the body, once a run, and goes on.
+
+        Args:
+          what: is being written.
+        """
+        try:
+            yield
+        except OSError as error:
+            if not self._has_warned:
+                told = f"WARNING: {what} in {self._directory} cannot be written: {error}."
+                print(f"{told} Training goes on; reports are missing.", file=sys.stderr)
+            self._has_warned = True
+
+    def close(self) -> None:
+        """Closes the event files."""
+        for writer in self._writers.values():
+            with self.surviving("TensorBoard's event files"):
+                writer.close()
+        self._writers.clear()
+
+    @contextlib.contextmanager
+    def _writing(self, folder: str) -> Iterator[SummaryWriter]:
+        """Yields TensorBoard's writer of a folder; what it is given is on disk afterwards."""
+        with self.surviving("TensorBoard's event files"):
+            try:
+                writer = self._writer(folder)
+                yield writer
+                writer.flush()
+            except OSError:
+                self._writers.pop(folder, None)  # its thread has ended: the next begins a new file
+                raise
 
     def _writer(self, folder: str) -> SummaryWriter:
         if folder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter  # a second to import
 
-            self._writers[folder] = SummaryWriter(
-                str(self._directory / folder), purge_step=self._purge_step
-            )
+            purge = self._purge_step if folder not in self._purged else None
+            self._writers[folder] = SummaryWriter(str(self._directory / folder), purge_step=purge)
+            self._purged.add(folder)
         return self._writers[folder]
-
-    def close(self) -> None:
-        """Closes the event files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
-
-
-class Progress:
-    """A bar on a terminal, lines in a log file: rate and time left either way.
-
-    Args:
-      total: steps at which the run ends.
-      shown: whether this process talks.
-      counted: what the loss is a mean over, "tokens" or "examples".
-    """
-
-    def __init__(self, total: int, *, shown: bool, counted: str = "tokens") -> None:
-        self._total = total
-        self._counted = counted
-        self._shown = shown
-        self._bar: tqdm[object] | None = None
-
-    def start(self, step: int) -> None:
-        """Begins after `step` steps."""
-        if self._shown and sys.stderr.isatty():
-            self._bar = tqdm(total=self._total, initial=step, unit="step", dynamic_ncols=True)
-
-    def advance(self, step: int) -> None:
-        """Shows that `step` steps are done."""
-        if self._bar is not None:
-            self._bar.update(step - self._bar.n)
-
-    def report(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows what `Tally.read` returned."""
-        numbers = (
-            f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
-            f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"
-        )
-        if self._bar is not None:
-            self._bar.set_postfix_str(numbers)
-            return
-        left = (self._total - step) / values["steps_per_second"]
-        self.say(f"step {step}/{self._total}  {numbers}  {tqdm.format_interval(left)} left")
-
-    def say(self, line: str) -> None:
-        """Prints a line, above the bar if there is one."""
-        if self._bar is not None:
-            self._bar.write(line, file=sys.stderr)
-        elif self._shown:
-            print(line, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Ends the bar."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None

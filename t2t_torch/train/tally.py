@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import T2TError
-
 if TYPE_CHECKING:
     from t2t_torch.model import Loss
     from t2t_torch.train.task import Batch
@@ -41,17 +39,21 @@ def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
 
 
 class Tally:
-    """Sums over the steps since the last report.
+    """Sums over the steps since the last report; steps that were skipped are only counted.
 
     Args:
       device: where the losses are.
       tokens: counted by the run before.
+      skipped: steps skipped by the run before.
     """
 
-    def __init__(self, device: torch.device, tokens: int = 0) -> None:
+    def __init__(self, device: torch.device, tokens: int = 0, skipped: int = 0) -> None:
         self._device = device
         self._tokens = torch.full([], tokens, dtype=torch.float64, device=device)
-        self._first_bad_step = torch.full([], -1, dtype=torch.int64, device=device)
+        self._skipped = torch.full([], skipped, dtype=torch.int64, device=device)
+        self._skipped_before = skipped  # at the last report
+        self._in_a_row = torch.zeros([], dtype=torch.int64, device=device)
+        self._on_the_way: tuple[Tensor, torch.cuda.Event] | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -74,55 +76,59 @@ class Tally:
         """Something else is done now that does not count for the speed of training."""
         self._seconds += time.monotonic() - self._since
 
-    def add(self, totals: Tensor, norm: Tensor, step: int) -> None:
+    def add(self, totals: Tensor, norm: Tensor) -> None:
         """Adds a step.
 
         Args:
           totals: of `totals_of`, summed over the step, [4].
           norm: of the gradient, [].
-          step: its number, from 1.
         """
+        finite = (norm + totals[0]).isfinite()
+        totals = torch.where(finite, totals, 0.0)
         self._sums += totals
         self._tokens += totals[1]
-        self._norm = norm
+        self._norm = torch.where(finite, norm, self._norm)
         self._steps += 1
-        bad = ~(norm + totals[0]).isfinite() & (self._first_bad_step < 0)
-        self._first_bad_step = torch.where(bad, step, self._first_bad_step)
+        self._skipped += ~finite
+        self._in_a_row = torch.where(finite, 0, self._in_a_row + 1)
+
+    def skipped_in_a_row(self) -> int:
+        """Returns how many steps were skipped, one after another, up to the last.
+
+        On a GPU up to the one before: that is known without waiting for the device.
+        """
+        if self._device.type != "cuda":
+            return int(self._in_a_row)
+        before, event = self._on_the_way, torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._on_the_way = (self._in_a_row.to("cpu", non_blocking=True), event)
+        event.record()
+        if before is None:
+            return 0
+        before[1].synchronize()
+        return int(before[0])
 
     def tokens(self) -> int:
-        """Returns the weight of the loss since the run began: its target tokens.
-
-        Raises:
-          T2TError: the loss or the gradient of a step was not finite.
-        """
-        self._check()
+        """Returns the weight of the loss since the run began: its target tokens."""
         return int(self._tokens)
 
-    def read(self) -> dict[str, float]:
-        """Returns the report of the steps since the last one, and begins anew.
+    def skipped(self) -> int:
+        """Returns the steps skipped since the run began."""
+        return int(self._skipped)
 
-        Raises:
-          T2TError: the loss or the gradient of a step was not finite.
-        """
-        self._check()
+    def read(self) -> dict[str, float]:
+        """Returns the report of the steps since the last one, and begins anew."""
         loss, weight, filled, positions = self._sums.tolist()
+        nothing = math.nan if self._skipped_before < self.skipped() else 0.0
         self.stop_clock()
         seconds = max(self._seconds, 1e-9)
         report = {
-            "loss": loss / weight if weight > 0 else 0.0,
+            "loss": loss / weight if weight > 0 else nothing,
             "grad_norm": float(self._norm),
             "tokens_per_second": weight / seconds,
             "steps_per_second": self._steps / seconds,
             "padding_fraction": 1.0 - filled / max(positions, 1.0),
+            "skipped_steps": float(self.skipped()),
         }
         self._clear()
+        self._skipped_before = self.skipped()
         return report
-
-    def _check(self) -> None:
-        step = int(self._first_bad_step)
-        if step >= 0:
-            raise T2TError(
-                f"the loss or its gradient is not finite at step {step}. The weights since are not "
-                "saved; the checkpoints before are whole. Try a smaller learning rate, a longer "
-                "learning_rate_warmup_steps, clip_grad_norm=1.0, or activation_dtype=float32."
-            )

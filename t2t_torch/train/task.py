@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,10 @@ from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.lengths import paddings
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
+from t2t_torch.train.class_weights import set_class_weights
+from t2t_torch.train.distillation import load_teacher
 from t2t_torch.train.learning_rate import learning_rate
+from t2t_torch.train.parameter_groups import freeze, parameter_groups
 from t2t_torch.train.problem_data import ProblemData
 
 if TYPE_CHECKING:
@@ -39,8 +42,21 @@ class TrainSource(Protocol):
     def report(self) -> PlanReport:
         """What the plan keeps, drops and pads."""
 
+    def one_of_each_shape(self) -> Iterator[Batch]:
+        """Yields a batch of each shape that batches have; asked for where layers are compiled."""
+
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches of this process."""
+
+
+class EvalSource(Protocol):
+    """One pass over a split; `pipeline.loader.ChainedBatches` is one."""
+
+    def __len__(self) -> int:
+        """Returns the number of batches of this process."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields each batch once."""
 
 
 class Evaluator(Protocol):
@@ -75,9 +91,12 @@ class Task(ABC):
     def model(self) -> nn.Module:
         """Returns a new model, drawn from torch's generator: `forward(batch) -> Output`."""
 
+    def make_ready(self, model: nn.Module) -> None:  # noqa: B027 (most tasks have nothing to do)
+        """Gives a model what it needs to be trained, and not to be evaluated; nothing here."""
+
     @abstractmethod
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Returns the optimizer; its learning rate is set at every step."""
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the optimizer of a model's parameters; its learning rate is set at every step."""
 
     @abstractmethod
     def learning_rate(self, train_steps: int) -> Callable[[float], float]:
@@ -88,7 +107,7 @@ class Task(ABC):
         """Returns training batches from global batch `start` on, for one process of several."""
 
     @abstractmethod
-    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> Iterable[Batch]:
+    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:
         """Returns one pass over a split, for one process of several."""
 
     @abstractmethod
@@ -105,6 +124,7 @@ class ProblemTask(Task):
       hparams: how; of the class that the model needs.
       data_dir: where t2t-datagen wrote the shards.
       vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
+      loader_workers: threads that make batches; 0 makes each when it is asked for.
 
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
@@ -120,6 +140,7 @@ class ProblemTask(Task):
         *,
         data_dir: Path,
         vocab_dir: Path,
+        loader_workers: int = 1,
     ) -> None:
         check_pairing(model, hparams)
         self.name = problem.full_name
@@ -131,7 +152,10 @@ class ProblemTask(Task):
             self.counted = "examples"
         self.paddings = paddings(self.features.all)
         self._model = model
-        self._data = ProblemData(problem, self.features, hparams, data_dir)
+        self._vocab_dir = vocab_dir
+        self._data = ProblemData(
+            problem, self.features, hparams, data_dir, loader_workers=loader_workers
+        )
         self.evaluator()  # a metric that does not fit its target is refused before training
 
     def model(self) -> nn.Module:
@@ -143,10 +167,20 @@ class ProblemTask(Task):
             target_space_id=self.problem.target_space_id,
         )
 
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Returns the optimizer that hparams name."""
+    def make_ready(self, model: nn.Module) -> None:
+        """Freezes what hparams name; gives the model the weights of classes and its teacher."""
+        freeze(model, self.hparams)
+        learner: Any = model
+        set_class_weights(learner, self._data)
+        if self.hparams.distill_from:
+            given = self.problem, self.features, self._vocab_dir, self.hparams
+            teacher = load_teacher(self.hparams.distill_from, *given)
+            learner.learn_from(teacher.to(next(model.parameters()).device))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the optimizer that hparams name, of the parameters that they do not freeze."""
         make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
-        return make(parameters, self.hparams)
+        return make(parameter_groups(model, self.hparams), self.hparams)
 
     def learning_rate(self, train_steps: int) -> Callable[[float], float]:
         """Returns the schedule that hparams name."""
@@ -166,7 +200,7 @@ class ProblemTask(Task):
         """Returns the problem's metrics."""
         targets = self.features.targets
         metrics = {target: self.problem.metrics_of(target) for target in targets}
-        return Evaluation(targets, metrics, self.name)
+        return Evaluation(targets, metrics, self.name, self.features.notes)
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:

@@ -58,12 +58,14 @@ def make_estimator(make_task, tmp_path):
     """Makes an estimator in `tmp_path / name`; closes all of them at the end."""
     made = []
 
-    def make(name: str = "run", hparams: str = "", stop=None, task=None, **config) -> Estimator:
+    def make(
+        name: str = "run", hparams: str = "", stop=None, task=None, hooks=(), **config
+    ) -> Estimator:
         settings = {"train_steps": 100, "local_eval_frequency": 0, "eval_steps": 2, **config}
         task = task or make_task(hparams)
         directory = RunDirectory(tmp_path / name)
-        directory.begin(RECORD, task.hparams)
-        made.append(Estimator(task, directory, RunConfig(**settings), stop=stop))
+        directory.begin(RECORD, task.hparams, resume_data=settings.get("resume_data", "exact"))
+        made.append(Estimator(task, directory, RunConfig(**settings), stop=stop, hooks=hooks))
         return made[-1]
 
     yield make

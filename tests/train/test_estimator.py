@@ -9,13 +9,16 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
 import torch
 
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
+from t2t_torch.models.transformer import Transformer
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.train.gradient import GradientFinisher
+from t2t_torch.train.hook import Hook
 from t2t_torch.train.stop import StopRequest
 
 BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
@@ -178,10 +181,10 @@ def test_the_last_k_checkpoints_are_kept(make_estimator):
 
 
 def test_checkpoints_come_by_the_clock_too(make_estimator, monkeypatch):
-    now = itertools.count(0, 10)  # every look is ten seconds later: one at each step and save
+    now = itertools.count(0, 10)  # every look is ten seconds later: two at each step, one at saves
     clock = SimpleNamespace(monotonic=lambda: next(now))
     monkeypatch.setattr("t2t_torch.train.estimator.time", clock)
-    run = make_estimator(save_checkpoints_secs=25)
+    run = make_estimator(save_checkpoints_secs=45)
     run.train(6)
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 5, 6]
 
@@ -269,35 +272,192 @@ def test_a_signal_asks_once_and_the_second_one_is_the_systems(capfd):
     assert "SIGUSR1: stopping" in capfd.readouterr().err
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_by_step_and_saves_nothing(
-    make_estimator, monkeypatch
-):
+def bad_at(steps, monkeypatch):
+    """Makes the losses of these passes, counted from 1, not a number."""
     calls = itertools.count(1)
     loss = TextModality.training_loss
 
-    def break_at_third(self, hidden, targets, weights=None):
+    def broken(self, hidden, targets, weights=None):
         found = loss(self, hidden, targets, weights)
-        return Loss(found.sum * float("nan"), found.weight) if next(calls) == 3 else found
+        return Loss(found.sum * float("nan"), found.weight) if next(calls) in steps else found
 
-    monkeypatch.setattr(TextModality, "training_loss", break_at_third)
-    run = make_estimator(local_eval_frequency=2, log_step_count_steps=100)
-    with pytest.raises(T2TError, match="not finite at step 3"):
-        run.train(10)
-    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2]
+    monkeypatch.setattr(TextModality, "training_loss", broken)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd"])
-def test_a_step_that_is_not_finite_moves_nothing(make_estimator, monkeypatch, optimizer):
-    def broken(self, hidden, targets, weights=None):
-        return Loss(hidden.sum() * float("nan"), (targets != 0).sum())
-
+def test_a_step_that_is_not_finite_moves_nothing_and_is_counted(
+    make_estimator, monkeypatch, optimizer
+):
+    bad_at({3}, monkeypatch)
     run = make_estimator(hparams=f"optimizer={optimizer}", log_step_count_steps=1)
     run.train(2)
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
-    monkeypatch.setattr(TextModality, "training_loss", broken)
-    with pytest.raises(T2TError, match="not finite at step 3"):
-        run.train(3)
+    run.train(3)
     assert_bit_equal(run.model.state_dict(), before)
+    run.train(4)
+    assert (run.state.step, run.state.skipped) == (4, 1)
+    lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+    reports = [json.loads(line) for line in lines]
+    assert [report["skipped_steps"] for report in reports] == [0, 0, 1, 1]
+    assert reports[2]["loss"] is None
+
+
+def test_a_run_with_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch):
+    with monkeypatch.context() as patch:
+        bad_at({2, 5}, patch)
+        whole = make_estimator("whole")
+        whole.train(7)
+    with monkeypatch.context() as patch:
+        bad_at({2, 5}, patch)
+        first = make_estimator("run")
+        first.train(4)
+        first.close()
+        second = make_estimator("run")
+        second.train(7)
+    assert_bit_equal(weights_of(second), weights_of(whole))
+    assert second.state.skipped == whole.state.skipped == 2
+
+
+def test_too_many_bad_steps_in_a_row_end_the_run_and_are_written_down(make_estimator, monkeypatch):
+    bad_at(set(range(3, 100)), monkeypatch)
+    run = make_estimator(local_eval_frequency=2, max_consecutive_nonfinite=3)
+    with pytest.raises(T2TError, match="not finite at step 5"):
+        run.train(10)
+    folder = run.directory.path / "crash" / "step-5-rank0"
+    told = json.loads((folder / "crash.json").read_text())
+    (batch,) = told["batches"]
+    assert (told["step"], batch["batch"], batch["loss"]) == (5, 4, "nan")
+    assert batch["rows"] == run.run.source.rows_of(4)[1]
+    assert "target_space" in batch["gradients_not_finite"]
+    assert batch["weights_not_finite"] == []
+    kept = safetensors.torch.load_file(folder / "batch-4.safetensors")
+    assert len(kept["targets"]) == len(batch["rows"])
+
+
+def test_a_good_step_between_bad_ones_begins_the_count_anew(make_estimator, monkeypatch):
+    bad_at({1, 2, 4, 5}, monkeypatch)
+    run = make_estimator(max_consecutive_nonfinite=3)
+    run.train(6)
+    assert run.state.skipped == 4
+
+
+def out_of_memory_above(rows, monkeypatch):
+    """Memory runs out for a batch of more rows."""
+    body = Transformer.body
+
+    def limited(self, features):
+        if self.training and len(features["targets"]) > rows:
+            raise torch.OutOfMemoryError("out of memory")
+        return body(self, features)
+
+    monkeypatch.setattr(Transformer, "body", limited)
+
+
+NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(
+    make_estimator, monkeypatch, capsys, accumulate
+):
+    hparams = f"{NO_DROPOUT},optimizer_multistep_accumulate_steps={accumulate},optimizer=sgd"
+    whole = make_estimator("whole", hparams=hparams)
+    whole.train(2)
+    out_of_memory_above(3, monkeypatch)
+    split = make_estimator("split", hparams=hparams)
+    split.train(2)
+    assert "computed again in 2 pieces" in capsys.readouterr().err
+    found, expected = split.model.state_dict(), whole.model.state_dict()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6)
+    assert (split.state.skipped, split.state.tokens) == (0, whole.state.tokens)
+
+
+def test_a_step_that_does_not_fit_in_any_piece_is_skipped(make_estimator, monkeypatch, capsys):
+    out_of_memory_above(0, monkeypatch)
+    run = make_estimator(max_consecutive_nonfinite=5)
+    run.train(2)
+    assert run.state.skipped == 2
+    assert "too large: the step is skipped" in capsys.readouterr().err
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory(make_estimator, monkeypatch):
+    def broken(self, features):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(Transformer, "body", broken)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        make_estimator().train(1)
+
+
+@pytest.mark.parametrize(("policy", "position"), [("restart", 0), ("approx", 5)])
+def test_other_data_goes_on_where_it_is_told_to(make_estimator, capsys, policy, position):
+    first = make_estimator()
+    first.train(BATCHES_PER_EPOCH // 2)
+    assert first.state.epoch_batches == BATCHES_PER_EPOCH
+    first.close()
+    smaller = make_estimator(hparams="batch_size=128,max_length=256", resume_data=policy)
+    smaller.begin()
+    assert smaller.state.batches_consumed == position
+    assert f"--resume_data={policy}: on from batch {position}" in capsys.readouterr().err
+    smaller.train(5)
+    assert smaller.state.step == 5
+
+
+def test_epochs_are_steps_and_seconds_end_a_run(make_estimator):
+    run = make_estimator("epochs", train_epochs=2)
+    run.begin()
+    assert run.train_steps == 2 * BATCHES_PER_EPOCH
+    timed = make_estimator("seconds", train_seconds=1)
+    timed.begin().tally.start_clock()
+    timed.state.seconds = 5.0
+    timed.train(50)
+    assert timed.is_done
+    assert timed.state.step == 0
+
+
+class Recorder(Hook):
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.told = []
+        self.count = 0
+
+    def begin(self, estimator):
+        self.told.append("begin")
+
+    def before_update(self, estimator):
+        assert any(p.grad is not None for p in estimator.model.parameters())
+        self.told.append("before")
+
+    def after_step(self, estimator):
+        self.count += 1
+        self.told.append(estimator.state.step)
+
+    def after_evaluation(self, estimator, split, metrics):
+        self.told.append(split.value)
+
+    def end(self, estimator):
+        self.told.append("end")
+
+    def state(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state.get("count", 0)
+
+
+def test_hooks_are_told_of_the_joints_of_a_run_and_remember_over_a_resume(make_estimator):
+    hook = Recorder()
+    first = make_estimator(hooks=[hook])
+    first.train(2)
+    first.evaluate()
+    first.close()
+    assert hook.told == ["begin", "before", 1, "before", 2, "dev", "end"]
+    again = Recorder()
+    second = make_estimator(hooks=[again])
+    second.train(3)
+    assert again.count == 3
 
 
 def test_reports_hold_what_a_user_watches(make_estimator):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 
 import pytest
+import torch
 
+from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.mode import Split
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import SCHEDULES
@@ -69,15 +73,50 @@ def test_a_run_that_is_done_says_so_and_trains_no_further(make_estimator, capsys
     assert checkpoints(estimator) == [3]
 
 
-def test_train_eval_and_decode_decodes_after_each_evaluation(make_estimator):
+def decoder_of(found, scores=None):
+    """What decodes nothing, and notes what it was asked for."""
+
+    def decode(checkpoint, split):
+        assert checkpoint.path.is_dir()
+        found.append((checkpoint.step, split))
+        return (scores or {}).get(checkpoint.step, {})
+
+    return decode
+
+
+def test_train_eval_and_decode_decodes_after_each_evaluation_what_is_on_the_disk(make_estimator):
     estimator = make_estimator(train_steps=5, local_eval_frequency=2)
-    decoded = []
+    found = []
+    Experiment(estimator, decode=decoder_of(found)).run("train_eval_and_decode")
+    assert found == [(2, None), (4, None), (5, None)]
+    assert reports(estimator, "dev") == [2, 4, 5]
 
-    def decode():
-        decoded.append((estimator.state.step, reports(estimator, "dev")[-1]))
 
-    Experiment(estimator, decode=decode).run("train_eval_and_decode")
-    assert decoded == [(2, 2), (4, 4), (5, 5)]
+def test_what_is_decoded_may_say_which_checkpoint_is_best(make_estimator):
+    estimator = make_estimator(
+        train_steps=4, local_eval_frequency=1, eval_early_stopping_metric="bleu"
+    )
+    scores = {step: {"decode/bleu": bleu} for step, bleu in enumerate([1.0, 7.0, 3.0, 2.0], 1)}
+    experiment = Experiment(estimator, decode=decoder_of([], scores), scores=("decode/bleu",))
+    experiment.run("train_eval_and_decode")
+    assert estimator.checkpoints.best().step == 2
+    assert (estimator.state.watched, estimator.state.best_value) == ("max decode/bleu", 7.0)
+
+
+def test_what_could_not_be_saved_is_not_decoded(make_estimator, monkeypatch, capsys):
+    estimator = make_estimator(train_steps=2, local_eval_frequency=1, async_save=False)
+    save = estimator.checkpoints.save
+
+    def failing(snapshot):
+        if snapshot.state.step == 1:
+            raise SaveError("the disk is full")
+        return save(snapshot)
+
+    monkeypatch.setattr(estimator.checkpoints, "save", failing)
+    found = []
+    Experiment(estimator, decode=decoder_of(found)).run("train_eval_and_decode")
+    assert found == [(2, None)]
+    assert "IS NOT SAVED: the disk is full" in capsys.readouterr().err
 
 
 def test_evaluate_looks_at_the_newest_checkpoint_also_while_another_process_trains(make_estimator):
@@ -86,7 +125,7 @@ def test_evaluate_looks_at_the_newest_checkpoint_also_while_another_process_trai
     reader = make_estimator_without_lock(trainer)
     Experiment(reader).run("evaluate")
     trainer_results = trainer.evaluate()
-    assert reports(reader, "dev") == [3, 3]
+    assert reports(reader, "dev") == [3]  # the one report of the two evaluations
     assert trainer_results["loss"] > 0
 
 
@@ -147,3 +186,230 @@ def test_test_trains_no_further_than_the_run_goes(make_estimator, capsys):
     Experiment(estimator).run("test")
     assert "is at step 2 already" in capsys.readouterr().err
     assert (checkpoints(estimator), reports(estimator, "dev")) == ([2], [2])
+
+
+def watching(estimator, values, metric="loss"):
+    """Makes the evaluations find these values, whatever the weights are."""
+    found = iter(values)
+    estimator.evaluate = lambda split=None: {metric: next(found)}
+    return Experiment(estimator)
+
+
+EARLY = {
+    "train_steps": 9,
+    "local_eval_frequency": 1,
+    "eval_early_stopping_steps": 2,
+    "eval_early_stopping_metric_delta": 0.0,
+}
+
+
+def test_a_run_that_learns_no_more_ends_early_and_says_so(make_estimator, capsys):
+    estimator = make_estimator(**EARLY)
+    watching(estimator, [3.0, 2.0, 2.5, math.nan, 1.0]).run("continuous_train_and_eval")
+    assert estimator.state.step == 4
+    assert estimator.directory.ended_at() == 4
+    assert "stopped early: loss has not improved by 0 since step 2" in capsys.readouterr().err
+
+
+def test_started_again_it_makes_the_last_evaluation_again_and_comes_to_the_same(
+    make_estimator, capsys
+):
+    first = make_estimator(**EARLY)
+    watching(first, [3.0, 2.0, 2.5, 2.5]).run("continuous_train_and_eval")
+    first.close()
+    again = make_estimator(**EARLY)
+    watching(again, [2.5]).run("continuous_train_and_eval")
+    assert again.state.step == 4
+    assert capsys.readouterr().err.count("stopped early") == 2
+    again.close()
+    patient = make_estimator(**{**EARLY, "eval_early_stopping_steps": 3})
+    watching(patient, [2.5, 2.5]).run("continuous_train_and_eval")
+    assert patient.state.step == 5
+    assert (patient.state.best_value, patient.state.best_step) == (2.0, 2)
+
+
+def test_the_best_checkpoints_are_kept_besides_the_newest(make_estimator):
+    estimator = make_estimator(
+        train_steps=5, local_eval_frequency=1, keep_checkpoint_max=1, keep_checkpoint_best=2
+    )
+    watching(estimator, [3.0, 1.0, 5.0, 2.0, 4.0]).run("continuous_train_and_eval")
+    assert estimator.checkpoints.best().step == 2
+    assert checkpoints(estimator) == [2, 4, 5]
+
+
+def test_a_metric_that_evaluations_do_not_have_is_refused_before_the_first_step(make_estimator):
+    estimator = make_estimator(eval_early_stopping_metric="acuracy")
+    with pytest.raises(UsageError, match=r"Did you mean accuracy.* They have: .*loss"):
+        Experiment(estimator).run("continuous_train_and_eval")
+    assert checkpoints(estimator) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "minimize", "direction"),
+    [
+        ("loss", None, "min loss"),
+        ("accuracy", None, "max metrics-algorithmic_reverse_binary40_test/targets/accuracy"),
+        ("loss", False, "max loss"),
+    ],
+)
+def test_a_metric_says_itself_which_way_is_better_unless_the_flag_does(
+    make_estimator, metric, minimize, direction
+):
+    estimator = make_estimator(
+        train_steps=1,
+        local_eval_frequency=1,
+        eval_early_stopping_metric=metric,
+        eval_early_stopping_metric_minimize=minimize,
+    )
+    Experiment(estimator).run("continuous_train_and_eval")
+    assert estimator.state.watched == direction
+
+
+def test_a_plateau_that_a_signal_interrupts_goes_on_as_if_it_had_not(make_estimator):
+    settings = {
+        "train_steps": 8,
+        "local_eval_frequency": 2,
+        "reduce_lr_on_plateau_factor": 0.5,
+        "reduce_lr_on_plateau_patience": 1,
+        "reduce_lr_on_plateau_threshold": 1000.0,
+    }
+    whole = make_estimator("whole", **settings)
+    Experiment(whole).run("continuous_train_and_eval")
+    assert whole.state.plateau_factor == 0.5**3
+
+    stop = StopRequest()
+    first = make_estimator(stop=stop, **settings)
+    evaluate = first.evaluate
+
+    def interrupted(split=None):
+        if first.state.step == 4:
+            stop.signal = signal.SIGTERM
+        return evaluate(split)
+
+    first.evaluate = interrupted
+    Experiment(first).run("continuous_train_and_eval")
+    assert (first.signal, reports(first, "dev")) == (signal.SIGTERM, [2])
+    first.close()
+    resumed = make_estimator(**settings)
+    Experiment(resumed).run("continuous_train_and_eval")
+    assert reports(resumed, "dev") == reports(whole, "dev") == [2, 4, 6, 8]
+    assert resumed.state.model_copy(update={"seconds": whole.state.seconds}) == whole.state
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_seconds_end_a_run_at_once_if_they_are_spent_already(make_estimator, capsys):
+    first = make_estimator()
+    first.begin()
+    first.state.seconds = 60.0
+    first.train(2)
+    first.close()
+    estimator = make_estimator(train_seconds=60)
+    Experiment(estimator).run("continuous_train_and_eval")
+    assert (checkpoints(estimator), reports(estimator, "dev")) == ([2], [2])
+    told = capsys.readouterr().err
+    assert "nothing to train: --train_seconds=60 is absolute" in told
+    assert "is at step 2 already" in told
+
+
+def test_epochs_end_a_run_when_the_data_was_seen_so_often(make_estimator, capsys):
+    estimator = make_estimator(train_epochs=1)
+    Experiment(estimator).run("train")
+    assert estimator.state.batches_consumed == estimator.state.epoch_batches > 1
+    Experiment(estimator).run("train")
+    assert "nothing to train: --train_epochs=1 is absolute" in capsys.readouterr().err
+
+
+def test_what_is_evaluated_on_train_data_does_not_pass_for_a_report_of_training(make_estimator):
+    trainer = make_estimator(train_steps=1, log_step_count_steps=1)
+    trainer.train(1)
+    reader = make_estimator_without_lock(trainer)
+    Experiment(reader).run("evaluate_on_train_data")
+    assert reports(reader, "train_data") == [1]
+    assert reports(reader, "train") == [1]
+
+
+def test_continuous_eval_on_train_data_ends_with_the_run(make_estimator):
+    trainer = make_estimator(train_steps=1)
+    trainer.train(1)
+    reader = make_estimator_without_lock(trainer)
+    Experiment(reader, wait=no_wait).run("continuous_eval_on_train_data")
+    assert reports(reader, "train_data") == [1]
+
+
+def no_wait(seconds):
+    raise AssertionError("there was nothing to wait for")
+
+
+def test_continuous_eval_ends_with_a_run_that_has_ended_early(make_estimator):
+    trainer = make_estimator(**EARLY)
+    watching(trainer, [1.0, 1.0, 1.0]).run("continuous_train_and_eval")
+    reader = make_estimator_without_lock(trainer)
+    Experiment(reader, wait=no_wait).run("continuous_eval")
+    assert reports(reader, "dev") == [3]
+
+
+def test_continuous_eval_tells_the_best_checkpoint_of_a_run_that_only_trains(make_estimator):
+    trainer = make_estimator(train_steps=2)
+    trainer.train(1)
+    reader = make_estimator_without_lock(trainer)
+    values = iter([1.0, 5.0])
+    reader.evaluate = lambda split=None: {"loss": next(values)}
+    Experiment(reader, wait=lambda seconds: trainer.train(2)).run("continuous_eval")
+    assert trainer.checkpoints.best().step == 1
+
+
+def test_a_run_that_goes_on_has_not_ended(make_estimator):
+    first = make_estimator(train_steps=1)
+    Experiment(first).run("train")
+    assert first.directory.ended_at() == 1
+    first.close()
+    second = make_estimator(train_steps=2)
+    second.begin()
+    assert second.directory.ended_at() is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "split"),
+    [
+        ("continuous_decode", None),
+        ("continuous_decode_from_file", None),
+        ("continuous_decode_on_train_data", Split.TRAIN),
+        ("continuous_decode_on_eval_data", Split.EVAL),
+    ],
+)
+def test_continuous_decoding_waits_for_each_new_checkpoint_until_the_last(
+    make_estimator, schedule, split
+):
+    trainer = make_estimator(train_steps=4)
+    reader = make_estimator_without_lock(trainer)
+    found, wait = [], lambda seconds: trainer.train(trainer.state.step + 2)
+    Experiment(reader, decode=decoder_of(found), wait=wait).run(schedule)
+    assert found == [(2, split), (4, split)]
+
+
+def test_decode_decodes_with_the_newest_checkpoint(make_estimator):
+    trainer = make_estimator(train_steps=4)
+    trainer.train(3)
+    found = []
+    Experiment(make_estimator_without_lock(trainer), decode=decoder_of(found)).run("decode")
+    assert found == [(3, None)]
+
+
+def test_decode_needs_a_checkpoint(make_estimator):
+    with pytest.raises(CheckpointError, match=r"no checkpoint to decode with\. Train first"):
+        Experiment(make_estimator(), decode=decoder_of([])).run("decode")
+
+
+def test_a_signal_while_decoding_ends_a_schedule_without_more_training(make_estimator):
+    stop = StopRequest()
+    estimator = make_estimator(stop=stop, train_steps=4, local_eval_frequency=2)
+
+    def decode(checkpoint, split):
+        stop.signal = signal.SIGTERM
+        estimator.is_asked_to_stop()
+        return {}
+
+    Experiment(estimator, decode=decode).run("train_eval_and_decode")
+    assert (checkpoints(estimator), estimator.state.evaluated) == ([2], -1)
+    assert estimator.directory.ended_at() is None

@@ -1,23 +1,25 @@
-"""What a user sees while waiting."""
+"""What a run reports, and what TensorBoard finds of it."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 
+import numpy as np
+import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto import summary_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
 
-from t2t_torch.train.summary import Progress, Summary
+from t2t_torch.train.metrics_file import MetricsFile
+from t2t_torch.train.summary import Summary
 
-REPORT = {
-    "loss": 2.5,
-    "learning_rate": 1e-3,
-    "grad_norm": 0.7,
-    "tokens_per_second": 12345.6,
-    "steps_per_second": 2.0,
-    "padding_fraction": 0.05,
-}
+REPORT = {"loss": 2.5, "grad_norm": 0.7}
+
+
+def events(folder):
+    return EventAccumulator(str(folder), size_guidance={"images": 0, "tensors": 0}).Reload()
 
 
 def test_a_report_is_a_line_of_json_and_a_point_in_tensorboard(tmp_path):
@@ -29,55 +31,105 @@ def test_a_report_is_a_line_of_json_and_a_point_in_tensorboard(tmp_path):
     assert (train["step"], train["split"], train["loss"]) == (3, "train", 2.5)
     assert (dev["loss"], dev["rouge"]) == (1.5, None)
     for folder, loss in ((tmp_path, 2.5), (tmp_path / "eval", 1.5)):
-        events = EventAccumulator(str(folder)).Reload()
-        assert [(point.step, point.value) for point in events.Scalars("loss")] == [(3, loss)]
+        points = events(folder).Scalars("loss")
+        assert [(point.step, point.value) for point in points] == [(3, loss)]
 
 
-def test_a_resumed_run_hides_the_points_that_it_repeats(tmp_path):
+def test_a_resumed_run_takes_back_the_reports_that_it_repeats(tmp_path):
     for start, value in ((0, 1.0), (2, 2.0)):
         summary = Summary(tmp_path, leads=True)
         summary.start(start)
         for step in range(start + 1, 5):
             summary.write("train", step, {"loss": value})
         summary.close()
-    points = EventAccumulator(str(tmp_path)).Reload().Scalars("loss")
-    assert [(point.step, point.value) for point in points] == [(1, 1), (2, 1), (3, 2), (4, 2)]
+    expected = [(1, 1), (2, 1), (3, 2), (4, 2)]
+    points = events(tmp_path).Scalars("loss")
+    assert [(point.step, point.value) for point in points] == expected
+    reports = MetricsFile(tmp_path).read()
+    assert [(report["step"], report["loss"]) for report in reports] == expected
 
 
 def test_processes_that_do_not_lead_write_nothing(tmp_path):
+    figures = pytest.importorskip("matplotlib.figure")
     summary = Summary(tmp_path, leads=False)
+    summary.start(0)
     summary.write("train", 1, REPORT)
+    summary.scalars(REPORT, 1)
+    summary.text("tag", "text", 1)
+    summary.histogram("tag", torch.ones(2), 1)
+    summary.figure("tag", figures.Figure(), 1)
+    summary.hparams({"a": 1})
     summary.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_file_gets_lines_with_rate_and_time_left(capsys):
-    progress = Progress(100, shown=True)
-    progress.start(0)
-    progress.advance(1)
-    progress.report(40, REPORT)
-    progress.close()
-    line = "step 40/100  loss 2.5000  lr 0.001  norm 0.7  12,346 tokens/s  00:30 left\n"
-    assert capsys.readouterr().err == line
+def test_texts_are_in_tensorboard(tmp_path):
+    summary = Summary(tmp_path, leads=True)
+    summary.text("decodes", "ein Hund", 7)
+    summary.close()
+    (found,) = events(tmp_path / "eval").Tensors("decodes/text_summary")
+    assert (found.step, found.tensor_proto.string_val[0]) == (7, b"ein Hund")
 
 
-def test_a_terminal_gets_a_bar_and_lines_above_it(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress = Progress(100, shown=True)
-    progress.start(40)
-    progress.advance(41)
-    progress.report(41, REPORT)
-    progress.say("evaluated")
-    progress.close()
-    shown = capsys.readouterr().err
-    assert "41/100" in shown
-    assert "loss 2.5000" in shown
-    assert "evaluated\n" in shown
+def test_a_histogram_counts_finite_numbers_only(tmp_path):
+    summary = Summary(tmp_path, leads=True)
+    summary.histogram("w", torch.tensor([[1.0, 2.0], [math.nan, math.inf]]), 7)
+    summary.histogram("bad", torch.full((3,), math.nan), 7)
+    summary.close()
+    (found,) = events(tmp_path).Histograms("w")
+    value = found.histogram_value
+    assert (found.step, value.num, value.sum, value.min, value.max) == (7, 2, 3, 1, 2)
+    assert events(tmp_path).Tags()["histograms"] == ["w"]
 
 
-def test_processes_that_do_not_lead_are_silent(capsys):
-    progress = Progress(100, shown=False)
-    progress.start(0)
-    progress.report(40, REPORT)
-    progress.say("hello")
-    assert capsys.readouterr().err == ""
+def test_a_figure_is_in_tensorboard_by_step_and_the_newest_in_a_file(tmp_path):
+    figures = pytest.importorskip("matplotlib.figure")
+    summary = Summary(tmp_path, leads=True)
+    for step, color in ((1, "red"), (2, "blue")):
+        figure = figures.Figure(figsize=(1, 0.5), facecolor=color)
+        summary.figure("attention/layer", figure, step)
+    summary.close()
+    found = events(tmp_path / "eval").Images("attention/layer")
+    assert [(one.step, one.width, one.height) for one in found] == [(1, 100, 50), (2, 100, 50)]
+    from matplotlib.image import imread
+
+    pixels = imread(tmp_path / "figures" / "attention" / "layer.png")
+    np.testing.assert_allclose(pixels[0, 0, :3], [0, 0, 1])
+    assert [path.name for path in (tmp_path / "figures" / "attention").iterdir()] == ["layer.png"]
+
+
+def test_hparams_are_on_tensorboards_page_without_a_run_of_their_own(tmp_path):
+    summary = Summary(tmp_path, leads=True)
+    summary.hparams({"size": 64, "rate": 0.5, "on": True, "name": "adam", "many": (1, 2)})
+    summary.close()
+    assert [path.is_dir() for path in tmp_path.iterdir()] == [False]
+    tag = "_hparams_/session_start_info"
+    metadata = events(tmp_path).SummaryMetadata(tag)
+    assert isinstance(metadata, summary_pb2.SummaryMetadata)
+    content = plugin_data_pb2.HParamsPluginData.FromString(metadata.plugin_data.content)
+    found = content.session_start_info.hparams
+    assert found["size"].number_value == 64
+    assert found["rate"].number_value == 0.5
+    assert found["on"].string_value == "True"
+    assert found["name"].string_value == "adam"
+    assert found["many"].string_value == "(1, 2)"
+
+
+def test_a_disk_that_fails_is_told_of_once_and_ends_nothing(tmp_path, capsys, monkeypatch):
+    summary = Summary(tmp_path, leads=True)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "add", fail)
+        patch.setattr("torch.utils.tensorboard.SummaryWriter.flush", fail)
+        summary.write("train", 1, REPORT)
+        summary.write("train", 2, REPORT)
+    told = capsys.readouterr().err
+    assert told.count("WARNING") == 1
+    assert "No space left on device" in told
+    summary.write("train", 3, REPORT)
+    summary.close()
+    assert [report["step"] for report in MetricsFile(tmp_path).read()] == [3]
+    assert 3 in [point.step for point in events(tmp_path).Scalars("loss")]

@@ -1,0 +1,40 @@
+"""Which hooks watch a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from t2t_torch import registry
+from t2t_torch.errors import UsageError
+from t2t_torch.train.hook import Hook
+from t2t_torch.train.run_report import RunReport
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.train.run_config import RunConfig
+
+
+def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
+    """Makes the hooks that flags and hparams ask for, each once, and the run's page.
+
+    The page comes last: it shows what the others have made.
+
+    Raises:
+      RegistryError: a name is not registered.
+      UsageError: a hook lacks what it needs, or what is registered is no `Hook`.
+    """
+    names = list(config.hooks)
+    if config.profile:
+        names.append("profile")
+    if hparams.summarize_grads or hparams.summarize_vars:
+        names.append("histograms")
+    hooks: list[Hook] = []
+    for name in dict.fromkeys(names):
+        hook = registry.hook(name)()
+        if not isinstance(hook, Hook):
+            raise UsageError(
+                f"--hooks={name}: {hook!r} is no Hook. Register a subclass of "
+                "t2t_torch.train.hook.Hook."
+            )
+        hooks.append(hook)
+    return [*hooks, RunReport()]

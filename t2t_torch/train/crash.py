@@ -1,0 +1,125 @@
+"""What is kept of a step whose loss or gradient is not finite again and again.
+
+    crash/step-<n>-rank<r>/
+      crash.json               step, batches, rows of the data, where numbers went bad
+      batch-<number>.safetensors   the batch as the model was given it
+
+The weights are those of the newest checkpoint, as such steps move nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import T2TError
+from t2t_torch.train.backward import total_loss
+from t2t_torch.train.randomness import seed_batch
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
+    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.task import Batch
+
+
+def dump(
+    directory: Path,
+    run: Learner,
+    state: TrainerState,
+    batches: Sequence[tuple[int, Batch]],
+    rank: int,
+) -> T2TError:
+    """Computes a step again in this process alone, and writes down where it goes wrong.
+
+    Args:
+      directory: the run directory.
+      run: the model and what goes with it.
+      state: where the run stands.
+      batches: (number of the global batch, batch) of this process.
+      rank: of this process.
+
+    Returns:
+      the error that ends the run: it names the folder that was written.
+    """
+    folder = directory / "crash" / f"step-{state.step}-rank{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, batch in batches:
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in batch.items()}
+        safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
+        found.append({"batch": number, **_rows(run, number), **_faults(run, state, number, batch)})
+    told = {"step": state.step, "rank": rank, "seed": state.seed, "batches": found}
+    (folder / "crash.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    numbers = ", ".join(str(number) for number, _ in batches)
+    return T2TError(
+        f"the loss or its gradient is not finite at step {state.step}, as at all steps since too "
+        "long (--max_consecutive_nonfinite). None of them moved the weights; the checkpoints are "
+        f"whole. Batch {numbers} and where numbers went bad are in {folder}. Try a smaller "
+        "learning rate, a longer learning_rate_warmup_steps, clip_grad_norm=1.0, or "
+        "activation_dtype=float32."
+    )
+
+
+def _rows(run: Learner, number: int) -> dict[str, Any]:
+    rows_of = getattr(run.source, "rows_of", None)  # a user's task need not know
+    return {} if rows_of is None else dict(zip(("data_set", "rows"), rows_of(number), strict=True))
+
+
+def _faults(run: Learner, state: TrainerState, number: int, batch: Batch) -> dict[str, Any]:
+    if run.is_sharded:  # a pass needs all processes
+        return {}
+    run.model.zero_grad()
+    seed_batch(state.seed, number, run.device)
+    with _watched(run.model) as bad_outputs:
+        with run.precision.autocast():
+            loss = total_loss(run.model(batch))
+        loss.sum.backward()  # type: ignore[no-untyped-call]
+    parameters = list(run.model.named_parameters())
+    bad_gradients = [n for n, p in parameters if p.grad is not None and not _finite(p.grad)]
+    run.model.zero_grad()
+    value = float(loss.sum.detach())
+    return {
+        "loss": value if math.isfinite(value) else str(value),
+        "weight": float(loss.weight),
+        "outputs_not_finite": bad_outputs,  # of modules, in the order in which they were computed
+        "gradients_not_finite": bad_gradients,
+        "weights_not_finite": [name for name, p in parameters if not _finite(p)],
+    }
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[list[str]]:
+    """Yields the names of the modules whose output is not finite, as they are computed."""
+    bad: list[str] = []
+
+    def look(name: str) -> Any:
+        def after(module: nn.Module, inputs: object, output: object) -> None:
+            del module, inputs
+            if isinstance(output, Tensor) and not _finite(output):
+                bad.append(name)
+
+        return after
+
+    handles = [
+        module.register_forward_hook(look(name)) for name, module in model.named_modules() if name
+    ]
+    try:
+        yield bad
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _finite(tensor: Tensor) -> bool:
+    # A mask of attention is minus infinity where nothing may be looked at: that is meant.
+    return not tensor.is_floating_point() or bool(
+        (~(tensor.isnan() | torch.isposinf(tensor))).all()
+    )

@@ -1,0 +1,122 @@
+"""The network that is trained: the model, its layers compiled or recomputed, over all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.train.compiled import CompiledLayer, check_compiler
+from t2t_torch.train.recomputed import RecomputedLayer
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.train.distributed import World
+
+# torch's fused kernel knows DTensors, and each number of a weight is updated by itself.
+_FOR_PARTS = ("adam", "true_adam", "multistep_adam", "adam_w")
+
+
+def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
+    """Returns the model as it is trained.
+
+    Its layers (the members of its ModuleLists) are compiled and recomputed where hparams say so:
+    that holds for training alone, and changes neither names nor values of weights.  The backward
+    pass averages gradients over all processes.
+
+    Args:
+      model: on its device, with its weights.  With `shard_weights` its parameters become DTensors:
+        make the optimizer afterwards.
+      hparams: compile, activation_checkpointing, shard_weights.
+      world: the processes that train together.
+
+    Raises:
+      HParamsError: compile without fixed shapes or without a compiler; shard_weights with an
+        optimizer that needs whole weights.
+    """
+    _prepare_layers(model, hparams, world.device)
+    if world.size == 1:
+        return model
+    if hparams.shard_weights:
+        _check_optimizer(hparams)
+        mesh = init_device_mesh(world.device.type, (world.size,))
+        for layer in layers_of(model):
+            fully_shard(layer, mesh=mesh)
+        # The rest of it, too, is divided again after a pass: between passes every parameter is
+        # what the optimizer and the average of the weights know.
+        fully_shard(model, mesh=mesh, reshard_after_forward=True)
+        return model
+    # Gradients of a bucket are summed while the backward pass makes the next ones.
+    return DistributedDataParallel(
+        model,
+        device_ids=[world.device] if world.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+    )
+
+
+def layers_of(model: nn.Module) -> Iterator[nn.Module]:
+    """Yields the layers of a model: the members of its ModuleLists, outermost ones."""
+    for child in model.children():
+        if isinstance(child, nn.ModuleList):
+            yield from child
+        else:
+            yield from layers_of(child)
+
+
+def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
+    """Returns what stands for the layers of a model that are compiled."""
+    found = []
+    for layer in layers_of(model):
+        forward: object = layer.forward
+        if isinstance(forward, RecomputedLayer):
+            forward = forward.inner
+        if isinstance(forward, CompiledLayer):
+            found.append(forward)
+    return found
+
+
+def is_sharded(network: nn.Module) -> bool:
+    """Whether each process holds a part of the weights: then every pass exchanges them."""
+    return isinstance(network, FSDPModule)
+
+
+def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:
+    """Returns a context without exchange of gradients if more passes of the step follow.
+
+    Sharded gradients are exchanged in each pass: whole ones would not fit.
+    """
+    if more and isinstance(network, DistributedDataParallel):
+        return network.no_sync()
+    return nullcontext()
+
+
+def _check_optimizer(hparams: HParams) -> None:
+    if hparams.optimizer not in _FOR_PARTS:
+        raise HParamsError(
+            f"optimizer={hparams.optimizer} does not update parts of a weight, which is all that a "
+            "process has with shard_weights=True. Those that do: "
+            f"{', '.join(_FOR_PARTS)}. Set one of them, or shard_weights=False."
+        )
+
+
+def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) -> None:
+    if hparams.compile:
+        if not hparams.pad_batch:
+            raise HParamsError(
+                "compile=True compiles once for each shape of a batch, and without pad_batch every "
+                "batch has its own. Set --hparams=compile=True,pad_batch=True."
+            )
+        check_compiler(device)
+    for layer in layers_of(model):
+        layer.__dict__.pop("forward", None)  # of a run before
+        if hparams.compile:
+            layer.forward = CompiledLayer(layer)
+        if hparams.activation_checkpointing:
+            layer.forward = RecomputedLayer(layer)

@@ -1,0 +1,256 @@
+"""The page of a run (`report.html`), made of the files in its folder alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from t2t_torch import registry
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.errors import T2TError
+from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.report.curves import Curve, Point, chart
+from t2t_torch.report.page import Head, document
+from t2t_torch.report.section import Block, Note, Picture, Plot, Section, Table, counted, number
+from t2t_torch.train.decode_samples import read_samples
+from t2t_torch.train.metrics_file import MetricsFile
+from t2t_torch.train.starts import starts_of
+from t2t_torch.train.stopping import short_name
+from t2t_torch.train.summary import FIGURE_FOLDER
+
+_TRAIN = "train"
+_LOGARITHMIC = ("loss", "grad_norm")
+_ONLY_IF_ANY = ("skipped_steps", "checkpoint_failures")
+_FIRST = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "steps_per_second")
+_MOST_FIGURES = 24
+_MOST_STARTS = 20
+_MOST_CHARTS = 30
+_OF_LABELS = "_per_label/"  # metrics of one label each: in the table, where they are many
+
+Report = Mapping[str, Any]
+Series = dict[str, dict[str, list[Point]]]
+
+
+def run_page(directory: Path) -> str:
+    """Returns the page.
+
+    Args:
+      directory: of the run: `task.json` and `hparams.json` are there; all else may be missing.
+    """
+    reports = MetricsFile(directory).read()
+    starts = starts_of(directory)
+    task = json.loads((directory / "task.json").read_text(encoding="utf-8"))
+    series = _series(reports)
+    resumed = [start["step"] for start in starts[1:]]
+    plots = dict(_charts(series, resumed))
+    sections = [
+        _curves(plots, resumed),
+        _evaluations(directory, reports),
+        *_decodes(directory),
+        *_figures(directory),
+        _hparams(directory, task),
+        _starts(starts),
+    ]
+    head = Head(
+        title=f"{task['problem']}: a run",
+        heading=f"{task['problem']} learnt by {task['model']}",
+        place=str(directory.resolve()),
+        tiles=tuple(_tiles(reports, starts)),
+        note=f"As of {_told_time(time.time())}.  Written anew while the run goes on.",
+        found=tuple(_found(reports)),
+        writer="t2t-trainer",
+    )
+    return document(head, sections, plots)
+
+
+def _series(reports: Iterable[Report]) -> Series:
+    """Returns metric -> split -> points, by step; metrics in the order of the page."""
+    series: Series = {}
+    for report in sorted(reports, key=lambda report: int(report["step"])):
+        for name, value in report.items():
+            if name in ("step", "split", "time", "seconds"):
+                continue
+            value = math.nan if value is None else float(value)
+            points = series.setdefault(name, {}).setdefault(report["split"], [])
+            points.append((report["step"], value))
+    first = {name: place for place, name in enumerate(_FIRST)}
+    return dict(sorted(series.items(), key=lambda item: first.get(item[0], len(first))))
+
+
+def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Yields name and `<svg>` of each metric that has something to show."""
+    drawn = 0
+    for name, splits in series.items():
+        values = [value for points in splits.values() for _, value in points]
+        if not any(map(math.isfinite, values)) or (name in _ONLY_IF_ANY and not any(values)):
+            continue
+        if _OF_LABELS in name or drawn == _MOST_CHARTS:
+            continue
+        curves = [Curve(split, points) for split, points in splits.items()]
+        drawn += 1
+        yield name, chart(curves, logarithmic=name in _LOGARITHMIC, marks=resumed)
+
+
+def _curves(plots: Mapping[str, str], resumed: Sequence[int]) -> Section:
+    meaning = (
+        "By optimizer steps; the number beside a name is the last one.  Training's numbers are of "
+        "the steps since the report before."
+    )
+    if resumed:
+        meaning += "  Dotted lines: where training was gone on with."
+    blocks: list[Block] = [Plot(name, short_name(name).replace("_", " ")) for name in plots]
+    return Section("curves", "Curves", meaning, blocks or [Note("No report yet.")])
+
+
+def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
+    rows = []
+    for split in dict.fromkeys(report["split"] for report in reports):
+        if split == _TRAIN:
+            continue
+        for name, splits in _series(r for r in reports if r["split"] == split).items():
+            points = [point for point in splits[split] if math.isfinite(point[1])]
+            if points:
+                best = _best(name, points)
+                told = [number(points[-1][1]), number(points[-1][0]), "", ""]
+                if best is not None:
+                    told[2:] = [number(best[1]), number(best[0])]
+                rows.append([split, short_name(name), *told])
+    head = ("split", "metric", "last", "at step", "best", "at step")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
+    checkpoints = CheckpointDirectory(directory)
+    best_one = checkpoints.best()
+    kept = [checkpoint.step for checkpoint in checkpoints.list()]
+    if best_one is not None:
+        blocks.append(Note(f"Best checkpoint: ckpt-{best_one.step}."))
+    told_steps = ", ".join(f"{step:,}" for step in kept) or "none"
+    blocks.append(Note(f"Checkpoints kept, by step: {told_steps}."))
+    return Section("evaluations", "Evaluations", "Best: of all evaluations so far.", blocks)
+
+
+def _best(name: str, points: Sequence[Point]) -> Point | None:
+    """Returns the best of some points; None of a metric whose good end nobody has said."""
+    try:
+        choose = min if lower_is_better(name) else max
+    except T2TError:
+        return None
+    return choose(points, key=lambda point: point[1])
+
+
+def _decodes(directory: Path) -> Iterator[Section]:
+    step, samples = read_samples(directory)
+    if samples:
+        rows = [[one.inputs, one.reference or "", one.decode] for one in samples]
+        table = Table(("inputs", "reference", "decode"), rows, frozenset({0, 1, 2}))
+        yield Section("decodes", "Decodes", f"Of the weights at step {step:,}.", [table])
+
+
+def _figures(directory: Path) -> Iterator[Section]:
+    folder = directory / FIGURE_FOLDER
+    files = sorted(folder.rglob("[!.]*.png"))
+    blocks: list[Block] = [
+        Picture(file.read_bytes(), file.relative_to(folder).with_suffix("").as_posix())
+        for file in files[:_MOST_FIGURES]
+    ]
+    if len(files) > _MOST_FIGURES:
+        blocks.append(Note(f"{len(files) - _MOST_FIGURES} more are in {folder}."))
+    if blocks:
+        meaning = "The newest; those of earlier steps are in TensorBoard."
+        yield Section("figures", "Figures", meaning, blocks)
+
+
+def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
+    """Tells which hyperparameters are not those of the set."""
+    values = json.loads((directory / "hparams.json").read_text(encoding="utf-8"))
+    values.pop("provenance", None)
+    name = task["hparams_set"]
+    try:
+        named = registry.hparams(name)
+    except T2TError as error:  # of a folder that is not given now, or is no longer there
+        return Section("hparams", "Hyperparameters", str(error))
+    of_set = named.model_dump(mode="json")
+    fields = type(named).model_fields
+    rows = [
+        [key, json.dumps(value), json.dumps(of_set[key]), str(fields[key].description)]
+        for key, value in values.items()
+        if key in of_set and value != of_set[key]
+    ]
+    meaning = f"Those that differ from the set {name}; hparams.json has all."
+    head = ("name", "here", f"in {name}", "meaning")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 1, 2, 3}))]
+    return Section(
+        "hparams", "Hyperparameters", meaning, blocks if rows else [Note(f"All are as in {name}.")]
+    )
+
+
+def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
+    rows = [
+        [_told_time(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
+         one["precision"], one["torch"], one["t2t_torch"], one["host"]]
+        for one in starts[-_MOST_STARTS:]
+    ]  # fmt: skip
+    head = ("begun", "from step", "processes", "device", "precision", "torch", "t2t_torch", "host")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 3, 4, 5, 6, 7}))] if rows else []
+    if starts:
+        last = starts[-1]
+        blocks.append(Note(f"Command: {last['command']}"))
+        told = f"Python {last['python']} on {last['system']}; {last['threads']} threads"
+        blocks.append(Note(f"Last environment: {told} a process."))
+    if len(starts) > _MOST_STARTS:
+        blocks.append(Note(f"{len(starts) - _MOST_STARTS} earlier ones are in starts.jsonl."))
+    return Section("starts", "Starts", "Each time that training was begun or gone on with.", blocks)
+
+
+def _tiles(
+    reports: Sequence[Report], starts: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    last: dict[str, Report] = {}
+    for report in reports:
+        last[report["split"]] = report
+    if starts:
+        steps = max([starts[-1]["step"], *(report["step"] for report in reports)])
+        yield f"{steps:,}", f"steps of {starts[-1]['train_steps']:,}"
+        yield number(starts[-1]["parameters"]), "parameters"
+        yield str(len(starts) - 1), "restarts"
+    for split, report in last.items():
+        if report.get("loss") is not None:
+            yield f"{report['loss']:.4g}", f"loss of {split}"
+    if _TRAIN in last:
+        report = last[_TRAIN]
+        yield f"{report['tokens_per_second']:,.0f}", "targets per second"
+        if report.get("seconds") is not None:
+            yield tqdm.format_interval(report["seconds"]), "trained"
+
+
+def _found(reports: Sequence[Report]) -> Iterator[str]:
+    """Yields what is worth a look."""
+    train = [report for report in reports if report["split"] == _TRAIN]
+    if train:
+        skipped = int(train[-1].get("skipped_steps") or 0)
+        if skipped:
+            told = counted(skipped, "step")
+            yield f"{told} moved nothing: the loss or its gradient was not finite."
+        failures = int(train[-1].get("checkpoint_failures") or 0)
+        if failures:
+            yield f"{counted(failures, 'checkpoint')} could not be written since the last start."
+    for split in dict.fromkeys(report["split"] for report in reports if report["split"] != _TRAIN):
+        losses = [
+            (report["loss"], report["step"])
+            for report in reports
+            if report["split"] == split and report.get("loss") is not None
+        ]
+        if len(losses) > 1 and losses[-1][0] > min(losses)[0]:
+            best, step = min(losses)
+            yield (
+                f"The loss of {split} was {best:.4g} at step {step:,} and is "
+                f"{losses[-1][0]:.4g} now."
+            )
+
+
+def _told_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))

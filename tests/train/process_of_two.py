@@ -1,0 +1,39 @@
+"""A training process among several, as torchrun starts one: settings as JSON in the arguments."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from t2t_torch import registry
+from t2t_torch.train.distributed import join_world
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.task import ProblemTask
+
+
+def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int) -> None:
+    torch.set_num_threads(1)
+    task = ProblemTask(
+        registry.problem(problem),
+        registry.model("transformer"),
+        registry.hparams("transformer_test").parse(hparams),
+        data_dir=Path(data_dir),
+        vocab_dir=Path(data_dir),
+    )
+    config = RunConfig(train_steps=steps, eval_steps=3)
+    directory = RunDirectory(output_dir)
+    with join_world(use_gpu=False) as world:
+        if world.leads:
+            record = TaskRecord(problem=problem, model="transformer", hparams_set="")
+            directory.begin(record, task.hparams)
+        with Estimator(task, directory, config, world=world) as estimator:
+            estimator.train(steps)
+            estimator.evaluate()
+            estimator.save()  # after an evaluation too: each process still knows its part
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

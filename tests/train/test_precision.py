@@ -1,0 +1,135 @@
+"""The type of number that the network computes with, and the scale of the loss in float16."""
+
+import pytest
+import torch
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError
+from t2t_torch.train.precision import Precision
+
+CPU = torch.device("cpu")
+GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)
+
+
+def precision(**changes):
+    changes = {"activation_dtype": "float16", "batch_size": 64, **changes}
+    return Precision.of(registry.hparams("transformer_test").replace(**changes), CPU)
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def test_the_scale_is_that_of_the_mean_loss_of_a_batch():
+    found = precision()
+    assert found.state() == (2.0**15, 0)
+    assert float(found.scale) == 2.0**15 / 64
+
+
+def test_a_bad_step_halves_the_scale_and_2000_good_ones_double_it():
+    found = precision()
+    found.update(BAD)
+    assert found.state() == (2.0**14, 0)
+    for _ in range(1999):
+        found.update(GOOD)
+    assert found.state() == (2.0**14, 1999)
+    found.update(GOOD)
+    assert found.state() == (2.0**15, 0)
+
+
+def test_a_bad_step_begins_the_count_anew():
+    found = precision()
+    for outcome in (GOOD, GOOD, BAD, GOOD):
+        found.update(outcome)
+    assert found.state() == (2.0**14, 1)
+
+
+def test_the_scale_of_the_mean_loss_never_falls_below_one():
+    found = precision(mixed_precision_optimizer_init_loss_scale=2.0)
+    for _ in range(5):
+        found.update(BAD)
+    assert found.state() == (1.0, 0)
+
+
+def test_the_scale_goes_on_where_it_was():
+    found, resumed = precision(), precision()
+    for _ in range(3):
+        found.update(GOOD)
+    resumed.load(*found.state())
+    found.update(BAD)
+    resumed.update(BAD)
+    assert resumed.state() == found.state()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"activation_dtype": "float32"},
+        {"activation_dtype": "bfloat16"},
+        {"mixed_precision_optimizer_loss_scaler": "none"},
+    ],
+    ids=str,
+)
+def test_only_float16_is_scaled_and_only_if_asked(changes):
+    found = precision(**changes)
+    found.update(BAD)
+    assert found.scale is None
+    assert found.state() == (0.0, 0)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_products_are_of_the_type_that_was_asked_for(name):
+    with precision(activation_dtype=name).autocast():
+        product = torch.ones(2, 2) @ torch.ones(2, 2)
+    assert product.dtype is getattr(torch, name)
+
+
+def test_how_float32_is_rounded_is_told_to_torch():
+    precision(float32_matmul_precision="medium")
+    assert torch.get_float32_matmul_precision() == "medium"
+    precision()
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_nothing_is_computed_before_a_type_is_chosen():
+    with pytest.raises(HParamsError, match="resolve"):
+        precision(activation_dtype="auto")
+
+
+def test_float16_learns_as_float32_does(make_estimator):
+    losses = {}
+    for name in ("float32", "float16"):
+        run = make_estimator(name, f"activation_dtype={name}", train_steps=12)
+        run.train(12)
+        losses[name] = run.evaluate()["metrics-" + run.task.name + "/targets/neg_log_perplexity"]
+    assert losses["float16"] == pytest.approx(losses["float32"], rel=5e-3)
+    assert losses["float16"] != losses["float32"]
+
+
+def test_a_loss_scale_that_is_too_large_is_found_and_no_step_is_lost_by_it(make_estimator):
+    first = "mixed_precision_optimizer_init_loss_scale=4000000000"
+    run = make_estimator(
+        "run", f"activation_dtype=float16,{first}", train_steps=30, max_consecutive_nonfinite=30
+    )
+    run.train(30)
+    scale, _ = run.run.precision.state()
+    assert 2.0 <= scale < 4e9
+    assert 0 < run.state.skipped < 30
+
+
+def test_a_run_in_float16_resumes_bit_by_bit(make_estimator):
+    hparams = "activation_dtype=float16,mixed_precision_optimizer_init_loss_scale=10000000"
+    whole = make_estimator("whole", hparams, train_steps=14)
+    whole.train(14)
+    first = make_estimator("parts", hparams, train_steps=14)
+    first.train(9)
+    first.close()
+    resumed = make_estimator("parts", hparams, train_steps=14)
+    resumed.train(14)
+    assert resumed.run.precision.state() == whole.run.precision.state()
+    assert resumed.state.skipped == whole.state.skipped > 0
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,97 @@
+"""What a user sees while waiting."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from t2t_torch.train.progress import Progress
+
+REPORT = {
+    "loss": 2.5,
+    "learning_rate": 1e-3,
+    "grad_norm": 0.7,
+    "tokens_per_second": 12345.6,
+    "steps_per_second": 2.0,
+    "padding_fraction": 0.05,
+}
+
+
+def on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+
+
+def test_a_log_file_gets_lines_with_rate_and_time_left(capsys):
+    progress = Progress(100, shown=True)
+    progress.start(0)
+    progress.advance(1)
+    progress.report(40, REPORT)
+    progress.close()
+    line = "step 40/100  loss 2.5000  lr 0.001  norm 0.7  12,346 tokens/s  00:30 left\n"
+    assert capsys.readouterr().err == line
+
+
+def test_steps_that_moved_nothing_are_told(capsys):
+    Progress(100, shown=True).report(40, {**REPORT, "skipped_steps": 3.0})
+    assert "tokens/s  3 skipped  00:30 left" in capsys.readouterr().err
+
+
+def test_an_end_that_is_known_when_training_begins_holds(capsys):
+    progress = Progress(250000, shown=True)
+    progress.start(0, 50)
+    progress.report(40, REPORT)
+    assert "step 40/50 " in capsys.readouterr().err
+
+
+def test_a_terminal_gets_a_bar_and_lines_above_it(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
+    progress = Progress(100, shown=True)
+    progress.start(40)
+    progress.advance(41)
+    progress.report(41, REPORT)
+    progress.say("evaluated")
+    progress.close()
+    shown = capsys.readouterr().err
+    assert "| 41/100" in shown
+    assert "loss 2.5000" in shown
+    assert "evaluated\n" in shown
+
+
+@pytest.mark.parametrize(("limit", "total"), [(None, 3), (2, 2), (9, 3)])
+def test_an_evaluation_has_a_bar_of_its_own(capsys, monkeypatch, limit, total):
+    on_a_terminal(monkeypatch)
+    progress = Progress(100, shown=True)
+    progress.start(40)
+    assert list(progress.evaluation([1, 2, 3], limit, "dev")) == [1, 2, 3][:limit]
+    progress.close()
+    assert f"evaluate dev:   0%|          | 0/{total}" in capsys.readouterr().err
+
+
+def test_an_evaluation_whose_end_nobody_knows_has_a_bar_too(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
+    progress = Progress(100, shown=True)
+    assert list(progress.evaluation(iter([1, 2]), None, "dev")) == [1, 2]
+    assert "evaluate dev: 0batch" in capsys.readouterr().err
+
+
+def test_a_log_file_gets_no_bar(capsys):
+    assert list(Progress(9, shown=True).evaluation([1, 2, 3], 2, "dev")) == [1, 2]
+    assert capsys.readouterr().err == ""
+
+
+def test_processes_that_do_not_lead_are_silent(capsys, monkeypatch):
+    on_a_terminal(monkeypatch)
+    progress = Progress(100, shown=False)
+    progress.start(0)
+    assert list(progress.evaluation([1], None, "dev")) == [1]
+    progress.say("hello")
+    progress.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_processes_that_do_not_lead_write_no_lines(capsys):
+    progress = Progress(100, shown=False)
+    progress.report(40, REPORT)
+    progress.say("hello")
+    assert capsys.readouterr().err == ""

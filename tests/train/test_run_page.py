@@ -1,0 +1,222 @@
+"""The page of a run: made of its files, whole at any time, whatever the files hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from t2t_torch.hparam import HParams
+from t2t_torch.train.chosen_hooks import chosen_hooks
+from t2t_torch.train.decode_samples import DecodeSample, show_samples
+from t2t_torch.train.experiment import Experiment
+from t2t_torch.train.metrics_file import MetricsFile
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.run_page import run_page
+from t2t_torch.train.run_report import RunReport
+from t2t_torch.train.starts import starts_of
+from t2t_torch.train.summary import Summary
+
+EVIL = "<script>alert(1)</script>\x1b"
+TRAIN = {"loss": 2.0, "grad_norm": 1.0, "tokens_per_second": 100.0, "learning_rate": 0.1}
+
+
+class Reader(HTMLParser):
+    """Notes elements and visible text by section; complains of what is left open."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open, self.section = [], [], ""
+        self.text = {}
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag in ("section", "header"):
+            self.section = dict(attrs).get("id", tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text[self.section] = self.text.get(self.section, "") + data + " "
+
+
+def read(page):
+    reader = Reader()
+    reader.feed(page)
+    assert not reader.open
+    return reader
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run of which nothing is there yet but what it is."""
+    record = TaskRecord(problem="a_problem", model="a_model", hparams_set="basic_params1")
+    RunDirectory(tmp_path).begin(record, HParams())
+    return tmp_path
+
+
+def test_a_run_that_has_reported_nothing_has_a_page(folder):
+    found = read(run_page(folder))
+    assert "a_problem learnt by a_model" in found.text["header"]
+    assert "No report yet." in found.text["curves"]
+    assert "Checkpoints kept, by step: none." in found.text["evaluations"]
+
+
+def test_each_metric_has_a_chart_and_each_evaluation_its_best(folder):
+    metrics = MetricsFile(folder)
+    for step in (10, 20, 30):
+        metrics.add("train", step, {**TRAIN, "loss": 5.0 - step / 10})
+    for step, loss, accuracy in ((10, 3.0, 0.5), (20, 2.0, 0.75), (30, 2.5, 0.7)):
+        accuracy_name = "metrics-a_problem/targets/accuracy"
+        metrics.add("dev", step, {"loss": loss, accuracy_name: accuracy, "of_nobody": 1.0})
+    found = read(run_page(folder))
+    assert found.tags.count("svg") == len({*TRAIN, "accuracy", "of_nobody"})
+    table = " ".join(found.text["evaluations"].split())
+    assert "dev loss 2.5 30 2 20" in table, "the least loss is the best"
+    assert "dev accuracy 0.7 30 0.75 20" in table, "the greatest accuracy"
+    assert "dev of_nobody 1 30 Checkpoints" in table, "of another nobody knows"
+    assert "The loss of dev was 2 at step 20 and is 2.5 now." in found.text["header"] + str(
+        found.text
+    )
+
+
+def test_steps_that_were_skipped_and_checkpoints_that_failed_are_told(folder):
+    metrics = MetricsFile(folder)
+    metrics.add("train", 10, {**TRAIN, "skipped_steps": 0.0, "checkpoint_failures": 0.0})
+    found = read(run_page(folder))
+    assert "moved nothing" not in str(found.text)
+    assert found.tags.count("svg") == len(TRAIN)
+    metrics.add("train", 20, {**TRAIN, "skipped_steps": 3.0, "checkpoint_failures": 1.0})
+    found = read(run_page(folder))
+    assert "3 steps moved nothing" in str(found.text)
+    assert "1 checkpoint could not be written" in str(found.text)
+    assert found.tags.count("svg") == len(TRAIN) + 2
+
+
+def test_hparams_that_differ_from_the_set_are_told_with_their_meaning(folder):
+    text = json.loads((folder / "hparams.json").read_text())
+    text["hidden_size"] = 99
+    (folder / "hparams.json").write_text(json.dumps(text))
+    told = " ".join(read(run_page(folder)).text["hparams"].split())
+    assert "hidden_size 99 64 H, the width of every layer's output." in told
+    assert "num_hidden_layers" not in told
+
+
+def test_a_set_of_a_folder_that_is_gone_is_no_error(folder):
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**task, "hparams_set": "of_my_own"}))
+    assert "of_my_own" in read(run_page(folder)).text["hparams"]
+
+
+def test_nothing_that_a_run_holds_becomes_markup(folder):
+    task = json.loads((folder / "task.json").read_text())
+    (folder / "task.json").write_text(json.dumps({**task, "problem": EVIL, "model": EVIL}))
+    metrics = MetricsFile(folder)
+    metrics.add(EVIL, 1, {EVIL: 1.0, "loss": 1.0})
+    summary = Summary(folder, leads=True)
+    show_samples(summary, folder, [DecodeSample(EVIL, EVIL, EVIL)], 1)
+    summary.close()
+    page = run_page(folder)
+    found = read(page)
+    assert "script" not in found.tags
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", page)
+    assert found.text["decodes"].count("<script>alert(1)</script>") == 3
+
+
+def test_figures_stand_in_the_page_itself(folder):
+    figures = pytest.importorskip("matplotlib.figure")
+    summary = Summary(folder, leads=True)
+    summary.figure("attention/one", figures.Figure(figsize=(1, 1)), 1)
+    summary.close()
+    page = run_page(folder)
+    assert 'src="data:image/png;base64,' in page
+    assert "http" not in re.sub('http-equiv="|http://www.w3.org', "", page)
+
+
+def test_a_long_run_has_a_small_page(folder):
+    rows = [{"step": step, "split": "train", "time": 0, **TRAIN} for step in range(20_000)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(lines)
+    assert len(run_page(folder)) < 60_000
+
+
+def run(make_estimator, task, **config):
+    settings = {"train_steps": 4, "local_eval_frequency": 2, "log_step_count_steps": 1}
+    estimator = make_estimator(task=task, **{**settings, **config})
+    estimator.hooks = [RunReport()]
+    Experiment(estimator).run("continuous_train_and_eval")
+    estimator.close()
+    return estimator.directory.path
+
+
+def test_a_run_writes_its_page_and_notes_each_start(make_estimator, make_task):
+    folder = run(make_estimator, make_task())
+    run(make_estimator, make_task(), train_steps=6)
+    assert [start["step"] for start in starts_of(folder)] == [0, 4]
+    found = read((folder / "report.html").read_text("utf-8"))
+    header = " ".join(found.text["header"].split())
+    assert "6 steps of 6" in header
+    assert "1 restarts" in header
+    assert "Dotted lines" in found.text["curves"]
+    assert "Best checkpoint: ckpt-" in found.text["evaluations"]
+    assert "float32" in found.text["starts"]
+    assert "batch_size 256 4096" in " ".join(found.text["hparams"].split())
+
+
+def test_the_page_is_there_while_the_run_goes_on(make_estimator, make_task, monkeypatch):
+    estimator = make_estimator(task=make_task(), train_steps=3)
+    page = estimator.directory.path / "report.html"
+    clock = [0.0]
+    monkeypatch.setattr("t2t_torch.train.run_report.time.monotonic", lambda: clock[0])
+    estimator.hooks = [RunReport()]
+    estimator.begin()
+    assert page.exists(), "from the start"
+    page.unlink()
+    clock[0] = 59.0
+    estimator.train(1)
+    assert not page.exists(), "it costs nothing at most steps"
+    clock[0] = 61.0
+    estimator.train(2)
+    assert page.exists(), "each minute"
+
+
+def test_a_page_that_cannot_be_written_does_not_end_a_run(
+    make_estimator, make_task, monkeypatch, capsys
+):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("t2t_torch.train.run_report.run_page", fail)
+    monkeypatch.setattr("t2t_torch.train.run_report.add_start", fail)
+    folder = run(make_estimator, make_task())
+    assert "report.html cannot be written" in capsys.readouterr().err
+    assert MetricsFile(folder).read()[-1]["step"] == 4
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "hparams", "expected"),
+    [
+        ({}, {}, []),
+        ({"profile": True}, {}, ["Profile"]),
+        ({"hooks": ("profile",), "profile": True}, {}, ["Profile"]),
+        ({}, {"summarize_vars": True}, ["Histograms"]),
+        (
+            {"hooks": ("histograms", "profile")},
+            {"summarize_grads": True},
+            ["Histograms", "Profile"],
+        ),
+    ],
+)
+def test_flags_and_hparams_choose_each_hook_once_and_the_page_last(config, hparams, expected):
+    hooks = chosen_hooks(RunConfig(**config), HParams(**hparams))
+    assert [type(hook).__name__ for hook in hooks] == [*expected, "RunReport"]
