@@ -124,7 +124,7 @@ class Params(pydantic.BaseModel):
           HParamsError: as the class; or a name stands there twice, or a value cannot be read.
         """
         delta: dict[str, Any] = {}
-        for item in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text):
+        for item in re.findall(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\]]*\])*\]?)+", text):
             name, equals, value = (part.strip() for part in item.partition("="))
             if not equals:
                 raise HParamsError(f"{source}: {item.strip()!r} should be name=value.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
@@ -42,6 +43,8 @@ class Problem(ABC):
       shards: the splits there are, and the number of files of each.
       sources: the raw files, for `prepare` to fetch, if they are known beforehand.
       metrics: names of what evaluation reports, of all targets or by target.
+      loss: registered name of what is trained on, of all targets or by target; empty is what the
+        target's kind has.  The hparam `loss` comes before it.
       batch_size_means_tokens: whether `batch_size` counts tokens (else examples).
       batch_size_multiplier: multiplies the lengths of the buckets and `max_length`: so many
         positions of an example count as one token.
@@ -69,6 +72,7 @@ class Problem(ABC):
         "accuracy_per_sequence",
         "neg_log_perplexity",
     )
+    loss: ClassVar[str | Mapping[str, str]] = ""
     batch_size_means_tokens: ClassVar[bool] = False
     batch_size_multiplier: ClassVar[int] = 1
     mixing_schedule: ClassVar[str | None] = None
@@ -113,6 +117,10 @@ class Problem(ABC):
         if isinstance(self.metrics, Mapping):
             return self.metrics[target]
         return self.metrics
+
+    def loss_of(self, target: str) -> str:
+        """Returns the registered name of the loss of one target; empty: that of its kind."""
+        return self.loss.get(target, "") if isinstance(self.loss, Mapping) else self.loss
 
     @property
     def vocab_files(self) -> tuple[str, ...]:
@@ -211,7 +219,9 @@ class Problem(ABC):
         features = self.stored_features(directory)
         if self.was_reversed:
             features = features.reversed()
-        return features.copied() if self.was_copy else features
+        features = features.copied() if self.was_copy else features
+        losses = {target: self.loss_of(target) for target in features.targets}
+        return replace(features, losses={name: loss for name, loss in losses.items() if loss})
 
     def max_length(self, hparams: DataHParams) -> int:
         """The longest example that is trained on, in tokens: tensor2tensor's rule."""

@@ -20,18 +20,18 @@ PACKAGE = ROOT / "t2t_torch"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 SHELVES = ("problems", "models", "hparams")
 COMMANDS = sorted(
-    path.stem for path in PACKAGE.glob("bin/*.py") if path.stem not in ("__init__", "flags")
+    path.stem for path in PACKAGE.glob("bin/*.py") if "\ndef main(" in path.read_text("utf-8")
 )
 
 # A room or file of the package -> its floor.  Imports run to the same floor or down.
 FLOORS = {
     "errors": 0, "mode": 0, "allocator": 0, "problem_name": 0,
-    "shelf": 0, "registry": 0, "params": 0, "hparam": 0,
+    "shelf": 0, "registry": 0, "params": 0, "hparam": 0, "loss_hparam": 0,
     "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "problem": 2, "text_problem": 2, "families": 2, "declaration": 2, "problems": 2,
     "census": 2, "report": 2,
     "pipeline": 3, "layers": 3,
-    "metrics": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
+    "metrics": 4, "loss": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
     "checkpoint": 5, "optimizers": 5, "hooks": 5, "train": 5, "decode": 5, "export": 5,
     "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, testing
-from t2t_torch.bin import data, datagen, decoder, trainer
+from t2t_torch.bin import bleu, data, datagen, decoder, trainer
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.schema import Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
@@ -30,6 +30,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
 COMMANDS = {
+    "t2t-bleu": bleu,
     "t2t-data": data,
     "t2t-datagen": datagen,
     "t2t-trainer": trainer,
@@ -38,6 +39,7 @@ COMMANDS = {
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
 SMALL = {
+    "t2t-bleu": [],
     "t2t-data": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
     "t2t-trainer": [
@@ -196,7 +198,14 @@ def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
 
 
 @pytest.mark.parametrize(
-    "page", ["add_a_problem.md", "add_a_model.md", "look_at_your_data.md", "large_data.md"]
+    "page",
+    [
+        "add_a_problem.md",
+        "add_a_model.md",
+        "look_at_your_data.md",
+        "large_data.md",
+        "watch_a_run.md",
+    ],
 )
 def test_what_a_page_says_about_the_examples_runs(page: str, folder: Path, monkeypatch):
     for command in commands((DOCS / page).read_text("utf-8")):

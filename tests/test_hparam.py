@@ -88,6 +88,7 @@ def test_every_value_of_the_transformer_sets_is_tensor2tensors(variant: str) -> 
     ours = made.model_dump()
     shared = ours.keys() & golden["hparams"].keys()
     assert len(shared) > 45
+    shared -= {"loss"}  # registered names here, functions by target there
     assert {k: ours[k] for k in shared} == {k: golden["hparams"][k] for k in shared}
 
 

@@ -106,7 +106,6 @@ shared.define_path(
     "A file or folder of your own data: looks at it, prints a declaration in JSON, and exits.",
 )
 
-_TERMINATED = 128 + signal.SIGTERM
 _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite verbosity".split()
 
 
@@ -136,7 +135,7 @@ def _run() -> int:
     data_dir = Path(_flag("data_dir"))
     # tensor2tensor's default is /tmp/t2t_datagen.
     tmp_dir = Path(_flag("tmp_dir") or Path(tempfile.gettempdir()) / "t2t_datagen")
-    with _ending_on_sigterm():
+    with _ending_on_signals():
         for name in names:
             _generate(name, data_dir, tmp_dir)
     return 0
@@ -236,7 +235,7 @@ def _import(source: str) -> int:
         if FLAGS[flag].present and flag not in _IMPORTING:
             raise UsageError(f"--{flag} does not go with --import_tfrecords; leave it out.")
     data_dir = Path(_flag("data_dir"))
-    with _ending_on_sigterm():
+    with _ending_on_signals():
         for name in filter(None, map(str.strip, _flag("problem").split(","))):
             start = time.perf_counter()
             manifest = import_named(name, source, data_dir, overwrite=_flag("overwrite"))
@@ -344,17 +343,25 @@ def _matching(name: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Turns SIGTERM into an exception, so that what was begun is tidied up."""
+def _ending_on_signals() -> Iterator[None]:
+    """Turns signals into exceptions, so that what was begun is tidied up.
+
+    Also in t2t-trainer, whose own handlers would let the generation go on to its end.
+    """
 
     def end(signum: int, frame: object) -> NoReturn:
-        raise SystemExit(_TERMINATED)
+        raise SystemExit(128 + signum)
 
-    before = signal.signal(signal.SIGTERM, end)
+    handlers = {signal.SIGTERM: end, signal.SIGUSR1: end, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, previous in before.items():
+            signal.signal(number, previous or signal.SIG_DFL)
 
 
 if __name__ == "__main__":

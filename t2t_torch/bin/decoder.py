@@ -42,7 +42,10 @@ FLAGS["data_dir"].help = "Directory of the generated data; only to decode a data
 for _name in ("problem", "model", "hparams_set"):
     FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
 shared.define_path(
-    FLAGS, "checkpoint_path", None, "A ckpt-<step> folder, or a step; the newest by default."
+    FLAGS,
+    "checkpoint_path",
+    None,
+    "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
 )
 shared.define_path(FLAGS, "decode_from_file", None, "File of inputs, one per line.")
 shared.define_path(
@@ -55,7 +58,7 @@ shared.define_path(
     FLAGS,
     "decode_reference",
     None,
-    "File of right outputs: sacreBLEU is printed with its signature.",
+    "File of right outputs: BLEU and chrF are printed with sacreBLEU's signatures.",
 )
 flags.DEFINE_string(
     "decode_hparams", "", 'How to decode: "beam_size=4,alpha=0.6".', flag_values=FLAGS
@@ -96,8 +99,9 @@ def _run() -> int:
 
 
 def _check_flags() -> None:
-    if _flag("checkpoint_path") and not _flag("output_dir"):
-        FLAGS["output_dir"].value = str(Path(_flag("checkpoint_path")).resolve().parent)
+    path = _flag("checkpoint_path")
+    if path and path != "best" and not _flag("output_dir"):
+        FLAGS["output_dir"].value = str(Path(path).resolve().parent)
     shared.require(FLAGS, "output_dir")
     if _flag("decode_interactive") and _flag("decode_from_file"):
         raise UsageError("--decode_interactive and --decode_from_file: give one of them.")
@@ -143,7 +147,7 @@ def _generating(hparams: DecodeHParams) -> Predictor:
 
 
 def _decode_file(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode import files, label_files
+    from t2t_torch.decode import files, label_files, scoring
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.decode.target import check_target, goes_to_stdout
 
@@ -156,10 +160,14 @@ def _decode_file(hparams: DecodeHParams) -> None:
     if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
-        files.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
+        scoring.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
     predictor = _load(hparams)
     if not isinstance(predictor, Predictor):
-        label_files.label_file(predictor, source, _flag("decode_to_file"))
+        lines = label_files.label_file(predictor, source, _flag("decode_to_file"))
+        if references is not None:
+            to_stdout = _flag("decode_to_file") and goes_to_stdout(Path(_flag("decode_to_file")))
+            report = sys.stderr if to_stdout else sys.stdout
+            print(scoring.table(lines, references, ["exact_match"]), file=report)
         return
     target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
     check_target(target, *read)
@@ -169,11 +177,11 @@ def _decode_file(hparams: DecodeHParams) -> None:
     if references is not None:
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         outputs = [files.one_line(found, best) for found in decoded.predictions]
-        print(files.bleu(outputs, references), file=report)
+        print(scoring.table(outputs, references), file=report)
 
 
 def _decode_dataset(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode import files
+    from t2t_torch.decode import files, scoring
     from t2t_torch.decode.target import check_target, is_stream
     from t2t_torch.mode import Split
 
@@ -205,7 +213,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     outputs = [files.one_line(found, best) for found in decoded.predictions]
     right = sum(output == target for output, target in zip(outputs, targets, strict=True))
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
-    print(files.bleu(outputs, targets))
+    print(scoring.table(outputs, targets))
 
 
 def _interact(hparams: DecodeHParams) -> None:

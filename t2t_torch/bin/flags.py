@@ -104,6 +104,8 @@ def run_main(
     values: flags.FlagValues,
     doc: str | None,
     argv: Sequence[str] | None = None,
+    *,
+    prepare: Callable[[flags.FlagValues, Sequence[str]], list[str]] | None = None,
 ) -> int:
     """Parses the flags, runs a command, and tells its errors.
 
@@ -116,6 +118,7 @@ def run_main(
       values: the command's flags.
       doc: the command's documentation, printed by `--help`.
       argv: arguments without the program's name; those of the process by default.
+      prepare: makes arguments of the flags and arguments, before they are parsed.
 
     Returns:
       The exit code: 0, what `main` returned, `errors.EXIT_CODE` after an error, or `INTERRUPTED`.
@@ -128,6 +131,8 @@ def run_main(
         if any(argument in _HELP for argument in arguments):
             print(_help(values, doc))
             return 0
+        if prepare is not None:
+            arguments = prepare(values, arguments)
         _parse(values, arguments)
         _start_logging(values["verbosity"].value or 0)
         asked_for_names = "registry_help" in values and values["registry_help"].value

@@ -214,35 +214,6 @@ def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) ->
         stream.writelines(output + hparams.separator for output in outputs)
 
 
-def bleu(outputs: Sequence[str], references: Sequence[str]) -> str:
-    """Returns sacreBLEU's score and, on a second line, its signature; or that there is nothing.
-
-    Raises:
-      DataError: there are not as many references as outputs.
-    """
-    from sacrebleu.metrics.bleu import BLEU
-
-    check_counts(len(outputs), len(references))
-    if not outputs:
-        return "BLEU: nothing to score (no outputs)"
-    metric = BLEU()
-    score = metric.corpus_score(list(outputs), [list(references)])
-    return f"{score}\n{metric.get_signature()}"
-
-
-def check_counts(outputs: int, references: int, name: str = "the reference") -> None:
-    """Checks that there is a reference for each output.
-
-    Raises:
-      DataError: there is not.
-    """
-    if outputs != references:
-        raise DataError(
-            f"{name} has {references:,} lines, but there are {outputs:,} outputs: line n of the "
-            "one belongs to line n of the other. Give the reference of the file that is decoded."
-        )
-
-
 def _without_breaks(text: str, hparams: DecodeHParams) -> str:
     return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
 

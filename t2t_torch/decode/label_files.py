@@ -16,7 +16,7 @@ from t2t_torch.features import Choice, ClassLabel, Span, Tags
 from t2t_torch.text.lines import read_lines
 
 
-def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> None:
+def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> list[str]:
     """Writes what is found for each line of a file, a line for each, and says how long it took.
 
     A line is read as `input_of` says, and written as `form_of` says.
@@ -25,6 +25,9 @@ def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> N
       predictor: of a model that labels.
       source: one input a line.
       target: appears whole or not at all; by default the source's name and ".labels".
+
+    Returns:
+      the lines that were written, without their ends.
 
     Raises:
       DataError: a line cannot be read or encoded; names it.
@@ -44,12 +47,14 @@ def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> N
         raise DataError(f"{place}: {error.why} {_how(predictor)}") from None
     seconds = time.perf_counter() - start
     written = form_of(predictor)
+    lines = [written(value) for value in values]
     with open_target(path) as stream:
-        stream.writelines(f"{written(value)}\n" for value in values)
+        stream.writelines(f"{line}\n" for line in lines)
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
     rate = len(values) / max(seconds, 1e-9)
     told = f"{len(values):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
     print(f"{told}: {path}", file=report)
+    return lines
 
 
 def input_of(predictor: LabelPredictor, line: str, place: str) -> Input:

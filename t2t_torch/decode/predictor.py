@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -72,6 +72,9 @@ class Predictor:
       hparams: how to decode, where a call does not say.
       run: where the weights came from; None if from nowhere.
 
+    Attributes:
+      before_batch: called before each batch is decoded; what it raises ends the decoding.
+
     Raises:
       DecodeError: the model's targets are no text, or its inputs more than one.
       HParamsError: the beam is too wide for the vocabulary.
@@ -90,6 +93,7 @@ class Predictor:
         self.features = features
         self.hparams = hparams or DecodeHParams()
         self.run = run
+        self.before_batch: Callable[[], None] = lambda: None
         self._target = _text_feature(problem, features.targets)
         self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
         self.hparams.check_beam(self.vocab_size)
@@ -156,6 +160,7 @@ class Predictor:
         hparams = hparams or self.hparams
         hparams.check_beam(self.vocab_size)
         for indices in _batches([len(ids) for ids in inputs], hparams):
+            self.before_batch()
             predictions = self._predict_batch([inputs[index] for index in indices], hparams)
             yield from zip(indices, predictions, strict=True)
 

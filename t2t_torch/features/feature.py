@@ -105,12 +105,14 @@ class Features:
       stored_as: by name, the column of the shards that holds a feature, where its name differs.
       notes: by name, what is known of an example beside: its weight, where its words begin.  They
         are in every batch as they are; nothing is embedded.
+      losses: by target, the registered loss that the problem asks for.
     """
 
     inputs: Mapping[str, Feature]
     targets: Mapping[str, Feature]
     stored_as: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Feature] = field(default_factory=dict)
+    losses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, Feature]:

@@ -110,7 +110,7 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
             f"tensor2tensor's Transformer has no hyperparameter {', '.join(sorted(unknown))}. "
             "Expected the contents of an hparams.json of tensor2tensor 1.15."
         )
-    kept = {k: v for k, v in values.items() if k in ours}
+    kept = {k: v for k, v in values.items() if k in ours and k not in _MUST_BE}
     if "pos" in kept and kept["pos"] is None:
         kept["pos"] = "none"
     return kind().replace(**kept).signed("tensor2tensor")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from t2t_torch.census.census import Census
@@ -12,7 +13,7 @@ from t2t_torch.census.samples import AlignedWords, SampleRow
 from t2t_torch.report.excerpt import visible
 from t2t_torch.report.plots import INSTALL
 from t2t_torch.report.png import png
-from t2t_torch.report.section import Bar, Block, Note, Plot, Section, Table, number
+from t2t_torch.report.section import Bar, Block, Note, Picture, Plot, Section, Table, number
 from t2t_torch.report.style import STYLE
 
 _OUTSIDE = "O"  # the tag of words outside every span: not to be coloured
@@ -26,7 +27,7 @@ def page(
     findings: Sequence[str],
     plots: Mapping[str, str] | None,
 ) -> str:
-    """Returns the page.
+    """Returns the page of a census.
 
     Args:
       census: whose title and sums head the page.
@@ -34,42 +35,82 @@ def page(
       findings: what is worth a look.
       plots: `<svg>` elements by name; None where they cannot be drawn, which the page says.
     """
-    title = f"{census.problem}: its data"
+    head = Head(
+        title=f"{census.problem}: its data",
+        heading=census.problem,
+        place=census.data_dir,
+        tiles=tuple(_tiles(census)),
+        note=INSTALL if plots is None else "",
+        found=findings or ["Nothing odd was found."],
+        writer="t2t-data",
+    )
+    return document(head, sections, plots or {})
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a page begins and ends with.
+
+    Attributes:
+      title: of the window.
+      heading: of the page.
+      place: where what it tells of lies.
+      tiles: (number, what it is) of what matters most.
+      note: a sentence below them, or nothing.
+      found: what is worth a look; empty leaves the box out.
+      writer: the command that has written the page.
+    """
+
+    title: str
+    heading: str
+    place: str
+    tiles: Sequence[tuple[str, str]]
+    note: str
+    found: Sequence[str]
+    writer: str
+
+
+def document(head: Head, sections: Sequence[Section], plots: Mapping[str, str]) -> str:
+    """Returns a page.
+
+    Args:
+      head: what stands above and below.
+      sections: what it says.
+      plots: `<svg>` elements by the names of `section.Plot`.
+    """
     links = "".join(
         f'<li><a href="#{_shown(one.name)}">{_shown(one.title)}</a></li>' for one in sections
     )
-    notes = [] if plots is not None else [f'<p class="soft">{_shown(INSTALL)}</p>']
+    tiles = "".join(f"<li><b>{_shown(what)}</b>{_shown(of)}</li>" for what, of in head.tiles)
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_shown(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>",
-            f"<h1>{_shown(census.problem)}</h1>",
-            f'<div class="soft">{_shown(census.data_dir)}</div>',
-            f'<ul class="tiles">{"".join(_tiles(census))}</ul>',
-            *notes,
+            f"<title>{_shown(head.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
+            f"<header>\n<h1>{_shown(head.heading)}</h1>",
+            f'<div class="soft">{_shown(head.place)}</div>',
+            f'<ul class="tiles">{tiles}</ul>',
+            *([f'<p class="soft">{_shown(head.note)}</p>'] if head.note else []),
             "</header>\n<main>",
             f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
-            _found(findings),
-            *(_section(one, plots or {}) for one in sections),
-            "</main>\n<footer>Written by t2t-data.</footer>\n</body>\n</html>\n",
+            *([_found(head.found)] if head.found else []),
+            *(_section(one, plots) for one in sections),
+            f"</main>\n<footer>Written by {_shown(head.writer)}.</footer>\n</body>\n</html>\n",
         ]
     )
 
 
-def _tiles(census: Census) -> Iterator[str]:
+def _tiles(census: Census) -> Iterator[tuple[str, str]]:
     for split, rows in census.rows.items():
-        yield f"<li><b>{number(rows)}</b>rows of {_shown(split)}</li>"
+        yield number(rows), f"rows of {split}"
     for feature in census.features:
         if feature.vocab_size and feature.role != "notes":
-            name = _shown(feature.name)
-            yield f"<li><b>{number(feature.vocab_size)}</b>ids of {name}</li>"
+            yield number(feature.vocab_size), f"ids of {feature.name}"
 
 
 def _found(findings: Sequence[str]) -> str:
-    told = findings or ["Nothing odd was found."]
-    items = "".join(f'<li dir="auto">{_shown(one)}</li>' for one in told)
+    items = "".join(f'<li dir="auto">{_shown(one)}</li>' for one in findings)
     heading = '<h2 id="found">Worth a look</h2>'
     return (
         f'<div class="found" role="region" aria-labelledby="found">{heading}<ul>{items}</ul></div>'
@@ -100,6 +141,10 @@ def _block(block: Block, plots: Mapping[str, str]) -> str:
         return f'<p dir="auto">{_shown(block.text)}</p>'
     if isinstance(block, Plot):
         return _plot(block, plots)
+    if isinstance(block, Picture):
+        file = base64.b64encode(block.png).decode()
+        told = _shown(block.alternative)
+        return f'<img class="figure" src="data:image/png;base64,{file}" alt="{told}">'
     return _sample(block)
 
 

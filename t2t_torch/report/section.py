@@ -58,7 +58,20 @@ class Plot:
     alternative: str
 
 
-Block: TypeAlias = Table | Note | Plot | SampleRow
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a page; nothing on a terminal.
+
+    Attributes:
+      png: its file.
+      alternative: what is seen on it, for those who do not see it.
+    """
+
+    png: bytes
+    alternative: str
+
+
+Block: TypeAlias = Table | Note | Plot | Picture | SampleRow
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ dd { margin: 0 0 .5rem; min-width: 0; overflow-wrap: anywhere; }
 .words span.plain { background: none; }
 .words small { color: var(--soft); font-size: .75rem; }
 .words .names { background: none; }
+.figure { max-width: 100%; height: auto; border-radius: .3rem; margin: 0 0 .75rem; }
 .picture {
   image-rendering: pixelated; width: 7rem; height: auto; border: 1px solid var(--line);
   border-radius: .3rem; display: block; margin-bottom: .5rem;

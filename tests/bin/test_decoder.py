@@ -12,6 +12,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.bin import decoder
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -29,7 +30,7 @@ def run_dir(tmp_path: Path) -> Path:
     torch.manual_seed(0)
     model = registry.model("transformer")(hparams, registry.problem("tiny_algo").features(path))
     adam = torch.optim.Adam(model.parameters())
-    CheckpointDirectory(path).save(model, adam, TrainerState(step=7))
+    CheckpointDirectory(path).save(Snapshot.take(model, adam, TrainerState(step=7)))
     run.unlock()
     return path
 

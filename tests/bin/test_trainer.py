@@ -14,10 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch import registry
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.data.generate import generate_data
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -25,36 +23,6 @@ COMMAND = [sys.executable, "-m", "t2t_torch.bin.trainer"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 ROOT = Path(trainer.__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    problem = registry.problem(PROBLEM)
-    generate_data(problem, folder, folder, num_processes=1, max_cases=160, progress=False)
-    return folder
-
-
-@pytest.fixture
-def arguments(data_dir, tmp_path):
-    """Makes the flags of a small run; a flag of None is left out."""
-
-    def make(**flags):
-        values = {
-            "problem": PROBLEM,
-            "model": "transformer",
-            "hparams_set": "transformer_test",
-            "hparams": "batch_size=256,learning_rate_warmup_steps=4",
-            "data_dir": data_dir,
-            "output_dir": tmp_path / "run",
-            "train_steps": 3,
-            "eval_steps": 1,
-            "worker_gpu": 0,
-            **flags,
-        }
-        return [f"--{name}={value}" for name, value in values.items() if value is not None]
-
-    return make
 
 
 def start(command, **kwargs):

@@ -11,6 +11,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.features import Features, Text
@@ -67,6 +68,6 @@ def run_dir(tmp_path: Path) -> Path:
         torch.manual_seed(step)
         model = Transformer(hparams, registry.problem("dates_to_iso").features(path))
         adam = torch.optim.Adam(model.parameters())
-        CheckpointDirectory(path).save(model, adam, TrainerState(step=step))
+        CheckpointDirectory(path).save(Snapshot.take(model, adam, TrainerState(step=step)))
     run.unlock()
     return path

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.files import bleu, decode_dataset, decode_file, one_line, read_inputs
+from t2t_torch.decode.files import decode_dataset, decode_file, one_line, read_inputs
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor
@@ -139,24 +139,6 @@ def test_a_data_set_without_inputs_is_refused(
 ) -> None:
     with pytest.raises(DecodeError, match="--decode_from_file"):
         decode_dataset(language_model, reverse_data, Split.EVAL, tmp_path / "dev", SHORT)
-
-
-def test_bleu_is_sacrebleu_with_its_signature() -> None:
-    lines = ["the cat sat on the mat .", "a dog runs in the park ."]
-    score, signature = bleu(lines, lines).splitlines()
-    assert score.startswith("BLEU = 100.00")
-    assert "tok:13a" in signature
-    assert "version:" in signature
-    assert not bleu(lines, lines[::-1]).startswith("BLEU = 100.00")
-
-
-def test_a_reference_of_another_length_is_refused() -> None:
-    with pytest.raises(DataError, match="1 lines, but there are 2 outputs"):
-        bleu(["a", "b"], ["a"])
-
-
-def test_the_bleu_of_nothing_is_told_to_be_nothing() -> None:
-    assert "nothing to score" in bleu([], [])
 
 
 @pytest.mark.parametrize(("settings", "place"), [("", ":2:"), ("delimiter=;", ": input 2:")])

@@ -164,6 +164,17 @@ def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path)
     assert (tmp_path / "in.txt.labels").read_text() == target.read_text()
 
 
+def test_labels_are_compared_with_a_reference_line_by_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, right = tmp_path / "in.txt", tmp_path / "right.txt"
+    source.write_text("my bill 7 is wrong\nit crashed, 9 times\n")
+    right.write_text("billing\nbilling\n")
+    flags = [f"--output_dir={run}", f"--decode_from_file={source}", f"--decode_reference={right}"]
+    assert decoder.main(flags) == 0
+    assert "exact match = 0.5000 (1 of 2)" in capsys.readouterr().out
+
+
 def test_what_a_model_of_labels_cannot_do_is_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

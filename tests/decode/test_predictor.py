@@ -231,10 +231,10 @@ def test_a_checkpoint_that_goes_while_it_is_read_gives_way_to_the_next(
 ) -> None:
     read = Checkpoint.load_model
 
-    def too_late(checkpoint: Checkpoint, model: torch.nn.Module) -> None:
+    def too_late(checkpoint: Checkpoint, model: torch.nn.Module, *, averaged: bool) -> None:
         if checkpoint.step == 7:
             checkpoint.path.rename(run_dir / "ckpt-7.removed")
-        read(checkpoint, model)
+        read(checkpoint, model, averaged=averaged)
 
     monkeypatch.setattr(Checkpoint, "load_model", too_late)
     predictor = load(run_dir)

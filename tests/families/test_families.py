@@ -32,7 +32,7 @@ from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.testing import check_problem, small
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
-from t2t_torch.train.learner import total_loss
+from t2t_torch.train.backward import total_loss
 from t2t_torch.train.task import ProblemTask
 
 CITIES = ("Boston", "Denver", "Oslo")

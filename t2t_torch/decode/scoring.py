@@ -1,0 +1,235 @@
+"""Scores of written outputs against references: the real ones, each with what it was counted with.
+
+BLEU, chrF and TER are sacreBLEU's (Post 2018, "A call for clarity in reporting BLEU scores"), with
+its signatures; `t2t_bleu` is the number that tensor2tensor's own `t2t-bleu` prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
+
+TOKENIZERS = ("13a", "intl", "char", "zh", "flores200", "none")
+"""How sacreBLEU may cut lines into words."""
+
+_BACKSLASH = "\ufdd0"  # never a character of a text; neither punctuation nor a symbol
+_WORD = re.compile(r"[^\W_]+")
+
+
+class Score(NamedTuple):
+    """A score of a corpus, and what it was counted with.
+
+    Attributes:
+      value: in its own unit: BLEU, chrF and TER 0 to 100, the others 0 to 1.
+      signature: whoever counts the same way writes the same.
+      line: for people, `<name> = <value>` and what else there is to say.
+    """
+
+    value: float
+    signature: str
+    line: str
+
+
+def score(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str] = ("bleu", "chrf", "exact_match"),
+    *,
+    tokenize: str = "13a",
+) -> dict[str, Score]:
+    """Scores outputs, one reference each; of nothing all scores are 0.
+
+    Args:
+      outputs: lines.
+      references: lines.
+      names: of `SCORES`.
+      tokenize: one of `TOKENIZERS`, for BLEU.
+
+    Returns:
+      by name.
+
+    Raises:
+      DataError: there are not as many references as outputs.
+      UsageError: there is no such score or tokenizer.
+    """
+    check_counts(len(outputs), len(references))
+    unknown = [name for name in names if name not in SCORES]
+    if unknown:
+        known = ", ".join(SCORES)
+        raise UsageError(f"there is no score {', '.join(map(repr, unknown))}; scores are {known}.")
+    if tokenize not in TOKENIZERS:
+        told = ", ".join(TOKENIZERS)
+        raise UsageError(f"BLEU has no tokenizer {tokenize!r}; there are {told}.")
+    return {name: SCORES[name](outputs, references, tokenize) for name in names}
+
+
+def check_counts(outputs: int, references: int, name: str = "the reference") -> None:
+    """Checks that there is a reference for each output.
+
+    Raises:
+      DataError: there is not.
+    """
+    if outputs != references:
+        raise DataError(
+            f"{name} has {references:,} lines, but there are {outputs:,} outputs: line n of the "
+            "one belongs to line n of the other. Give the reference of the file that is decoded."
+        )
+
+
+def table(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str] = ("bleu", "chrf"),
+    *,
+    tokenize: str = "13a",
+) -> str:
+    """Returns scores in lines, the signature of each below it.
+
+    Args and errors are those of `score`.
+    """
+    found = score(outputs, references, names, tokenize=tokenize)
+    if not outputs:
+        return "nothing to score (no outputs)"
+    return "\n".join(f"{each.line}\n{each.signature}" for each in found.values())
+
+
+def t2t_tokens(line: str) -> list[str]:
+    r"""Returns a line's words as tensor2tensor's BLEU cuts them, `bleu_hook.bleu_tokenize`.
+
+    That is sacreBLEU's "intl", but that a backslash is no punctuation.
+    """
+    from sacrebleu.tokenizers.tokenizer_intl import TokenizerV14International
+
+    tokenizer: Any = TokenizerV14International
+    cut: str = tokenizer()(line.replace("\\", _BACKSLASH))
+    return [word.replace(_BACKSLASH, "\\") for word in cut.split()]
+
+
+def _bleu(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
+    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=False)
+
+
+def _bleu_uncased(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
+    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=True)
+
+
+def _sacrebleu_bleu(
+    outputs: Sequence[str], references: Sequence[str], tokenize: str, *, lowercase: bool
+) -> Score:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return _sacrebleu(BLEU(tokenize=tokenize, lowercase=lowercase), outputs, references)
+
+
+def _chrf(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _sacrebleu(CHRF(), outputs, references)
+
+
+def _ter(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from sacrebleu.metrics.ter import TER
+
+    return _sacrebleu(TER(), outputs, references)
+
+
+def _sacrebleu(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> Score:
+    """What a metric of sacreBLEU finds; its signature is known once it has seen references."""
+    if not outputs:
+        return Score(0.0, "nothing to score", "nothing to score (no outputs)")
+    found = metric.corpus_score(list(outputs), [list(references)])
+    return Score(float(found.score), f"{found.name}|{metric.get_signature()}", str(found))
+
+
+def _t2t_bleu(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    return _tensor2tensor(outputs, references, lowercase=False)
+
+
+def _t2t_bleu_uncased(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    return _tensor2tensor(outputs, references, lowercase=True)
+
+
+def _tensor2tensor(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool) -> Score:
+    sums = [0] * SIZE
+    for pair in zip(outputs, references, strict=True):
+        output, reference = (t2t_tokens(line.lower() if lowercase else line) for line in pair)
+        counts = bleu_counts(output, reference)
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    value = 100.0 * bleu_of(sums)
+    case, name = ("lc", "BLEU_uncased") if lowercase else ("mixed", "BLEU_cased")
+    signature = f"t2t-bleu|nrefs:1|case:{case}|tok:intl-t2t|smooth:exp"
+    return Score(value, signature, f"{name} = {value:6.2f}")
+
+
+def _exact_match(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    line = f"exact match = {right / max(len(outputs), 1):.4f} ({right:,} of {len(outputs):,})"
+    return Score(right / max(len(outputs), 1), "exact match|case:mixed|lines", line)
+
+
+def _word_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from t2t_torch.metrics.alignment import word_errors
+
+    sides = [[line.split() for line in side] for side in (outputs, references)]
+    errors, words = word_errors(*sides)
+    rate = errors / max(words, 1)
+    return Score(rate, "WER|case:mixed|tok:spaces", f"WER = {rate:.4f} ({errors:,} of {words:,})")
+
+
+def _rouge_n(order: int) -> Callable[[Sequence[str], Sequence[str], str], Score]:
+    def counted(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+        total = 0.0
+        for pair in zip(outputs, references, strict=True):
+            ours, theirs = (Counter(ngrams(_rouge_words(line), order)) for line in pair)
+            common, both = (ours & theirs).total(), ours.total() + theirs.total()
+            total += 2 * common / both if both else 0.0
+        return _rouge(total / max(len(outputs), 1), str(order))
+
+    return counted
+
+
+def _rouge_l(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    total = 0.0
+    for pair in zip(outputs, references, strict=True):
+        ours, theirs = (_rouge_words(line) for line in pair)
+        row = [0] * (len(theirs) + 1)
+        for word in ours:
+            before = row
+            row = [0]
+            for j, other in enumerate(theirs):
+                same = before[j] + 1
+                row.append(same if word == other else max(row[j], before[j + 1]))
+        both = len(ours) + len(theirs)
+        total += 2 * row[-1] / both if both else 0.0
+    return _rouge(total / max(len(outputs), 1), "L")
+
+
+def _rouge_words(line: str) -> list[str]:
+    return _WORD.findall(line.lower())
+
+
+def _rouge(value: float, which: str) -> Score:
+    name = f"ROUGE-{which}"
+    signature = f"{name}|F1|mean of lines|case:lc|tok:letters and digits|stem:no"
+    return Score(value, signature, f"{name} = {value:.4f}")
+
+
+SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
+    "bleu": _bleu,
+    "bleu_uncased": _bleu_uncased,
+    "t2t_bleu": _t2t_bleu,
+    "t2t_bleu_uncased": _t2t_bleu_uncased,
+    "chrf": _chrf,
+    "ter": _ter,
+    "rouge_1": _rouge_n(1),
+    "rouge_2": _rouge_n(2),
+    "rouge_l": _rouge_l,
+    "word_error_rate": _word_error_rate,
+    "exact_match": _exact_match,
+}
+"""What outputs can be scored with, by name."""

@@ -1,0 +1,1 @@
+"""The shelf of hooks, what watches a run: `--hooks=name,name`."""

@@ -1,0 +1,205 @@
+"""Figures of what each head looks at, in one sentence that stays the same."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import UsageError
+from t2t_torch.features import Feature, Features, Text
+from t2t_torch.layers.attention import AttentionWeights
+from t2t_torch.registry import register_hook
+from t2t_torch.report.heat_map import check_matplotlib, heat_maps
+from t2t_torch.text.encoder import EOS
+from t2t_torch.train.hook import Hook
+from t2t_torch.train.learner import to_device
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.task import Batch
+
+_LONGEST = (
+    24  # tokens of the sentence, if the first batch has one so short; of a figure in any case
+)
+_SEARCHED = 8  # batches in which the sentence is looked for
+_START = "·"  # what a decoder reads before the first token
+
+
+class _Axis(NamedTuple):
+    """What stands at a side of a figure: the tokens of each position, and whose they are."""
+
+    name: str
+    tokens: list[str]
+
+
+@register_hook
+class AttentionMaps(Hook):
+    """After each evaluation, what each head of each layer looks at, in a sentence of the split.
+
+    TensorBoard has them as `attention/<layer>`, `figures/attention/` in the run directory the
+    newest.  A row adds up to 1.  In a decoder a row has the name of the token that is predicted
+    there, a column that of the token that is read; the first is "·", before which nothing is.
+
+    Raises:
+      UsageError: matplotlib is missing.
+    """
+
+    def __init__(self) -> None:
+        check_matplotlib("--hooks=attention_maps")
+        self._sentences: dict[Split, Batch] = {}
+
+    def begin(self, estimator: Estimator) -> None:
+        """Checks that there is something to draw.
+
+        Raises:
+          UsageError: the model has no attention, or the task no features.
+        """
+        if not any(isinstance(module, AttentionWeights) for module in estimator.model.modules()):
+            raise UsageError(
+                f"--hooks=attention_maps: {type(estimator.model).__name__} has no layer of "
+                "attention (layers/attention.py, AttentionWeights). Leave the hook out."
+            )
+        _features(estimator)
+
+    def after_evaluation(
+        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
+    ) -> None:
+        """Draws the figures.  All processes compute: weights may lie in all of them."""
+        features = _features(estimator)
+        if split not in self._sentences:
+            batches = estimator.task.eval_batches(split, rank=0, world_size=1)
+            self._sentences[split] = _sentence(itertools.islice(batches, _SEARCHED), features)
+        batch = to_device(self._sentences[split], estimator.world.device)
+        average = estimator.run.average if estimator.run is not None else None
+        applied = average.applied(estimator.model) if average else contextlib.nullcontext()
+        with applied, estimator.precision.autocast(), torch.no_grad():
+            found = _weights(estimator.model.eval(), batch)
+        if not estimator.world.leads:
+            return
+        lengths = _axes(self._sentences[split], features)
+        step = estimator.state.step
+        for name, weights in found.items():
+            queries, keys = (_axis(size, lengths) for size in weights.shape[1:])
+            read = [_START, *keys.tokens[:-1]] if keys.name in features.targets else keys.tokens
+            rows, columns = queries.tokens[:_LONGEST], read[:_LONGEST]
+            figure = heat_maps(
+                list(weights[:, : len(rows), : len(columns)].float().cpu().numpy()),
+                title=f"{name}, step {step:,}",
+                titles=[f"head {head}" for head in range(len(weights))],
+                rows=rows,
+                columns=columns,
+                axes=(queries.name, keys.name),
+            )
+            estimator.summary.figure(f"attention/{name}", figure, step)
+
+
+def _features(estimator: Estimator) -> Features:
+    features = getattr(estimator.task, "features", None)
+    if not isinstance(features, Features):
+        raise UsageError(
+            f"--hooks=attention_maps: {type(estimator.task).__name__} has no features that say "
+            "what its tokens are. Leave the hook out."
+        )
+    return features
+
+
+def _texts(features: Mapping[str, Feature]) -> list[str]:
+    return [name for name, feature in features.items() if isinstance(feature, Text)]
+
+
+def _sentence(batches: Iterable[Batch], features: Features) -> Batch:
+    """Returns one example of some batches: the longest of the short ones, else the shortest.
+
+    A target is filled up by one position where it would be as long as the inputs are: by its
+    length an axis of a figure is known.
+    """
+    best = -math.inf
+    chosen: Batch = {}
+    for batch in batches:
+        names = [name for name in _texts(features.all) if name in batch]
+        lengths = torch.stack([(batch[name] != 0).sum(1) for name in names]).amax(0)  # [B]
+        worth = torch.where(lengths <= _LONGEST, lengths, -lengths)
+        row = int(worth.argmax())
+        if worth[row] > best:
+            best = float(worth[row])
+            chosen = {name: values[row : row + 1] for name, values in batch.items()}
+    for name in _texts(features.targets):
+        others = {size for other, size in _sizes(chosen, features) if other != name}
+        while chosen[name].size(1) in others:
+            chosen[name] = nn.functional.pad(chosen[name], (0, 1))
+    return chosen
+
+
+def _sizes(batch: Batch, features: Features) -> Iterator[tuple[str, int]]:
+    """Yields how many positions each text has, and "inputs" that are joined."""
+    inputs = [name for name in _texts(features.inputs) if name in batch]
+    if len(inputs) > 1:
+        yield " + ".join(inputs), sum(batch[name].size(1) for name in inputs)
+    for name in (*inputs, *_texts(features.targets)):
+        if name in batch:
+            yield name, batch[name].size(1)
+
+
+def _axes(batch: Batch, features: Features) -> dict[int, _Axis]:
+    """Returns what an axis of each length stands for."""
+    axes: dict[int, _Axis] = {}
+    for name, size in _sizes(batch, features):
+        parts = name.split(" + ")
+        tokens = [token for part in parts for token in _tokens(features.all[part], batch[part][0])]
+        if len(parts) == 1:
+            tokens = tokens[: max(1, int(batch[name][0].count_nonzero()))]  # no padding
+        axes.setdefault(size, _Axis(name, tokens))
+    return axes
+
+
+def _axis(size: int, axes: Mapping[int, _Axis]) -> _Axis:
+    """Returns what an axis of a length stands for; of others the positions are numbered."""
+    return axes.get(size) or _Axis("position", [str(place) for place in range(size)])
+
+
+def _tokens(feature: Any, ids: Tensor) -> list[str]:
+    """Returns what each id of a text stands for."""
+    names = {0: "", EOS: "<EOS>"}
+    return [names[i] if i in names else _text(feature, i) for i in ids.tolist()]
+
+
+def _text(feature: Any, identity: int) -> str:
+    """Returns the text of an id; where that is nothing, as of a part of a character, its number."""
+    text = feature.encoder.decode([identity])
+    return text if text.strip() else f"{identity}" if not text else "␣"
+
+
+def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """Returns the attention weights of each layer, [N, T, S], of a batch of one example."""
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        q, k = given["q"].float(), given["k"].float()
+        scores = q @ k.transpose(-1, -2) * q.size(-1) ** -0.5  # [1, N, T, S]
+        mask = given.get("mask")
+        if given.get("causal"):
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        found[name] = scores.softmax(-1)[0]
+
+    with contextlib.ExitStack() as handles:
+        for name, module in model.named_modules():
+            if isinstance(module, AttentionWeights):
+                short = name.removesuffix(".weights")
+                handle = module.register_forward_pre_hook(
+                    lambda *given, short=short: note(short, *given),
+                    with_kwargs=True,
+                )
+                handles.callback(handle.remove)
+        model(batch)
+    return found

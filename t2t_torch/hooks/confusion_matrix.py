@@ -1,0 +1,148 @@
+"""Figures of which classes, or tags, are taken for which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import UsageError
+from t2t_torch.features import ClassLabel, Tags
+from t2t_torch.registry import register_hook
+from t2t_torch.report.heat_map import check_matplotlib, heat_maps
+from t2t_torch.report.section import number
+from t2t_torch.train.hook import Hook
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch.utils.hooks import RemovableHandle
+
+    from t2t_torch.mode import Split
+    from t2t_torch.model import Output
+    from t2t_torch.train.estimator import Estimator
+
+_MOST = 30  # classes of a figure
+_OTHERS = "(others)"
+
+Counts = npt.NDArray[np.int64]
+
+
+@register_hook
+class ConfusionMatrix(Hook):
+    """After each evaluation, how often each class, or tag, was taken for which.
+
+    TensorBoard has it as `confusion_matrix/<target>`, `figures/confusion_matrix/` in the run
+    directory the newest.  A row is what is right, a column what the model says; colours are shares
+    of a row.  Of many classes those that are confused most are shown, the rest as "(others)".
+    Labels that training does not know count nowhere.
+
+    Raises:
+      UsageError: matplotlib is missing.
+    """
+
+    def __init__(self) -> None:
+        check_matplotlib("--hooks=confusion_matrix")
+        self._counts: dict[str, Tensor] = {}
+        self._handle: RemovableHandle | None = None
+
+    def begin(self, estimator: Estimator) -> None:
+        """Checks that there is a class or a tag to confuse.
+
+        Raises:
+          UsageError: there is none.
+        """
+        _targets(estimator)
+
+    def before_evaluation(self, estimator: Estimator, split: Split) -> None:
+        """Begins to count what the model says."""
+        self._stop()  # an evaluation before may have been broken off by a signal
+        self._counts = {
+            name: torch.zeros(feature.vocab_size**2, dtype=torch.int64)
+            for name, feature in _targets(estimator).items()
+        }
+        self._handle = estimator.model.register_forward_hook(self._count)
+
+    def after_evaluation(
+        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
+    ) -> None:
+        """Draws the counts of all processes."""
+        self._stop()
+        for name, feature in _targets(estimator).items():
+            classes, step = feature.vocab_size, estimator.state.step
+            # As float64, which every process can send and which counts exactly.
+            on_device = self._counts[name].to(estimator.world.device, torch.float64)
+            counts = estimator.world.sum(on_device).cpu().long().view(classes, classes).numpy()
+            labels = [str(feature.decode([identity])) for identity in range(classes)]
+            if isinstance(feature, Tags):
+                labels = [str(feature.decode([identity])[0]) for identity in range(classes)]
+            if estimator.world.leads:
+                right = counts.diagonal().sum() / max(1, counts.sum())
+                told = f"{right:.1%} of {number(int(counts.sum()))} are right"
+                title = f"{name} of {split.value}, step {step:,}: {told}"
+                figure = _figure(*_most_confused(counts, labels), title)
+                estimator.summary.figure(f"confusion_matrix/{name}", figure, step)
+
+    def end(self, estimator: Estimator) -> None:
+        """Takes its hook off the model."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _count(self, model: nn.Module, args: tuple[Any, ...], output: Output) -> None:
+        """Adds a batch."""
+        (batch,) = args
+        modalities: Any = model.modalities
+        for name, counts in self._counts.items():
+            guesses = modalities[name].predict(output.logits[name])
+            right = batch[name].cpu()
+            said = torch.tensor([list(guess.numbers) for guess in guesses]).view(right.shape)
+            there = right >= 0
+            classes = round(len(counts) ** 0.5)
+            pairs = right[there] * classes + said[there]
+            counts += torch.bincount(pairs, minlength=len(counts))
+
+
+def _targets(estimator: Estimator) -> dict[str, ClassLabel | Tags]:
+    features = getattr(estimator.task, "features", None)
+    targets = features.targets if features is not None else {}
+    found = {name: one for name, one in targets.items() if isinstance(one, ClassLabel | Tags)}
+    if not found:
+        raise UsageError(
+            f"--hooks=confusion_matrix: no target of {estimator.task.name!r} is a class or a tag. "
+            "Leave the hook out."
+        )
+    return found
+
+
+def _most_confused(counts: Counts, labels: list[str]) -> tuple[Counts, list[str]]:
+    """Returns the counts of at most `_MOST` classes, the rest added up as one more."""
+    if len(labels) <= _MOST:
+        return counts, labels
+    errors = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
+    kept = np.sort(np.argsort(-errors, kind="stable")[: _MOST - 1])
+    place = np.full(len(labels), _MOST - 1)
+    place[kept] = np.arange(_MOST - 1)
+    folded = np.zeros((_MOST, _MOST), np.int64)
+    np.add.at(folded, (place[:, None], place[None, :]), counts)
+    return folded, [*(labels[one] for one in kept), _OTHERS]
+
+
+def _figure(counts: Counts, labels: list[str], title: str) -> Figure:
+    totals = counts.sum(1, keepdims=True)
+    shares = np.where(totals > 0, counts / np.maximum(totals, 1), np.nan)
+    return heat_maps(
+        [shares],
+        title=title,
+        titles=[""],
+        rows=labels,
+        columns=labels,
+        axes=("is", "taken for"),
+        numbers=[[number(one) if one else "" for one in row] for row in counts.tolist()],
+    )

@@ -1,0 +1,113 @@
+"""Where the time of a step goes: `--profile`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from t2t_torch.registry import register_hook
+from t2t_torch.train.hook import Hook
+
+if TYPE_CHECKING:
+    from t2t_torch.train.estimator import Estimator
+
+_SKIPPED = 10  # steps until allocators, autotuners and compilers have settled
+_WARM_UP = 2  # steps while the profiler is on and its costs are thrown away
+_RECORDED = 5  # steps
+_SHOWN = 20  # rows of the table
+_COLUMNS = 60  # of an operator's name
+FOLDER = "profile"
+
+
+@register_hook
+class Profile(Hook):
+    """Records steps 13 to 17 after the start, once, in the leading process.
+
+    Writes `profile/<step>.pt.trace.json` in the run directory, which https://ui.perfetto.dev and
+    TensorBoard's profile plugin open, and beside it, and on the terminal, a table of the operators
+    by the time that they themselves took.  A run that ends earlier records what it has.
+    """
+
+    def __init__(self) -> None:
+        self._profiler: profile | None = None
+
+    def begin(self, estimator: Estimator) -> None:
+        """Begins to wait."""
+        if not estimator.world.leads:
+            return
+        activities = [ProfilerActivity.CPU]
+        if estimator.world.device.type == "cuda":
+            activities.append(ProfilerActivity.CUDA)
+        self._first = estimator.state.step
+        self._profiler = profile(
+            activities=activities,
+            schedule=schedule(wait=_SKIPPED, warmup=_WARM_UP, active=_RECORDED, repeat=1),
+            record_shapes=True,
+        )
+        self._profiler.start()
+
+    def after_step(self, estimator: Estimator) -> None:
+        """Goes a step on; after the last one that is recorded, writes."""
+        if self._profiler is None:
+            return
+        self._profiler.step()
+        if estimator.state.step - self._first == _SKIPPED + _WARM_UP + _RECORDED:
+            assert estimator.run is not None
+            estimator.run.tally.stop_clock()  # to write takes seconds that are no training
+            self._finish(estimator, _RECORDED)
+            estimator.run.tally.start_clock()
+
+    def end(self, estimator: Estimator) -> None:
+        """Writes what there is, if the run was shorter than that."""
+        if self._profiler is not None:
+            recorded = estimator.state.step - self._first - _SKIPPED - _WARM_UP
+            self._finish(estimator, recorded)
+
+    def _finish(self, estimator: Estimator, recorded: int) -> None:
+        assert self._profiler is not None
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        if recorded <= 0:
+            needed = _SKIPPED + _WARM_UP + _RECORDED
+            estimator.say(f"--profile: nothing was recorded: that takes {needed} steps of training")
+            return
+        folder = estimator.directory.path / FOLDER
+        try:
+            folder.mkdir(exist_ok=True)
+            path = folder / f"{estimator.state.step}.pt.trace.json"
+            profiler.export_chrome_trace(str(path))
+            table = _table(profiler, recorded, estimator.world.device.type)
+            (folder / f"{estimator.state.step}.txt").write_text(table + "\n", encoding="utf-8")
+        except OSError as error:
+            estimator.say(f"WARNING: --profile: {folder} cannot be written: {error}")
+            return
+        estimator.say(f"{table}\nThe trace of these steps, for https://ui.perfetto.dev: {path}")
+
+
+def _table(profiler: profile, steps: int, device: str) -> str:
+    """Returns the operators that took the most time themselves, per step."""
+    on_gpu = device == "cuda"
+    # An annotation such as ProfilerStep#12 is no operator: it holds the others.
+    rows = [
+        (event.key, _microseconds(event, on_gpu=on_gpu), event.count)
+        for event in profiler.key_averages()
+        if not event.key.startswith(("ProfilerStep", "Optimizer."))
+    ]
+    total = sum(spent for _, spent, _ in rows) or 1.0
+    rows.sort(key=lambda row: -row[1])
+    where = "the GPU" if on_gpu else "the CPU's threads of Python and autograd"
+    lines = [
+        f"profile of {steps} steps: {total / steps / 1000:,.1f} ms a step on {where}",
+        f"{'operator':<{_COLUMNS}}  {'self ms a step':>14}  {'share':>6}  {'calls a step':>12}",
+    ]
+    for name, spent, count in rows[:_SHOWN]:
+        lines.append(
+            f"{name[:_COLUMNS]:<{_COLUMNS}}  {spent / steps / 1000:>14,.2f}  "
+            f"{spent / total:>6.1%}  {count / steps:>12,.1f}"
+        )
+    return "\n".join(lines)
+
+
+def _microseconds(event: Any, *, on_gpu: bool) -> float:
+    return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)

@@ -1,0 +1,235 @@
+"""Trainers as processes of their own, which can be killed.
+
+They are forked from a server that has imported torch already: a start takes milliseconds and not
+seconds.  Those that torchrun shall start run this file as a program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numbered
+import torch
+from one_variable import OneVariable
+
+from t2t_torch.bin import trainer
+from t2t_torch.train.distributed import join_world
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.experiment import Experiment
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.stop import StopRequest
+
+SECONDS = 60  # until a process that hangs is killed, and the test fails
+_CONTEXT = multiprocessing.get_context("forkserver")
+# Not this file: the server does not know the paths of the tests before Python 3.13.
+_CONTEXT.set_forkserver_preload(
+    ["t2t_torch.train.estimator", "t2t_torch.train.task", "t2t_torch.bin.trainer", "torch._dynamo"]
+)
+
+
+@dataclasses.dataclass
+class Child:
+    """A process, and the file that it writes its errors to."""
+
+    process: BaseProcess
+    errors: Path
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return int(self.process.pid or 0)
+
+    def wait(self, seconds: float = SECONDS) -> int:
+        """Returns the exit code; minus the signal's number if one has ended it."""
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            self.process.kill()
+            raise AssertionError(f"it hangs:\n{self.said}")
+        return int(self.process.exitcode)
+
+    def kill(self) -> None:
+        """Ends it as kill -9 does."""
+        self.process.kill()
+        self.process.join()
+
+    @property
+    def said(self) -> str:
+        """What it has written to stderr."""
+        return self.errors.read_text() if self.errors.exists() else ""
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Waits until something is so; the process must still be there then."""
+        end = time.monotonic() + SECONDS
+        while not condition():
+            assert self.process.is_alive(), f"it ended ({self.process.exitcode}):\n{self.said}"
+            assert time.monotonic() < end, f"it never came:\n{self.said}"
+            time.sleep(0.002)
+
+
+def start(
+    errors: Path, function: Callable[..., int], *arguments: Any, **environment: str
+) -> Child:
+    """Starts a process that calls a function of this file and exits with what it returns."""
+    call = (str(errors), environment, function.__name__, arguments)
+    process = _CONTEXT.Process(target=_begin, args=call)
+    process.start()
+    return Child(process, errors)
+
+
+def start_world(
+    folder: Path, size: int, function: Callable[..., int], *arguments: Any
+) -> list[Child]:
+    """Starts processes that train together, as torchrun would."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    folder.mkdir(exist_ok=True)
+    return [
+        start(folder / f"{rank}.err", function, *arguments, RANK=str(rank), **shared)
+        for rank in range(size)
+    ]
+
+
+def _begin(errors: str, environment: Mapping[str, str], name: str, arguments: Any) -> None:
+    file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    sys.exit(globals()[name](*arguments))
+
+
+def run_trainer(arguments: Sequence[str]) -> int:
+    """`t2t-trainer`."""
+    return trainer.main(list(arguments))
+
+
+def train(spec: Mapping[str, Any]) -> int:
+    """Trains on the numbered data and notes, in each process, what it consumes.
+
+    Args:
+      spec: data_dir, output_dir, until; notes: the file to note in, without the rank; hparams;
+        config: of `RunConfig`; faults: as in `_with_faults`.
+    """
+    output_dir = Path(spec["output_dir"])
+    with join_world(use_gpu=False) as world, StopRequest() as stop:
+        task = numbered.make_task(Path(spec["data_dir"]), spec.get("hparams", ""))
+        with world.leader_first() as leads:
+            directory = numbered.RunDirectory(output_dir)
+            if leads:
+                directory.begin(numbered.RECORD, task.hparams)
+        settings = {"local_eval_frequency": 0, "log_step_count_steps": 1, "eval_steps": 1}
+        settings |= {"train_steps": spec["until"], **spec.get("config", {})}
+        config = RunConfig(**settings)
+        with (
+            Estimator(task, directory, config, world=world, stop=stop) as estimator,
+            _with_faults(estimator, spec.get("faults", {})),
+        ):
+            start = estimator.begin() and estimator.state.batches_consumed
+            try:
+                Experiment(estimator).run(spec.get("schedule", "train"))
+            finally:
+                if "notes" in spec:
+                    _note(Path(f"{spec['notes']}.{world.rank}"), start, estimator)
+            if estimator.signal:
+                return 128 + estimator.signal
+    return 0
+
+
+def train_one_variable(spec: Mapping[str, Any]) -> int:
+    """Trains the model of one weight; notes the weight after each step.
+
+    Args:
+      spec: batches, rate, hparams, steps; output_dir; notes: the file to note in, without the rank.
+    """
+    with join_world(use_gpu=False) as world:
+        task = OneVariable(spec["batches"], spec["rate"], spec["hparams"])
+        directory = numbered.RunDirectory(Path(spec["output_dir"]))
+        with world.leader_first() as leads:
+            if leads:
+                directory.begin(numbered.RECORD, task.hparams)
+        config = RunConfig(
+            train_steps=spec["steps"], local_eval_frequency=0, log_step_count_steps=1
+        )
+        weights = []
+        with Estimator(task, directory, config, world=world) as estimator:
+            for step in range(spec["steps"]):
+                estimator.train(step + 1)
+                weights.append(float(estimator.model.weight))
+        Path(f"{spec['notes']}.{world.rank}").write_text(json.dumps(weights))
+    return 0
+
+
+def _note(file: Path, start: int, estimator: Estimator) -> None:
+    weights = {name: value.tolist() for name, value in estimator.model.state_dict().items()}
+    noted = {
+        "start": start,
+        "consumed": estimator.task.consumed,  # type: ignore[attr-defined]
+        "weights": weights,
+        "state": estimator.state.model_dump(),
+    }
+    file.write_text(json.dumps(noted))
+
+
+def consumed_by(notes: Path, size: int) -> list[list[int]]:
+    """Returns what processes have consumed together, in the order of the global batches."""
+    each = [json.loads(Path(f"{notes}.{rank}").read_text())["consumed"] for rank in range(size)]
+    return [batch for group in zip(*each, strict=True) for batch in group]
+
+
+@contextlib.contextmanager
+def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[None]:
+    """Makes things go wrong.
+
+    Args:
+      estimator: whose network is tampered with.
+      faults: die: [rank, forward pass] ends a process, where the folder has no file "died" yet;
+        nan: [rank, [passes]] makes losses of one process not finite; hang: a pass that lasts for
+        ever.
+    """
+    rank = estimator.world.rank
+    passes = 0
+    marker = estimator.directory.path / "died"
+
+    def before(module: torch.nn.Module, inputs: Any) -> None:
+        nonlocal passes
+        passes += module.training
+        if faults.get("die") == [rank, passes] and not marker.exists():
+            marker.touch()
+            os._exit(9)
+        if faults.get("hang") == [rank, passes]:
+            print("hanging", file=sys.stderr, flush=True)
+            time.sleep(SECONDS)
+
+    def after(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
+        at_rank, at_passes = faults.get("nan", (-1, ()))
+        if module.training and rank == at_rank and passes in at_passes:
+            for loss in output.losses.values():
+                loss.sum.mul_(float("nan"))
+        return output
+
+    hooks = [
+        estimator.model.register_forward_pre_hook(before),
+        estimator.model.register_forward_hook(after),
+    ]
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(train(json.loads(sys.argv[1])))

@@ -1,0 +1,98 @@
+"""R8: a run that is killed again and again ends as one that was not, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import processes
+import pytest
+from conftest import reports_of
+from safetensors.torch import load_file
+
+from t2t_torch import registry
+from t2t_torch.data.generate import generate_data
+
+PROBLEM = "algorithmic_reverse_binary40_test"
+
+
+@pytest.fixture(scope="module")
+def algorithmic(tmp_path_factory):
+    """Shards of a problem that `t2t-trainer` knows."""
+    folder = tmp_path_factory.mktemp("algorithmic")
+    problem = registry.problem(PROBLEM)
+    generate_data(problem, folder, folder, num_processes=1, max_cases=160, progress=False)
+    return folder
+
+
+@pytest.fixture
+def arguments(algorithmic, tmp_path):
+    """Makes the flags of `t2t-trainer`."""
+
+    def make(name, steps):
+        values = {
+            "problem": PROBLEM,
+            "model": "transformer",
+            "hparams_set": "transformer_test",
+            "hparams": "batch_size=256,learning_rate_warmup_steps=4",
+            "data_dir": algorithmic,
+            "output_dir": tmp_path / name,
+            "train_steps": steps,
+            "local_eval_frequency": 3,
+            "log_step_count_steps": 1,
+            "eval_steps": 1,
+            "worker_gpu": 0,
+        }
+        return [f"--{name}={value}" for name, value in values.items()]
+
+    return make
+
+
+def steps_done(folder):
+    """The last step that the reports tell of."""
+    file = folder / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
+
+
+def killed_and_killed(arguments, tmp_path, kills, steps, seed):
+    """Trains, and kills `kills` times, at random instants; returns the final weights, twice."""
+    draw = random.Random(seed)
+    run = tmp_path / "run"
+    for kill in range(kills):
+        child = processes.start(tmp_path / "err", processes.run_trainer, arguments("run", steps))
+        at = (kill + 1) * steps // (kills + 2)  # the end is not reached before the last
+        child.wait_until(lambda at=at: steps_done(run) >= at)
+        time.sleep(draw.random() * 0.1)  # some steps, an evaluation and a save or two
+        assert child.process.is_alive(), child.said
+        child.kill()
+    for name in ("run", "whole"):
+        child = processes.start(tmp_path / "err", processes.run_trainer, arguments(name, steps))
+        assert child.wait() == 0, child.said
+    return [weights_and_slots(tmp_path / name / f"ckpt-{steps}") for name in ("run", "whole")]
+
+
+def weights_and_slots(checkpoint):
+    """All tensors of a checkpoint, as bytes that can be compared, and its state."""
+    files = [file for file in checkpoint.glob("*.safetensors")]
+    tensors = {
+        f"{file.name}/{name}": value.numpy().tobytes()
+        for file in files
+        for name, value in load_file(file).items()
+    }
+    state = json.loads((checkpoint / "trainer.json").read_text())
+    return tensors, {name: value for name, value in state.items() if name != "seconds"}
+
+
+def test_a_run_killed_six_times_at_random_instants_ends_bit_equal(arguments, tmp_path):
+    killed, whole = killed_and_killed(arguments, tmp_path, kills=6, steps=90, seed=1)
+    assert killed == whole
+    assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_run_killed_fifty_times_at_random_instants_ends_bit_equal(arguments, tmp_path):
+    killed, whole = killed_and_killed(arguments, tmp_path, kills=50, steps=700, seed=2)
+    assert killed == whole
+    assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")

@@ -1,0 +1,86 @@
+"""A hook in a folder of the user's, from the command line: examples/my_usr_dir."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.bin.trainer import main
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+
+USR_DIR = Path(__file__).resolve().parents[2] / "examples" / "my_usr_dir"
+
+
+@pytest.fixture
+def trainer(data_dir, tmp_path, own_registry, capsys):
+    """Runs t2t-trainer; returns its exit code and what it said."""
+
+    def run(*flags):
+        code = main(
+            [
+                "--problem=algorithmic_reverse_binary40_test",
+                "--model=transformer",
+                "--hparams_set=transformer_test",
+                "--hparams=batch_size=256",
+                f"--data_dir={data_dir}",
+                f"--output_dir={tmp_path / 'run'}",
+                "--local_eval_frequency=2",
+                "--log_step_count_steps=1",
+                "--eval_steps=1",
+                "--worker_gpu=0",
+                *flags,
+            ]
+        )
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def counted(told):
+    return [int(number) for number in re.findall(r"loudest: .* of (\d+) steps", told)]
+
+
+def test_it_watches_a_run_and_a_resumed_run_goes_on_with_what_it_remembers(trainer, tmp_path):
+    flags = (f"--t2t_usr_dir={USR_DIR}", "--hooks=loudest_parameter")
+    code, told = trainer(*flags, "--train_steps=2")
+    assert (code, counted(told)) == (0, [1, 2])
+    code, told = trainer(*flags, "--train_steps=4")
+    assert (code, counted(told)) == (0, [3, 4])
+    state = CheckpointDirectory(tmp_path / "run").newest().trainer_state()
+    assert sum(state.hooks["LoudestParameter"].values()) == 4
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_hooks_are_listed_with_the_users_own(capsys, own_registry):
+    assert main(["--registry_help", f"--t2t_usr_dir={USR_DIR}"]) == 0
+    listed = capsys.readouterr().out.partition("Hooks:")[2].split()
+    for name in ("attention_maps", "confusion_matrix", "histograms", "profile"):
+        assert name in listed
+    assert "loudest_parameter" in listed
+
+
+def test_a_hook_that_nobody_knows_is_refused_with_the_nearest_name(trainer, tmp_path):
+    code, told = trainer("--hooks=attention_map", "--train_steps=2")
+    assert code == 2
+    assert "no hook is named 'attention_map'. Did you mean 'attention_maps'?" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_hook_is_refused_before_the_first_step(trainer, tmp_path):
+    folder = tmp_path / "usr_no_hook"
+    folder.mkdir()
+    (folder / "no_hook.py").write_text(
+        "from t2t_torch.registry import register_hook\n@register_hook\nclass NoHook: pass\n"
+    )
+    code, told = trainer(f"--t2t_usr_dir={folder}", "--hooks=no_hook", "--train_steps=2")
+    assert code == 2
+    assert "--hooks=no_hook: " in told
+    assert "is no Hook. Register a subclass of" in told
+
+
+def test_profile_is_a_flag(trainer, tmp_path):
+    code, _ = trainer("--profile", "--train_steps=14", "--schedule=train")
+    assert code == 0
+    assert (tmp_path / "run" / "profile" / "14.txt").exists()
