@@ -7,7 +7,7 @@ BIN := .venv/bin
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test check format bench clean
+.PHONY: help quickstart venv test fault check format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,6 +42,9 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 
 test: .venv/developer ## run the tests; all that CI runs
 	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
+	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
 
 check: .venv/developer ## format, lint, types, spelling, tests: what a change must pass
 	$(BIN)/ruff format --check .

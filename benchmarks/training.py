@@ -1,11 +1,11 @@
 """Training speed beside Hugging Face transformers: the same architecture, weights and batches.
 
 Speed is target tokens, padding not counted, in a second of whole steps: forward, label-smoothed
-loss, backward, clipping, Adam.  Ours is the trainer's own `Learner`, worked as `Estimator.train`
-works it, in a process set up as `t2t-trainer` sets it up.  The other side is MarianMTModel, torch's
-label-smoothed cross entropy, `clip_grad_norm_` and fused Adam, in a process as Python starts it;
-`kept` marks those that have our allocator settings too.  --loss_curve asks instead whether bfloat16
-learns what float32 does.
+loss, backward, clipping, Adam.  Ours is `activation_dtype=auto` in a process set up as
+`t2t-trainer` sets it up (our_training.py).  The other side is MarianMTModel, torch's label-smoothed
+cross entropy, `clip_grad_norm_` and fused Adam, in a process as Python starts it; `kept` marks
+those that have our allocator settings too.  --options measures what our own switches cost and gain;
+--loss_curve asks whether bfloat16 learns what float32 does.
 """
 
 from __future__ import annotations
@@ -13,19 +13,33 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import resource
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multi30k import argument_parser, hparams, make_data, task
+from our_training import OurTraining
 from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
 from report import print_header, print_table
 
 if TYPE_CHECKING:
-    from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Batch
 
-_OURS = "t2t_torch bfloat16"
+_OURS = "t2t_torch auto"
+_FEW = {"pad_batch": True, "length_bucket_step": 1.6}  # shapes
+_OPTIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "bfloat16": ("bfloat16", {}),
+    "float16": ("float16", {}),
+    "float32, medium": ("float32", {"float32_matmul_precision": "medium"}),
+    "bfloat16, few shapes": ("bfloat16", _FEW),
+    "bfloat16, few shapes, compile": ("bfloat16", {**_FEW, "compile": True}),
+    "float32, few shapes": ("float32", _FEW),
+    "float32, few shapes, compile": ("float32", {**_FEW, "compile": True}),
+    "bfloat16, checkpointing": ("bfloat16", {"activation_checkpointing": True}),
+    "bfloat16, EMA": ("bfloat16", {"ema_decay": 0.999}),
+}
+"""What --options measures: `activation_dtype`, and other changes."""
 _WARM_UP = 3  # steps of a turn before the clock starts: another side has just used the caches
 
 
@@ -35,7 +49,7 @@ class Settings:
 
     Attributes:
       data_dir: where the data is.
-      dtype: of activations.
+      changes: to the hparams of our side; of the other, `activation_dtype` alone.
       kept: whether the process keeps freed memory, as the trainer makes it.
       steps: in a turn.
       seed: of weights, batches and dropout.
@@ -43,30 +57,21 @@ class Settings:
     """
 
     data_dir: Path
-    dtype: str
+    changes: dict[str, object]
     kept: bool
     steps: int
     seed: int
     attention: str = "sdpa"
 
 
-def _learner(settings: Settings) -> Learner:
-    """Makes what the trainer makes, with the weights that the seed gives."""
-    from t2t_torch.checkpoint.trainer_state import TrainerState
+def _training(settings: Settings, count: int) -> OurTraining:
+    """Makes what the trainer makes; `auto` is chosen as it chooses."""
     from t2t_torch.train.distributed import ONE_PROCESS
-    from t2t_torch.train.learner import Learner
-    from t2t_torch.train.randomness import INITIALIZATION, seed_batch
+    from t2t_torch.train.probe import resolve
 
-    chosen = task(settings.data_dir, hparams(activation_dtype=settings.dtype))
-    seed_batch(settings.seed, INITIALIZATION, ONE_PROCESS.device)
-    model = chosen.model().train()
-    source = chosen.train_batches(seed=settings.seed, start=0, rank=0, world_size=1)
-    state = TrainerState(version="", seed=settings.seed, batches_per_step=1)
-    return Learner.create(chosen, model, source, state, ONE_PROCESS, train_steps=6000)
-
-
-def _first_batches(run: Learner, count: int) -> list[tuple[int, Batch]]:
-    return list(itertools.islice(run.batches, count))
+    chosen = resolve(hparams(**settings.changes), ONE_PROCESS)
+    made = task(settings.data_dir, chosen)
+    return OurTraining(made, count, settings.seed, ONE_PROCESS.device)
 
 
 def ours(settings: Settings) -> Turn:
@@ -75,46 +80,17 @@ def ours(settings: Settings) -> Turn:
 
     if settings.kept:
         keep_freed_memory()
-    run = _learner(settings)
-    batches = _first_batches(run, settings.steps)
-    done = itertools.count()
+    training = _training(settings, settings.steps)
 
     def turn(number: int) -> Work:
         del number
-        _our_steps(run, batches[:_WARM_UP], done, settings)
+        for batch in training.batches[:_WARM_UP]:
+            training.step(batch)
         watch = Stopwatch()
-        losses = _our_steps(run, batches, done, settings)
-        return _work(batches, watch.read(), losses[-1])
+        losses = [float(training.step(batch)) for batch in training.batches]
+        return _work(training.batches, watch.read(), losses[-1])
 
     return turn
-
-
-def _our_steps(
-    run: Learner, batches: list[tuple[int, Batch]], done: itertools.count[int], settings: Settings
-) -> list[float]:
-    """`Estimator.train` without checkpoints and signals; returns the loss of each step."""
-    import torch
-
-    from t2t_torch.train.learner import autocast, total_loss
-    from t2t_torch.train.randomness import seed_batch
-    from t2t_torch.train.tally import totals_of
-
-    device = torch.device("cpu")
-    chosen = hparams(activation_dtype=settings.dtype)
-    losses = []
-    for number, batch in batches:
-        seed_batch(settings.seed, number, device)
-        totals = torch.zeros(4, dtype=torch.float64)
-        with autocast(chosen, device):
-            loss = total_loss(run.network(batch))
-        loss.sum.backward()
-        totals += totals_of(loss, batch, {"inputs": 0, "targets": 0})
-        norm = run.finish_gradients(totals[1], 1)
-        step = next(done)
-        run.update(step, totals[0], norm)
-        run.tally.add(totals, norm, step + 1)
-        losses.append(float(totals[0] / totals[1]))
-    return losses
 
 
 def theirs(settings: Settings) -> Turn:
@@ -127,8 +103,8 @@ def theirs(settings: Settings) -> Turn:
 
     if settings.kept:
         keep_freed_memory()
-    run = _learner(settings)
-    batches = _first_batches(run, settings.steps)
+    training = _training(settings, settings.steps)
+    run, batches = training.run, training.batches
     chosen = hparams()
     vocab_size = len(run.model.state_dict()["modalities.targets.bottom.weight"])
     model = marian(chosen, vocab_size, attention=settings.attention)
@@ -137,7 +113,7 @@ def theirs(settings: Settings) -> Turn:
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
     rate, done = run.learning_rate, itertools.count()
-    enabled = settings.dtype == "bfloat16"
+    enabled = settings.changes["activation_dtype"] == "bfloat16"
 
     def step(batch: Batch) -> float:
         targets = batch["targets"]
@@ -172,19 +148,32 @@ def theirs(settings: Settings) -> Turn:
 
 def _work(batches: list[tuple[int, Batch]], taken: tuple[float, float], loss: float) -> Work:
     tokens = sum(int((batch["targets"] != 0).sum()) for _, batch in batches)
-    return Work(tokens, *taken, {"ms/step": 1000 * taken[0] / len(batches), "last loss": loss})
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    notes = {"ms/step": 1000 * taken[0] / len(batches), "peak MiB": peak, "last loss": loss}
+    return Work(tokens, *taken, notes)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    def settings(dtype: str, *, kept: bool, attention: str = "sdpa") -> Settings:
-        return Settings(arguments.data_dir, dtype, kept, arguments.steps, arguments.seed, attention)
+    def settings(dtype: str, *, kept: bool, attention: str = "sdpa", **more: object) -> Settings:
+        changes = {"activation_dtype": dtype, **more}
+        return Settings(
+            arguments.data_dir, changes, kept, arguments.steps, arguments.seed, attention
+        )
 
     sides = [
-        Side(_OURS, ours, settings("bfloat16", kept=True)),
+        Side(_OURS, ours, settings("auto", kept=True)),
         Side("t2t_torch float32", ours, settings("float32", kept=True)),
-        Side("transformers float32", theirs, settings("float32", kept=False)),
-        Side("transformers bfloat16", theirs, settings("bfloat16", kept=False)),
     ]
+    if arguments.options:
+        sides += [
+            Side(f"t2t_torch {name}", ours, settings(dtype, kept=True, **more))
+            for name, (dtype, more) in _OPTIONS.items()
+        ]
+    else:
+        sides += [
+            Side("transformers float32", theirs, settings("float32", kept=False)),
+            Side("transformers bfloat16", theirs, settings("bfloat16", kept=False)),
+        ]
     if arguments.kept:
         sides += [
             Side("transformers float32, kept", theirs, settings("float32", kept=True)),
@@ -208,13 +197,13 @@ def _compare_losses(arguments: argparse.Namespace) -> None:
     """Trains in float32, in bfloat16, and in float32 with other dropout; prints the curves."""
     curves = []
     for dtype, seed in (("float32", 0), ("bfloat16", 0), ("float32", 1)):
-        settings = Settings(arguments.data_dir, dtype, True, 0, arguments.seed)
-        run, done = _learner(settings), itertools.count()
-        dropout = dataclasses.replace(settings, seed=arguments.seed + seed)
-        curve = []
-        for numbered in itertools.islice(run.batches, arguments.loss_curve):
-            curve += _our_steps(run, [numbered], done, dropout)
-        curves.append(curve)
+        settings = Settings(
+            arguments.data_dir, {"activation_dtype": dtype}, True, 0, arguments.seed
+        )
+        training = _training(settings, 0)
+        training.state.seed = arguments.seed + seed  # of the dropout
+        batches = itertools.islice(training.run.batches, arguments.loss_curve)
+        curves.append([float(training.step(batch)) for batch in batches])
         print(f"{dtype}, dropout {seed}: done", flush=True)
     every = max(1, arguments.loss_curve // 10)
     starts = range(0, arguments.loss_curve, every)
@@ -241,6 +230,7 @@ def main() -> None:
     parser = argument_parser(__doc__ or "")
     parser.add_argument("--steps", type=int, default=20, help="in a turn")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each side")
+    parser.add_argument("--options", action="store_true", help="our options, not transformers")
     parser.add_argument("--kept", action="store_true", help="also transformers + our allocator")
     parser.add_argument("--eager", action="store_true", help="also transformers' eager attention")
     parser.add_argument("--sides", default="", help="only sides with this in their name, and ours")

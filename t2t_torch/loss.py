@@ -31,6 +31,7 @@ class TargetLoss(nn.Module, abc.ABC):
 
     Attributes:
       of: the types of targets that it is a loss of.
+      reads: the hparams that it reads, so that setting others is refused; None is any.
       takes_class_weights: whether `class_weights` may be set, and `values` or `weights` uses them.
       class_weights: [C] float32, TRAIN only; None is 1 each.
 
@@ -44,6 +45,7 @@ class TargetLoss(nn.Module, abc.ABC):
 
     of: ClassVar[tuple[type[Feature], ...]]
     takes_class_weights: ClassVar[bool] = False
+    reads: tuple[str, ...] | None = None
     class_weights: Tensor | None
 
     def __init__(self, feature: Any, hparams: HParams) -> None:

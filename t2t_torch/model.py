@@ -241,6 +241,8 @@ class T2TModel(nn.Module, abc.ABC):
                 guesses = self._modality(name).sample(_hidden(name, hidden))
                 mixed = self.scheduled_sampling.mix(batch[name], read[name], guesses, number)
                 read[name] = mixed
+        # Autocast keeps the rounded weights of these passes, which know nothing of gradients.
+        torch.clear_autocast_cache()
         return read
 
     def _check_samples(self) -> None:

@@ -18,7 +18,7 @@ from t2t_torch.params import Params
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "t2t_torch"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-SHELVES = ("problems", "models", "hparams")
+SHELVES = ("problems", "models", "hparams", "hooks")
 COMMANDS = sorted(
     path.stem for path in PACKAGE.glob("bin/*.py") if "\ndef main(" in path.read_text("utf-8")
 )

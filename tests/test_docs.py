@@ -18,6 +18,7 @@ import pytest
 
 from t2t_torch import registry, testing
 from t2t_torch.bin import bleu, data, datagen, decoder, trainer
+from t2t_torch.bin import eval as evaluate
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.schema import Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
@@ -35,6 +36,7 @@ COMMANDS = {
     "t2t-datagen": datagen,
     "t2t-trainer": trainer,
     "t2t-decoder": decoder,
+    "t2t-eval": evaluate,
 }
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
@@ -49,6 +51,7 @@ SMALL = {
         "--hparams=hidden_size=16,num_hidden_layers=1,batch_size=256,learning_rate_warmup_steps=1",
     ],
     "t2t-decoder": ["--decode_hparams=extra_length=2"],
+    "t2t-eval": ["--worker_gpu=0"],
 }
 NOT_OURS = {"--nproc-per-node", "--logdir"}  # torchrun's, TensorBoard's
 BENCHMARK_FLAGS = {
@@ -138,7 +141,7 @@ def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(ow
         exec(block, {})
 
 
-@pytest.mark.parametrize("page", ["decoding.md", "run_directory.md"])
+@pytest.mark.parametrize("page", ["decoding.md", "run_directory.md", "training.md"])
 def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatch):
     text = (DOCS / page).read_text("utf-8")
     assert blocks(text, "sh")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 10.0
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define(FLAGS, "registry_help")
 shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer.")
 shared.define_path(FLAGS, "output_dir", None, "Where the averages are written; not the run's own.")
 flags.DEFINE_integer(

@@ -56,6 +56,7 @@ class DecodingSchedule:
             reference=reference,
             split=eval_split(),
             once=flag("schedule") == "decode",
+            device=world.device,
         )
         if world.leads:
             self._decoder.check()

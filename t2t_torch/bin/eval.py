@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 import t2t_torch
-from t2t_torch import registry
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin.named_run import open_usr_dirs
 from t2t_torch.data.staging import staged
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
@@ -53,11 +51,11 @@ FLAGS["output_dir"].help = "Run directory of t2t-trainer."
 FLAGS["hparams"].help = "Changes to the run's, of those that may change: batch_size may not."
 for _name in ("problem", "model", "hparams_set"):
     FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
-flags.DEFINE_string(
+shared.define_path(
+    FLAGS,
     "checkpoint_path",
-    "",
-    "best, a step, or a ckpt-<step> folder; the newest by default.",
-    flag_values=FLAGS,
+    None,
+    "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
 )
 flags.DEFINE_boolean(
     "eval_use_test_set", False, "The test split, not the dev split.", flag_values=FLAGS
@@ -115,11 +113,10 @@ def _run() -> int:
 
 
 def _task(directory: RunDirectory, world: World) -> ProblemTask:
+    from t2t_torch.decode.loading import registered
     from t2t_torch.train.task import ProblemTask
 
-    record = directory.task()
-    open_usr_dirs(record, {"problem": record.problem, "model": record.model})
-    problem, model = registry.problem(record.problem), registry.model(record.model)
+    problem, model = registered(directory, directory.task())
     hparams = directory.hparams(model.HParams).parse(_flag("hparams"))
     data_dir = Path(_flag("data_dir"))
     with world.leader_first() as leads:
@@ -129,14 +126,13 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask:
     return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=directory.path)
 
 
-def _restored(estimator: Estimator, wanted: str) -> Checkpoint:
+def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
     """Restores the newest checkpoint, the best one, or that of a step or a folder.
 
     Raises:
       CheckpointError: there is none, or it is broken.
     """
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.decode.loading import find_checkpoint
 
     if not wanted:
         newest = estimator.restore_newest()
@@ -146,41 +142,10 @@ def _restored(estimator: Estimator, wanted: str) -> Checkpoint:
                 "after --local_eval_frequency steps."
             )
         return newest
-    run = estimator.directory.path
-    found: Checkpoint | None = None
-    with estimator.world.leader_first() as leads:
-        if leads and wanted == "best":
-            found = estimator.checkpoints.best()
-            if found is None:
-                raise CheckpointError(
-                    f"no checkpoint of '{run}' was evaluated while it was trained: none is known "
-                    "to be the best. Give a step, or leave --checkpoint_path out."
-                )
-        elif leads and wanted.isdecimal():
-            found = estimator.checkpoints.at(int(wanted))
-        elif leads:
-            found = _of_folder(run, Path(wanted).expanduser())
-    if wanted == "best" or wanted.isdecimal():
-        step = estimator.world.from_leader(found.step if found else 0)
-        found = Checkpoint(step, CheckpointDirectory(run).path / f"ckpt-{step}")
-    chosen = found or _of_folder(run, Path(wanted).expanduser())
+    chosen = find_checkpoint(estimator.directory, wanted)
+    chosen.check_vocabularies(estimator.directory.path)
     estimator.restore(chosen)
     return chosen
-
-
-def _of_folder(run: Path, path: Path) -> Checkpoint:
-    """Returns the checkpoint of a folder, which may be relative to the run, verified."""
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
-
-    if not path.exists() and (run / path).exists():
-        path = run / path
-    step = path.resolve().name.removeprefix("ckpt-")
-    if not step.isdecimal() or not path.is_dir():
-        raise CheckpointError(
-            f"--checkpoint_path={path} is no checkpoint: expected best, a step, or a folder "
-            "ckpt-<step>."
-        )
-    return CheckpointDirectory(path.resolve().parent).at(int(step))
 
 
 def _results(

@@ -134,16 +134,7 @@ def run_main(
         if prepare is not None:
             arguments = prepare(values, arguments)
         _parse(values, arguments)
-        _start_logging(values["verbosity"].value or 0)
-        asked_for_names = "registry_help" in values and values["registry_help"].value
-        try:
-            if "t2t_usr_dir" in values:
-                for directory in values["t2t_usr_dir"].value or ():
-                    registry.import_usr_dir(directory)
-        finally:  # A user's file that cannot be read does not hide the other names.
-            if asked_for_names:
-                print(registry.help_string(), end="")
-        code = 0 if asked_for_names else main() or 0
+        code = _answer(main, values)
         sys.stdout.flush()
         return code
     except T2TError as error:
@@ -162,6 +153,20 @@ def run_main(
         print(f"error: {place}{error.strerror or error}", file=sys.stderr)
         logging.debug("Where it was met:", exc_info=True)
         return EXIT_CODE
+
+
+def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
+    """Opens the users' folders, and lists all names or runs the command; returns its exit code."""
+    _start_logging(values["verbosity"].value or 0)
+    asked_for_names = "registry_help" in values and values["registry_help"].value
+    try:
+        if "t2t_usr_dir" in values:
+            for directory in values["t2t_usr_dir"].value or ():
+                registry.import_usr_dir(directory)
+    finally:  # A user's file that cannot be read does not hide the other names.
+        if asked_for_names:
+            print(registry.help_string(), end="")
+    return 0 if asked_for_names else main() or 0
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:

@@ -30,7 +30,7 @@ def recall(directory: RunDirectory) -> list[str]:
     names = REMEMBERED if trains() else [n for n in REMEMBERED if n.startswith("eval_early")]
     if given("train_steps"):
         names = [name for name in names if name != "train_epochs"]
-    found = run_json.remembered(directory.path, names)
+    found = run_json.remembered(directory.path, names, FLAGS)
     changed = []
     for name, value in found.items():
         if not given(name) and value != flag(name):
@@ -128,7 +128,8 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
     """Returns the JSON that reproduces what the flags name."""
     seed = flag("random_seed")
     if seed is None:
-        seed = run_json.remembered(directory.path, ["random_seed"]).get("random_seed", DEFAULT_SEED)
+        begun = run_json.remembered(directory.path, ["random_seed"], FLAGS)
+        seed = begun.get("random_seed", DEFAULT_SEED)
     known = {
         "problem": named.problem,
         "model": named.model,
@@ -155,7 +156,8 @@ def check_warm_start(directory: RunDirectory) -> None:
     asked = flag("warm_start_from")
     if not asked or not directory.has_checkpoints:
         return
-    begun = run_json.remembered(directory.path, ["warm_start_from"]).get("warm_start_from", "")
+    name = "warm_start_from"
+    begun = run_json.remembered(directory.path, [name], FLAGS).get(name, "")
     if Path(asked).absolute() != Path(begun or "/").absolute():
         raise CheckpointError(
             f"'{directory.path}' has checkpoints, and was begun "

@@ -20,7 +20,6 @@ from typing import Any
 from absl import flags
 
 import t2t_torch
-from t2t_torch.data.staging import staged
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.hparam import HParams
 
@@ -31,7 +30,7 @@ _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
     """
     config dry_run generate_data help_hparams hp hparams output_dir print_config registry_help
-    tmp_dir verbosity
+    resume_data tmp_dir verbosity
     """.split()
 )
 _HP = re.compile(r"--?hp_(\w+)(?:=(.*))?", re.DOTALL)
@@ -197,23 +196,19 @@ def written(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def write(directory: Path, content: Mapping[str, Any]) -> None:
-    """Writes a run's own; it appears whole or not at all."""
-    with staged(directory / NAME) as file:
-        file.write_text(written(content), encoding="utf-8")
-
-
-def remembered(directory: Path, names: Iterable[str]) -> dict[str, Any]:
+def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) -> dict[str, Any]:
     """Returns what a run's own file says of some flags; of another version it may know fewer.
 
     Raises:
-      UsageError: it is no JSON object.
+      UsageError: it is no JSON object, or a value is of a wrong type.
     """
     path = directory / NAME
     if not path.exists():
         return {}
     content = _content(path)
-    return {name: content[name] for name in names if name in content}
+    found = {name: content[name] for name in names if name in content}
+    RunJson(path, found, values)  # checks them
+    return found
 
 
 def _content(path: Path) -> dict[str, Any]:

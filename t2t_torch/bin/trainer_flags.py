@@ -145,7 +145,7 @@ def _define_config() -> None:
     flags.DEFINE_list(
         "warm_start_patterns",
         [],
-        "Regular expressions of the names of the parameters to take from there; all by default.",
+        "What to take from there: regular expressions of names; old->new renames, ! leaves out.",
         flag_values=FLAGS,
     )
     flags.DEFINE_list(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
@@ -65,9 +66,12 @@ class Saver:
             raise self._told(error)
 
     def close(self) -> None:
-        """Waits for the save under way, and not for a disk that fails to recover."""
+        """Waits for the save under way, not for a failing disk to recover; warns of failures."""
         self._directory.give_up()
         self._join()
+        for error in self._failures:
+            print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+        self._failures.clear()
 
     def _join(self) -> None:
         if self._thread is not None:

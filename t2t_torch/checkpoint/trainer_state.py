@@ -31,7 +31,6 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       plateau_factor: what the learning rate is multiplied by, as the metric stood still.
       plateau_value: the best that it was, by the plateau's threshold.
       plateau_bad: evaluations since then, or since the factor last changed.
-      averaged: updates in the mean of the weights.
       hooks: what each hook remembers, by its name.
     """
 
@@ -55,5 +54,4 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     plateau_factor: float = 1.0
     plateau_value: float | None = None
     plateau_bad: int = 0
-    averaged: int = 0
     hooks: dict[str, dict[str, Any]] = {}

@@ -85,7 +85,7 @@ def warm_start(
         known = next((alias for alias in aliases if alias in found), None)
         if known is not None:
             used.add(known)
-        if known is None or not any(taken(alias) for alias in aliases):
+        if known is None or not taken(aliases):
             skipped.append(name)
         elif not _fits(found[known], here[name]):
             mismatched.append((name, tuple(found[known].shape), tuple(here[name].shape)))
@@ -109,7 +109,7 @@ def warm_start(
 
 
 class _Taken:
-    """Whether a name is taken.
+    """Whether a tensor is taken, by its names.
 
     Args:
       wanted: patterns of which one must be found; none: every name is wanted.
@@ -119,9 +119,13 @@ class _Taken:
     def __init__(self, wanted: Sequence[re.Pattern[str]], unwanted: Sequence[re.Pattern[str]]):
         self._wanted, self._unwanted = wanted, unwanted
 
-    def __call__(self, name: str) -> bool:
-        wanted = not self._wanted or any(pattern.search(name) for pattern in self._wanted)
-        return wanted and not any(pattern.search(name) for pattern in self._unwanted)
+    def __call__(self, names: Sequence[str]) -> bool:
+        wanted = not self._wanted or _found(self._wanted, names)
+        return wanted and not _found(self._unwanted, names)
+
+
+def _found(patterns: Sequence[re.Pattern[str]], names: Sequence[str]) -> bool:
+    return any(pattern.search(name) for pattern in patterns for name in names)
 
 
 def _parsed(patterns: Sequence[str]) -> tuple[list[tuple[re.Pattern[str], str]], _Taken]:

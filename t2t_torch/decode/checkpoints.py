@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode import files
 from t2t_torch.decode.hparam import DecodeHParams
@@ -55,6 +57,7 @@ class CheckpointDecoder:
       reference: right outputs for the source, if there are some.
       split: of the generated data, where a call does not say.
       once: whether a single checkpoint is decoded: else the step is put into the target's name.
+      device: where to compute; None: as `loading.load` chooses.
     """
 
     run_dir: Path
@@ -65,6 +68,7 @@ class CheckpointDecoder:
     reference: Path | None = None
     split: Split = Split.EVAL
     once: bool = False
+    device: torch.device | None = None
 
     def check(self) -> None:
         """Checks what would else be found after hours of training.
@@ -104,7 +108,7 @@ class CheckpointDecoder:
           DataError: the inputs cannot be read.
           UsageError: the target cannot be written, or the model gives no texts.
         """
-        predictor = load(self.run_dir, checkpoint.path, hparams=self.hparams)
+        predictor = load(self.run_dir, checkpoint.path, hparams=self.hparams, device=self.device)
         if isinstance(predictor, Predictor):
             predictor.before_batch = poll
         elif self.source is None or split is not None:

@@ -52,7 +52,7 @@ def load(
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
     task = run.task()
-    problem, model_class = _registered(run, task)
+    problem, model_class = registered(run, task)
     features = _features(run, problem)
     model = model_class(
         run.hparams(model_class.HParams),
@@ -120,7 +120,7 @@ def _load_weights(
                 "--local_eval_frequency steps."
             )
         return newest
-    chosen = _checkpoint(run, wanted)
+    chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
     if directory.is_gone_while(read, chosen):
         raise CheckpointError(
@@ -130,8 +130,17 @@ def _load_weights(
     return chosen
 
 
-def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
-    """Finds the checkpoint of a step, or of a folder's path, or the best one; verifies it."""
+def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
+    """Finds the checkpoint of a step, or of a folder's path, or the best one; verifies it.
+
+    Args:
+      run: which checkpoints a step or "best" is one of.
+      wanted: a step, "best", or the path of a `ckpt-<step>` folder, which may be relative to the
+        run directory.
+
+    Raises:
+      CheckpointError: there is none, or it is broken.
+    """
     path = Path(str(wanted))
     if str(wanted) == BEST:
         best = CheckpointDirectory(run.path).best()
@@ -155,8 +164,13 @@ def _checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     return CheckpointDirectory(path.parent).at(int(match[1]))
 
 
-def _registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TModel]]:
-    """Finds problem and model, in the user's folders too if the run had some."""
+def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TModel]]:
+    """Finds problem and model, in the user's folders too if the run had some.
+
+    Raises:
+      CheckpointError: such a folder is gone, and with it the problem or the model.
+      RegistryError: there is no such problem or model.
+    """
     gone = []
     for folder in task.usr_dirs:
         if Path(folder).is_dir():

@@ -22,6 +22,7 @@ class BinaryCrossEntropy(TargetLoss):
     """
 
     of = (MultiLabel, ClassLabel, Tags)
+    reads = ()
     takes_class_weights = True
 
     def __init__(self, feature: Any, hparams: HParams) -> None:

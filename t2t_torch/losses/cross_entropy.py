@@ -28,6 +28,7 @@ class CrossEntropy(ClassLoss):
         self.is_soft = isinstance(feature, SoftLabel)
         smoothed = isinstance(feature, Text | ClassLabel | Tags)
         self.label_smoothing = hparams.label_smoothing if smoothed else 0.0
+        self.reads = ("label_smoothing",) if smoothed else ()
 
     @property
     def label_smoothing_alone(self) -> float | None:
@@ -53,6 +54,7 @@ class KullbackLeibler(TargetLoss):
     """The divergence of the model's distribution from the target's: 0 where it is met."""
 
     of = (SoftLabel,)
+    reads = ()
     takes_class_weights = True
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:

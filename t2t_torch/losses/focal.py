@@ -30,6 +30,7 @@ class Focal(ClassLoss):
         self.is_binary = isinstance(feature, MultiLabel)
         self.gamma = hparams.focal_gamma
         self.alpha = hparams.focal_alpha
+        self.reads = ("focal_gamma", "focal_alpha") if self.is_binary else ("focal_gamma",)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss of each label.  [..., V], [...]; of `MultiLabel` [B, C], [B, C]."""

@@ -20,6 +20,8 @@ class _Margin(ClassLoss):
       hparams: loss_margin.
     """
 
+    reads = ("loss_margin",)
+
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
         self.margin = hparams.loss_margin

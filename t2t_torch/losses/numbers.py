@@ -19,6 +19,7 @@ class SquaredError(TargetLoss):
     """The squared error, averaged over the numbers."""
 
     of = (Real,)
+    reads = ()
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
@@ -30,6 +31,7 @@ class AbsoluteError(TargetLoss):
     """The absolute error, averaged over the numbers."""
 
     of = (Real,)
+    reads = ()
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
@@ -45,6 +47,7 @@ class Cosine(TargetLoss):
     """
 
     of = (Real,)
+    reads = ()
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)

@@ -31,14 +31,14 @@ def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, 
 @is_of(Text, Tags, ClassLabel, Choice)
 def accuracy_top3(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the ids that are among the three most likely ones, and all."""
-    return (_before(logits, targets) < 3).logical_and(counted).sum(), counted.sum()
+    return (_among(logits, targets, 3) & counted).sum(), counted.sum()
 
 
 @register_metric("accuracy_top5")
 @is_of(Text, Tags, ClassLabel, Choice)
 def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the ids that are among the five most likely ones, and all."""
-    return (_before(logits, targets) < 5).logical_and(counted).sum(), counted.sum()
+    return (_among(logits, targets, 5) & counted).sum(), counted.sum()
 
 
 @register_metric("mean_reciprocal_rank")
@@ -69,7 +69,7 @@ def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[T
 
     A sequence without ids has no share, and does not count.
     """
-    right = ((logits.argmax(-1) == targets) | ~counted).long().cumprod(-1).bool()
+    right = (logits.argmax(-1) == targets).long().cumprod(-1).bool()
     lengths = counted.sum(-1)  # [B]
     shares = (right & counted).sum(-1).double() / lengths.clamp(min=1)
     return shares.sum(), (lengths > 0).sum()
@@ -113,6 +113,16 @@ class MaskedNegLogPerplexity(Metric):
     def result(self, sums: Tensor) -> float:
         """Returns the mean; 0 over nothing."""
         return quotient(sums)
+
+
+def _among(logits: Tensor, targets: Tensor, count: int) -> Tensor:
+    """Returns whether the right id is among so many likeliest ones: [..., V], [...] -> [...]."""
+    at = logits.gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
+    least = logits.topk(min(count, logits.size(-1)), dim=-1).values[..., -1]
+    among = at > least
+    last = at == least  # it is the last of them, or as likely: then the order of ids decides
+    among[last] = _before(logits[last], targets[last]) < count
+    return among & (targets >= 0)
 
 
 def _before(logits: Tensor, targets: Tensor) -> Tensor:

@@ -10,11 +10,11 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities import image, label, real, span, tags, words
-from t2t_torch.modalities.objective import objective_of
+from t2t_torch.modalities.objective import Objective, objective_of
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modality import modality_of
 
-__all__ = ["build_modalities"]
+__all__ = ["build_modalities", "objectives"]
 
 MODALITIES = (image, label, real, span, tags, words)
 """What is imported so that its modalities are known."""
@@ -39,11 +39,22 @@ def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
             kind = modality_of(name, feature)
             is_target = name in features.targets
             modalities[name] = kind.build(feature, hparams, is_target=is_target)
-    for name, feature in features.targets.items():
+    for name, objective in objectives(hparams, features).items():
         modality: Any = modalities[name]
-        kind = modality_of(name, feature)
-        modality.objective = objective_of(name, features, hparams, kind)
+        modality.objective = objective
     return modalities
+
+
+def objectives(hparams: HParams, features: Features) -> dict[str, Objective | None]:
+    """Returns what is trained on for each target; None where its modality finds its loss itself.
+
+    Raises:
+      HParamsError: as `objective_of`; or a target's type has no modality.
+    """
+    return {
+        name: objective_of(name, features, hparams, modality_of(name, feature))
+        for name, feature in features.targets.items()
+    }
 
 
 def _text_modalities(hparams: HParams, features: Features) -> dict[str, TextModality]:

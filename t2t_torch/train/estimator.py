@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,8 +12,7 @@ from torch import nn
 
 import t2t_torch
 from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
-from t2t_torch.checkpoint.saver import Saver
+from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.warm_start import warm_start
 from t2t_torch.mode import Split
@@ -29,6 +27,7 @@ from t2t_torch.train.progress import Progress
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import check_seed, open_data, steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
+from t2t_torch.train.saving import Saving
 from t2t_torch.train.stop import StopRequest
 from t2t_torch.train.summary import Summary
 from t2t_torch.train.warm_up import warm_up
@@ -50,6 +49,7 @@ class Estimator:
       signal: the number of the signal that has asked the processes to stop, 0 if none has.
       run: what the loop works with, once training has begun.
       train_steps: steps at which the run ends, once training has begun.
+      saving: hands checkpoints to the disk.
 
     Args:
       task: what is trained.
@@ -82,7 +82,7 @@ class Estimator:
             keep_every=config.keep_checkpoint_every,
             keep_every_n_hours=config.keep_checkpoint_every_n_hours,
         )
-        self.saver = Saver(self.checkpoints, asynchronous=config.async_save)
+        self.saving = Saving(self.checkpoints, config, world)
         self.state = TrainerState(version=t2t_torch.__version__)
         self.signal = 0
         self.run: Learner | None = None
@@ -93,9 +93,6 @@ class Estimator:
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
-        self._saved_at = time.monotonic()
-        self._saved_step = 0  # or tried to
-        self._failures = 0
         self._out_of_time = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
@@ -138,7 +135,7 @@ class Estimator:
                 self.save()
         run.tally.stop_clock()
         ends = self.signal != 0 or self.is_done
-        if state.step and (must_save or ends or self._saved_step != state.step):
+        if state.step and (must_save or ends or self.saving.step != state.step):
             self.save(must_succeed=must_save or ends)
         if run.tally.steps and ends:
             self._report(run)  # of the last steps, fewer than log_step_count_steps
@@ -270,43 +267,7 @@ class Estimator:
         Raises:
           SaveError: it could not be written, and must be.
         """
-        run, state = self.begin(), self.state
-        state.tokens, state.skipped = run.tally.tokens(), run.tally.skipped()
-        state.loss_scale, state.loss_scale_steps = run.precision.state()
-        state.hooks = {name: hook.state() for name, hook in _named(self.hooks)}
-        if run.is_sharded:  # the parts of all processes
-            snapshot = run.snapshot(state, keep=self.world.leads)
-        with self.world.leader_first() as leads:
-            if leads and (must_succeed or self._saved_step != state.step):
-                self._tell_failure()
-                self.saver.save(snapshot if run.is_sharded else run.snapshot(state))
-                if must_succeed:
-                    self.saver.wait()
-        self._saved_at = time.monotonic()
-        self._saved_step = state.step
-
-    def finish_saving(self) -> None:
-        """Waits, in the leader, for the save under way; tells of its failure as training does.
-
-        Raises:
-          SaveError: it failed, and `config.on_save_error` is "fail".
-        """
-        try:
-            self.saver.wait()
-        except SaveError as error:
-            self._failed(error)
-
-    def _tell_failure(self) -> None:
-        """Warns of a save that failed since this was last asked, or ends the run."""
-        error: SaveError | None = self.saver.failure()
-        if error is not None:
-            self._failed(error)
-
-    def _failed(self, error: SaveError) -> None:
-        self._failures += 1
-        if self.config.on_save_error == "fail":
-            raise error
-        print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+        self.saving.save(self.begin(), self.state, self.hooks, must_succeed=must_succeed)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes the weights and the step of a checkpoint, to evaluate them."""
@@ -350,10 +311,11 @@ class Estimator:
     def _must_stop(self) -> bool:
         """Saves if the clock says so; returns whether all processes end their loop now."""
         if self.world.leads:
-            self._tell_failure()
-        save_now = 0 < self.config.save_checkpoints_secs <= time.monotonic() - self._saved_at
+            self.saving.tell_failure()
         ended = 0 < self.config.train_seconds <= self.state.seconds
-        self.signal, agreed_to_save, agreed_to_end = self._agree(self._stop.signal, save_now, ended)
+        self.signal, agreed_to_save, agreed_to_end = self._agree(
+            self._stop.signal, self.saving.is_due(), ended
+        )
         self._out_of_time |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
@@ -370,7 +332,7 @@ class Estimator:
     def _report(self, run: Learner) -> None:
         report = run.tally.read()
         report["learning_rate"] = max(group["lr"] for group in run.optimizer.param_groups)
-        report["checkpoint_failures"] = float(self._failures)
+        report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
         report["memory_mib"] = peak_memory(self.world.device)
         self.summary.write("train", self.state.step, report)
@@ -383,7 +345,7 @@ class Estimator:
     def close(self) -> None:
         """Ends the reports and lets others train here."""
         self._agree.finish()
-        self.saver.close()
+        self.saving.close()
         if self.run is not None:
             for hook in self.hooks:
                 hook.end(self)

@@ -15,11 +15,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.decode.scoring import SCORES
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING
-from t2t_torch.train.stopping import Watched, after_evaluation, full_name, stop_reason
+from t2t_torch.train.stopping import (
+    Watched,
+    after_evaluation,
+    full_name,
+    short_name,
+    stop_reason,
+)
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
@@ -55,7 +62,7 @@ class Experiment:
         self._decode = decode
         self._scores = tuple(scores)
         self._wait = wait
-        self._watched = Watched("loss", less_is_better=True)
+        self._watched: Watched | None = None
 
     def run(self, schedule: str) -> None:
         """Runs one of `SCHEDULES`.
@@ -163,6 +170,7 @@ class Experiment:
             reason = stop_reason(estimator.state, self.config)
             if reason:
                 estimator.say(f"step {state.step}: {reason}")
+                estimator.save(must_succeed=True)
             if reason or done:
                 return
             next_turn = (state.step // turn + 1) * turn if turn else estimator.train_steps
@@ -178,6 +186,7 @@ class Experiment:
             metrics.update(then())
         if estimator.signal:
             return
+        assert self._watched is not None
         value = self._rate(estimator.state.step, metrics)
         before = estimator.state.plateau_factor
         estimator.state = after_evaluation(estimator.state, self._watched, value, self.config)
@@ -188,9 +197,19 @@ class Experiment:
                 "schedule's"
             )
 
-    def _find_watched(self, schedule: str) -> Watched:
-        """Finds the metric that the flags name among those that there will be."""
+    def _find_watched(self, schedule: str) -> Watched | None:
+        """Finds the metric that the flags name among those that there will be.
+
+        There is none if a run is watched by what it decodes and this process only evaluates.
+        """
+        asked = self.config.eval_early_stopping_metric.removeprefix("decode/")
         names = list(self.estimator.task.evaluator().result())
+        if (
+            schedule == "continuous_eval"
+            and asked in SCORES
+            and asked not in map(short_name, names)
+        ):
+            return None
         if schedule == "train_eval_and_decode":
             names += self._scores
         name = full_name(self.config.eval_early_stopping_metric, names)
@@ -202,6 +221,8 @@ class Experiment:
 
         It is NaN if there is none: nothing was decoded, as nothing was saved.
         """
+        if self._watched is None:
+            return math.nan
         world, (name, less) = self.estimator.world, self._watched
         value = metrics.get(name, math.nan) if world.leads else 0.0
         if world.leads:
@@ -215,7 +236,7 @@ class Experiment:
         saved = False
         with estimator.world.leader_first() as leads:
             if leads:
-                estimator.finish_saving()
+                estimator.saving.finish()
                 saved = checkpoint.is_dir()
         if not estimator.world.from_leader(int(saved)):
             return {}
@@ -291,7 +312,7 @@ class Experiment:
         estimator = self.estimator
         with estimator.world.leader_first() as leads:
             if leads:
-                estimator.finish_saving()
+                estimator.saving.finish()
                 with contextlib.suppress(OSError):  # a hint for those who wait
                     estimator.directory.note_end(estimator.state.step)
 

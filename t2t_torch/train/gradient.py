@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GradientFinisher:
-    """Divides by the step's weight, decays, measures, clips; reads each gradient twice in all.
+    """Divides by the step's weight, decays, measures, clips.
 
     Losses are summed, not averaged, over tokens, micro-batches and processes, so that the division
     by the step's total weight happens once, here: every token counts the same wherever it was
@@ -93,27 +93,32 @@ class GradientFinisher:
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:  # memory ran out for all of them, or all is frozen still
             return torch.zeros([], device=weight.device)
-        if self._noise:
-            # Divided with the gradients, as the penalty's below: so it is multiplied before.
-            noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
-            for gradient, noise in zip(gradients, noises, strict=True):
-                gradient.add_(noise * (self._noise / scale))
-        if self._weight_decay:
-            # The penalty's gradient is divided with the others: so it is multiplied before.
-            self._decay(self._weight_decay / scale)
+        adds = self._noise > 0 or self._weight_decay > 0
+        if adds:
+            # What is added is relative to the mean, so that is made first: one more pass.
+            torch._foreach_mul_(gradients, scale)
+            scale = torch.ones_like(scale)
+            self._add_noise(gradients, seed, step)
+            self._decay()
         norm = _global_norm(gradients) * scale
         if self._clip:
             # clip_grad_norm_'s epsilon is left out: a norm of zero gives inf, and the minimum 1.
             scale = scale * torch.clamp(self._clip / norm, max=1.0)
-        torch._foreach_mul_(gradients, scale)
+        if self._clip or not adds:
+            torch._foreach_mul_(gradients, scale)
         return norm
 
-    def _decay(self, rate: Tensor) -> None:
+    def _add_noise(self, gradients: list[Tensor], seed: int, step: int) -> None:
+        if self._noise:
+            noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
+            for gradient, noise in zip(gradients, noises, strict=True):
+                gradient.add_(noise, alpha=self._noise)
+
+    def _decay(self) -> None:
         pairs = [(p.grad, p.detach()) for p in self._decayed if p.grad is not None]
-        if not pairs:
-            return
-        gradients, parameters = map(list, zip(*pairs, strict=True))
-        torch._foreach_add_(gradients, torch._foreach_mul(parameters, rate))
+        if pairs and self._weight_decay:
+            gradients, parameters = map(list, zip(*pairs, strict=True))
+            torch._foreach_add_(gradients, parameters, alpha=self._weight_decay)
 
 
 def _with_thaws(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, int]]:

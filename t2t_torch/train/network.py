@@ -20,8 +20,20 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.train.distributed import World
 
-# torch's fused kernel knows DTensors, and each number of a weight is updated by itself.
-_FOR_PARTS = ("adam", "true_adam", "multistep_adam", "adam_w")
+# Their slots are of their weights' shapes, so that a checkpoint's are divided alike, and their
+# products are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).
+_FOR_PARTS = (
+    "adam",
+    "true_adam",
+    "multistep_adam",
+    "adam_w",
+    "adagrad",
+    "lamb",
+    "momentum",
+    "radam",
+    "rms_prop",
+    "sgd",
+)
 
 
 def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 # Twice what two measurements on a busy machine differ by: a run begun twice chooses the same.
 _MUCH_FASTER = 1.3
 _POSITIONS = 32  # of a row
-_MOST_TOKENS = 2048  # enough for a product to reach its speed
-_SECONDS = 0.15  # for each type of number, or
-_TIMES = 12
+_MOST_TOKENS = 1024  # enough for a product to reach its speed
+_TURNS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +62,13 @@ class Probe:
         """
         layer = _Layer(hparams, device)
         names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-        times = {
-            name: _measured(functools.partial(layer.run, dtype), device)
-            for name, dtype in names.items()
-        }
+        works = {name: functools.partial(layer.run, dtype) for name, dtype in names.items()}
+        for work in works.values():
+            _measured(work, device)  # the first time makes room and plans
+        times = dict.fromkeys(names, math.inf)
+        for _ in range(_TURNS):  # the least of several turns: others may be disturbed
+            for name, work in works.items():
+                times[name] = min(times[name], _measured(work, device))
         faster = times["bfloat16"] * _MUCH_FASTER < times["float32"]
         return cls(
             "bfloat16" if faster else "float32",
@@ -141,17 +143,9 @@ class _Layer:
 
 
 def _measured(work: Callable[[], None], device: torch.device) -> float:
-    """Returns seconds of `work`: the least of several, as others are disturbed."""
-
-    def once() -> float:
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - started
-
-    once()  # the first time makes room and plans
-    taken: list[float] = []
-    while len(taken) < 3 or (len(taken) < _TIMES and sum(taken) < _SECONDS):
-        taken.append(once())
-    return min(taken)
+    """Returns seconds of `work`."""
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started

@@ -80,8 +80,8 @@ class RunConfig:
         "approx" goes on after as many batches as were consumed.
       warm_start_from: a run, a checkpoint or a safetensors file whose weights a new run begins
         with; empty: none.
-      warm_start_patterns: regular expressions of the names of the parameters that are taken; empty:
-        all.
+      warm_start_patterns: what is taken from there, as `checkpoint.warm_start` reads it; empty: all
+        that fits by name.
       hooks: names of registered hooks.
       profile: whether steps are profiled.
       loader_workers: threads that make batches ready; 0: none, each is made when it is needed.

@@ -213,7 +213,7 @@ class RunDirectory:
             if self.has_checkpoints:
                 changes = self.check_hparams(hparams, resume_data=resume_data)
                 steps = self.task().train_steps
-                if steps and steps != task.train_steps:
+                if steps and task.train_steps and steps != task.train_steps:
                     changes.append(f"train_steps: {steps} -> {task.train_steps}")
         except CheckpointError:
             self.unlock()

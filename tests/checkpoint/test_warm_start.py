@@ -33,11 +33,11 @@ def test_a_run_a_checkpoint_and_a_file_give_the_same_weights(source, weights, ti
     for name, value in model.state_dict().items():
         assert value.equal(weights[name]), name
     assert report.loaded == (
+        "scale",
+        "seen",
         "embedding.weight",
         "middle.weight",
         "middle.bias",
-        "scale",
-        "seen",
     )
     assert (report.skipped, report.mismatched, report.unused) == ((), (), ())
     assert model.softmax.weight is model.embedding.weight
@@ -51,14 +51,14 @@ def test_an_embedding_of_another_vocabulary_is_told_of_and_left_as_it_is(source,
     assert model.embedding.weight.equal(before)
     assert model.middle.weight.equal(weights["middle.weight"])
     assert "mismatched     1  embedding.weight [4, 3], here [5, 3]" in str(report)
-    assert "loaded         4  middle.weight, middle.bias, scale, seen" in str(report)
+    assert "loaded         4  scale, seen, middle.weight, middle.bias" in str(report)
 
 
 def test_patterns_say_which_are_taken(source, weights, tied):
     model = tied()
     report = warm_start(model, source, patterns=["^middle", "!bias"])
     assert report.loaded == ("middle.weight",)
-    assert report.skipped == ("embedding.weight", "middle.bias", "scale", "seen")
+    assert report.skipped == ("scale", "seen", "embedding.weight", "middle.bias")
     assert model.middle.weight.equal(weights["middle.weight"])
     assert not model.middle.bias.equal(weights["middle.bias"])
 

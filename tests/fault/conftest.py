@@ -12,6 +12,7 @@ from typing import Any
 import mutations
 import numbered
 import pytest
+import results
 import torch
 from torch import Tensor
 
@@ -30,10 +31,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def mutation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Breaks the library as `T2T_MUTATION` says: tests/fault/test_mutations.py sets it."""
-    name = os.environ.get("T2T_MUTATION")
-    if name:
-        mutations.introduce(name, monkeypatch)
+    """Breaks the library, if tests/fault/test_mutations.py asks for it."""
+    mutations.introduce(monkeypatch)
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +64,9 @@ def make_estimator(data_dir: Path, tmp_path: Path) -> Iterator[Callable[..., Est
             "log_step_count_steps": 1,
             **config,
         }
-        directory = numbered.run_directory(tmp_path / name, task)
-        made.append(Estimator(task, directory, RunConfig(**settings), stop=stop))
+        run_config = RunConfig(**settings)
+        directory = numbered.run_directory(tmp_path / name, task, run_config.resume_data)
+        made.append(Estimator(task, directory, run_config, stop=stop))
         return made[-1]
 
     yield make
@@ -96,7 +96,9 @@ class Outcome:
         assert self.state == other.state
         assert self.tensors.keys() == other.tensors.keys()
         unequal = [
-            name for name in other.tensors if not torch.equal(self.tensors[name], other.tensors[name])
+            name
+            for name in other.tensors
+            if not torch.equal(self.tensors[name], other.tensors[name])
         ]
         assert unequal == []
         assert self.reports == other.reports
@@ -149,3 +151,33 @@ def train_in_parts(make_estimator: Callable[..., Estimator]) -> Callable[..., Ou
         return outcome
 
     return train
+
+
+# In single precision Adam's first steps turn rounding of near-zero gradients into whole steps.
+SMOOTH = "optimizer_adam_epsilon=0.001"
+BATCHES_PER_STEP = 2
+
+
+@pytest.fixture
+def spec(data_dir: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Makes what `processes.train` is told."""
+
+    def make(name: str, until: int, size: int = 1, **more: Any) -> dict[str, Any]:
+        accumulate = f"optimizer_multistep_accumulate_steps={BATCHES_PER_STEP // size}"
+        return {
+            "data_dir": str(data_dir),
+            "output_dir": str(tmp_path / name),
+            "until": until,
+            "notes": str(tmp_path / f"{name}-{until}"),
+            "hparams": f"{SMOOTH},{accumulate}",
+            **more,
+        }
+
+    return make
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Writes what came of all tests into the page that `make fault` names."""
+    page = os.environ.get("T2T_FAULT_PAGE")
+    if page:
+        results.write(Path(page), terminalreporter)

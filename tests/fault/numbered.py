@@ -1,4 +1,4 @@
-"""Data of which every example is known by its number, and tasks that note which ones they train on."""
+"""Data of which every example is known by its number, and tasks that note what they train on."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def numbers_of(batch: dict[str, Any]) -> list[int]:
     found = []
     segments = batch.get("inputs_segmentation")
     for row, tokens in enumerate(batch["inputs"].tolist()):
-        marks = [int(token != 0) for token in tokens] if segments is None else segments[row].tolist()
+        marks = (
+            [int(token != 0) for token in tokens] if segments is None else segments[row].tolist()
+        )
         starts = [i for i, mark in enumerate(marks) if mark and (not i or marks[i - 1] != mark)]
         found += [number_of(tokens[start : start + 4]) for start in starts]
     return found
@@ -150,8 +152,8 @@ def make_task(
     )
 
 
-def run_directory(path: Path, task: ProblemTask) -> RunDirectory:
+def run_directory(path: Path, task: ProblemTask, resume_data: str = "exact") -> RunDirectory:
     """Makes or opens a run's folder."""
     directory = RunDirectory(path)
-    directory.begin(RECORD, task.hparams)
+    directory.begin(RECORD, task.hparams, resume_data=resume_data)
     return directory

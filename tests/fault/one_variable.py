@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class OneVariable(Task):
 
     name = "one_variable"
     counted = "examples"
-    paddings: dict[str, int] = {}
+    paddings: ClassVar[dict[str, int]] = {}
 
     def __init__(self, batches: Sequence[Pair], rate: float, hparams: str = "") -> None:
         self.batches = batches

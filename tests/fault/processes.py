@@ -19,7 +19,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import mutations
 import numbered
+import pytest
 import torch
 from one_variable import OneVariable
 
@@ -31,6 +33,7 @@ from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stop import StopRequest
 
 SECONDS = 60  # until a process that hangs is killed, and the test fails
+SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Not this file: the server does not know the paths of the tests before Python 3.13.
 _CONTEXT.set_forkserver_preload(
@@ -77,12 +80,12 @@ class Child:
             time.sleep(0.002)
 
 
-def start(
-    errors: Path, function: Callable[..., int], *arguments: Any, **environment: str
-) -> Child:
+def start(errors: Path, function: Callable[..., int], *arguments: Any, **environment: str) -> Child:
     """Starts a process that calls a function of this file and exits with what it returns."""
     call = (str(errors), environment, function.__name__, arguments)
-    process = _CONTEXT.Process(target=_begin, args=call)
+    # Those that are left when the tests end are ended; one that runs tests has children itself.
+    daemon = function is not run_pytest
+    process = _CONTEXT.Process(target=_begin, args=call, daemon=daemon)
     process.start()
     return Child(process, errors)
 
@@ -108,8 +111,17 @@ def _begin(errors: str, environment: Mapping[str, str], name: str, arguments: An
     os.dup2(file, 2)
     sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.environ.update(environment)
+    if name != run_pytest.__name__:  # there the tests' own fixture does it
+        mutations.introduce(pytest.MonkeyPatch())
     torch.set_num_threads(1)
     sys.exit(globals()[name](*arguments))
+
+
+def run_pytest(tests: Sequence[str]) -> int:
+    """Runs some tests of this folder; returns what pytest does."""
+    folder = Path(__file__).parent
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line"]
+    return int(pytest.main([*quiet, *(str(folder / test) for test in tests)]))
 
 
 def run_trainer(arguments: Sequence[str]) -> int:

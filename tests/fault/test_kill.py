@@ -75,7 +75,7 @@ def killed_and_killed(arguments, tmp_path, kills, steps, seed):
 
 def weights_and_slots(checkpoint):
     """All tensors of a checkpoint, as bytes that can be compared, and its state."""
-    files = [file for file in checkpoint.glob("*.safetensors")]
+    files = checkpoint.glob("*.safetensors")
     tensors = {
         f"{file.name}/{name}": value.numpy().tobytes()
         for file in files

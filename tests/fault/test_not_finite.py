@@ -11,7 +11,6 @@ import processes
 import pytest
 import torch
 from conftest import outcome_of, reports_of
-from test_processes import spec  # noqa: F401 (a fixture)
 
 from t2t_torch.errors import T2TError
 from t2t_torch.modalities.text import TextModality
@@ -83,7 +82,7 @@ def test_a_run_that_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch,
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_what_is_not_finite_in_one_process_is_skipped_in_all(spec, tmp_path, rank):  # noqa: F811
+def test_what_is_not_finite_in_one_process_is_skipped_in_all(spec, tmp_path, rank):
     told = spec("run", 8, size=2, faults={"nan": [rank, [3, 6]]})
     for child in processes.start_world(tmp_path / "err", 2, processes.train, told):
         code = child.wait()
@@ -105,7 +104,8 @@ def flat(nested):
 
 
 def test_too_many_in_a_row_in_one_process_end_all_with_a_dump_that_names_the_batch(
-    spec, tmp_path  # noqa: F811
+    spec,
+    tmp_path,
 ):
     config = {"max_consecutive_nonfinite": 3, "local_eval_frequency": 2}
     told = spec("run", 20, size=2, faults={"nan": [1, [5, 6, 7]]}, config=config)
@@ -135,7 +135,7 @@ def test_as_many_end_it_and_leave_the_checkpoint_before(make_estimator, break_at
     run = make_estimator(max_consecutive_nonfinite=3, local_eval_frequency=2)
     with pytest.raises(T2TError, match="not finite at step 6"):
         run.train(20)
-    run.saver.wait()
+    run.saving.finish()
     newest = run.checkpoints.newest()
     before = weights_of(run)
     newest.load_model(run.model)

@@ -15,33 +15,13 @@ import numbered
 import processes
 import pytest
 import torch
+from conftest import BATCHES_PER_STEP
 from numbered import EXAMPLES
-from processes import consumed_by
+from processes import SECONDS_TO_SAVE, consumed_by
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 
-# In single precision Adam's first steps turn rounding of near-zero gradients into whole steps.
-SMOOTH = "optimizer_adam_epsilon=0.001"
-BATCHES_PER_STEP = 2
 SAVING = {"local_eval_frequency": 2, "async_save": False}
-
-
-@pytest.fixture
-def spec(data_dir, tmp_path):
-    """Makes what `processes.train` is told."""
-
-    def make(name, until, size=1, **more):
-        accumulate = f"optimizer_multistep_accumulate_steps={BATCHES_PER_STEP // size}"
-        return {
-            "data_dir": str(data_dir),
-            "output_dir": str(tmp_path / name),
-            "until": until,
-            "notes": str(tmp_path / f"{name}-{until}"),
-            "hparams": f"{SMOOTH},{accumulate}",
-            **more,
-        }
-
-    return make
 
 
 @pytest.fixture
@@ -132,7 +112,8 @@ def test_a_signal_to_one_of_two_processes_makes_both_save_the_same_step(spec, tm
     file = tmp_path / "two" / "metrics.jsonl"
     other.wait_until(lambda: file.exists() and file.read_text().count("\n") >= 5)
     os.kill(other.pid, number)
-    assert leader.wait() == other.wait() == 128 + number, leader.said + other.said
+    codes = [child.wait(SECONDS_TO_SAVE) for child in (leader, other)]
+    assert codes == [128 + number] * 2, leader.said + other.said
     states = [json.loads(Path(f"{told['notes']}.{rank}").read_text())["state"] for rank in (0, 1)]
     saved = CheckpointDirectory(tmp_path / "two").newest().trainer_state()
     assert states[0]["step"] == states[1]["step"] == saved.step >= 5

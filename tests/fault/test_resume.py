@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import time
@@ -11,6 +12,7 @@ import numbered
 import pytest
 from numbered import EXAMPLES
 
+from t2t_torch.errors import CheckpointError
 from t2t_torch.pipeline.collate import Collator
 
 PER_EPOCH = 10  # batches; the first test looks
@@ -57,6 +59,12 @@ def test_a_resumed_run_is_bit_equal_to_one_that_never_stopped(
 ):
     parts = train_in_parts("parts", [*stops, STEPS], workers=workers)
     parts.assert_equals(whole())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", range(1, STEPS))
+def test_a_run_may_be_stopped_at_any_step(train_in_parts, whole, stop):
+    train_in_parts("parts", [stop, STEPS], workers=stop % 3).assert_equals(whole())
 
 
 @pytest.mark.parametrize(
@@ -127,3 +135,28 @@ def test_dropout_is_at_work_in_these_tests(train_in_parts, whole):
         for outcome in (whole(8), train_in_parts("without", [8], hparams=without))
     ]
     assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "trainer.json"])
+def test_a_newest_checkpoint_that_is_cut_short_is_passed_over(
+    train_in_parts, whole, tmp_path, file
+):
+    train_in_parts("parts", [4, 7])
+    broken = tmp_path / "parts" / "ckpt-7" / file
+    broken.write_bytes(broken.read_bytes()[:-9])
+    again = train_in_parts("parts", [STEPS])
+    assert (tmp_path / "parts" / "ckpt-7.corrupt").is_dir()
+    expected = whole()
+    assert numbered.digest(again.consumed) == numbered.digest(expected.consumed[4:])
+    dataclasses.replace(again, consumed=expected.consumed).assert_equals(expected)
+
+
+def test_if_all_are_cut_short_nothing_is_trained_and_nothing_overwritten(
+    make_estimator, train_in_parts, tmp_path
+):
+    train_in_parts("parts", [4, 7])
+    for step in (4, 7):
+        (tmp_path / "parts" / f"ckpt-{step}" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="every checkpoint"):
+        make_estimator("parts").train(8)
+    assert not list((tmp_path / "parts").glob("ckpt-8*"))

@@ -12,6 +12,7 @@ import processes
 import pytest
 import torch
 from conftest import reports_of
+from processes import SECONDS_TO_SAVE
 from test_kill import PROBLEM, weights_and_slots
 
 from t2t_torch import registry
@@ -22,7 +23,6 @@ from t2t_torch.models.transformer import Transformer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
 
 STEPS = 8
-SECONDS_TO_SAVE = 10.0  # what schedulers leave a process between SIGTERM and SIGKILL, and less
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,17 @@ def flags(algorithmic, tmp_path):
 
 
 class Sender:
-    """Sends this process a signal at the n-th call of something, once; notes when."""
+    """Sends this process a signal at the n-th call of something, once.
+
+    Attributes:
+      sent_at: when.
+      calls_after: of the same, after it was sent.
+    """
 
     def __init__(self, monkeypatch):
         self._patch = monkeypatch
         self.sent_at = None
+        self.calls_after = 0
 
     def at(self, owner, name, call, number, if_so=lambda *args: True):
         """Wraps a function."""
@@ -74,6 +80,7 @@ class Sender:
         def sending(*args, **kwargs):
             nonlocal left
             left -= if_so(*args)
+            self.calls_after += self.sent_at is not None and if_so(*args)
             if left == 0 and self.sent_at is None:
                 self.sent_at = time.monotonic()
                 os.kill(os.getpid(), number)
@@ -143,6 +150,8 @@ def test_a_signal_anywhere_is_followed_by_a_save_and_a_resume_that_is_bit_equal(
         send.at(owner, name, call, number, if_so)
         assert trainer.main(flags(**more)) == 128 + number
         assert time.monotonic() - send.sent_at < SECONDS_TO_SAVE
+        if owner is Transformer:
+            assert send.calls_after == 0, "it goes on as if nothing had happened"
     state = CheckpointDirectory(tmp_path / "run").newest().trainer_state()
     told = [report["step"] for report in reports_of(tmp_path / "run") if report["split"] == "train"]
     assert state.step == max(told), "all that was trained is saved"
@@ -157,9 +166,7 @@ def in_order(reports):
     return sorted(reports, key=lambda report: (report["step"], report["split"]))
 
 
-def test_a_signal_while_layers_are_compiled_ends_it_after_that_shape(
-    flags, tmp_path, monkeypatch
-):
+def test_a_signal_while_layers_are_compiled_ends_it_after_that_shape(flags, tmp_path, monkeypatch):
     """A compiler takes half a minute for a shape; this one compiles nothing, but is as patient."""
     calls = []
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from t2t_torch.bin.trainer import main
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.train.metrics_file import MetricsFile
 
 USR_DIR = Path(__file__).resolve().parents[2] / "examples" / "my_usr_dir"
 
@@ -84,3 +87,27 @@ def test_profile_is_a_flag(trainer, tmp_path):
     code, _ = trainer("--profile", "--train_steps=14", "--schedule=train")
     assert code == 0
     assert (tmp_path / "run" / "profile" / "14.txt").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_all_hooks_together_watch_a_run_of_two_processes(data_dir, tmp_path, shard):
+    folder = tmp_path / "run"
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone",
+        "-m", "t2t_torch.bin.trainer",
+        "--problem=algorithmic_reverse_binary40_test",
+        "--model=transformer", "--hparams_set=transformer_test",
+        f"--hparams=batch_size=256,shard_weights={shard}",
+        f"--data_dir={data_dir}", f"--output_dir={folder}", "--worker_gpu=0",
+        "--train_steps=18", "--local_eval_frequency=9", "--log_step_count_steps=9",
+        "--hooks=attention_maps,histograms,loudest_parameter,profile", f"--t2t_usr_dir={USR_DIR}",
+    ]  # fmt: skip
+    if shard:  # loudest_parameter looks at gradients as if each process had all of them
+        command[-2] = "--hooks=attention_maps,histograms,profile"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    reports = [(one["step"], one["split"]) for one in MetricsFile(folder).read()]
+    assert reports == [(9, "train"), (9, "dev"), (18, "train"), (18, "dev")]
+    assert (folder / "profile" / "17.txt").exists()
+    assert len(list((folder / "figures" / "attention").iterdir())) == 6

@@ -113,7 +113,7 @@ def evaluation():
     return Evaluation(FEATURES, metrics, "all", notes), metrics
 
 
-def add(to, rows, more=0):
+def add(to, rows, more=0, device="cpu"):
     """Adds a batch of these rows of everybody's examples, filled up by `more`, to an evaluation."""
     logits, batch, losses = {}, {}, {}
     for kind, feature in FEATURES.items():
@@ -122,4 +122,6 @@ def add(to, rows, more=0):
         losses[kind] = Loss(torch.tensor(float(sum(rows))), torch.tensor(float(len(rows))))
         if batch[kind].dim() == 2:
             batch[f"{kind}_mask"] = (batch[kind] % 2 == 0).long()
-    to.update(Output(logits, losses), batch)
+    logits = {name: values.to(device) for name, values in logits.items()}
+    losses = {name: Loss(*(x.to(device) for x in loss)) for name, loss in losses.items()}
+    to.update(Output(logits, losses), {name: values.to(device) for name, values in batch.items()})

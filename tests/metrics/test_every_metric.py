@@ -70,6 +70,14 @@ def test_two_processes_with_unequal_shares_find_what_one_finds(whole, tmp_path):
     assert json.loads(written.read_text("utf-8")) == close(whole)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_finds_what_the_processor_finds(whole):
+    there, _ = evaluation()
+    add(there, list(range(ROWS)), device="cuda")
+    assert there.result() == {k: pytest.approx(v, rel=1e-4, abs=1e-5) for k, v in whole.items()}
+
+
 def test_every_metric_is_among_the_results(whole):
     told = {part for name in whole for part in name.split("/")}
     assert set(NAMES) <= told

@@ -179,3 +179,12 @@ def test_a_language_model_samples_too():
     loss.sum.backward()
     assert loss.weight == 6
     assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_under_autocast_every_weight_still_learns():
+    """torch keeps the rounded weights of a pass without gradients for the one that is to have."""
+    model = transformer(**ALL)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(testing.random_batch(model.features)).losses["targets"]
+    loss.sum.backward()
+    assert not [name for name, p in model.named_parameters() if p.grad is None]

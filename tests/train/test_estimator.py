@@ -181,10 +181,10 @@ def test_the_last_k_checkpoints_are_kept(make_estimator):
 
 
 def test_checkpoints_come_by_the_clock_too(make_estimator, monkeypatch):
-    now = itertools.count(0, 10)  # every look is ten seconds later: two at each step, one at saves
+    now = itertools.count(0, 10)  # every look is ten seconds later: one at each step and save
     clock = SimpleNamespace(monotonic=lambda: next(now))
-    monkeypatch.setattr("t2t_torch.train.estimator.time", clock)
-    run = make_estimator(save_checkpoints_secs=45)
+    monkeypatch.setattr("t2t_torch.train.saving.time", clock)
+    run = make_estimator(save_checkpoints_secs=25)
     run.train(6)
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 5, 6]
 

@@ -413,3 +413,28 @@ def test_a_signal_while_decoding_ends_a_schedule_without_more_training(make_esti
     Experiment(estimator, decode=decode).run("train_eval_and_decode")
     assert (checkpoints(estimator), estimator.state.evaluated) == ([2], -1)
     assert estimator.directory.ended_at() is None
+
+
+def test_what_is_watched_in_decodes_is_left_alone_by_who_only_evaluates(make_estimator):
+    trainer = make_estimator(train_steps=1, eval_early_stopping_metric="bleu")
+    trainer.train(1)
+    trainer.checkpoints.rate(1, 30.0, lower_is_better=False)
+    before = (trainer.directory.path / "best.json").read_text()
+    reader = make_estimator_without_lock(trainer)
+    Experiment(reader, wait=no_wait).run("continuous_eval")
+    assert reports(reader, "dev") == [1]
+    assert (trainer.directory.path / "best.json").read_text() == before
+
+
+def test_a_run_that_ends_early_is_on_the_disk_or_fails(make_estimator, monkeypatch):
+    estimator = make_estimator(**EARLY, async_save=False)
+    save = estimator.checkpoints.save
+
+    def failing(snapshot):
+        if snapshot.state.step == 3:
+            raise SaveError("the disk is full")
+        return save(snapshot)
+
+    monkeypatch.setattr(estimator.checkpoints, "save", failing)
+    with pytest.raises(SaveError, match="the disk is full"):
+        watching(estimator, [1.0, 1.0, 1.0]).run("continuous_train_and_eval")

@@ -99,7 +99,7 @@ def test_a_missing_compiler_is_told_before_training(make_task, monkeypatch):
 
 
 def test_an_optimizer_that_needs_whole_weights_is_refused_parts_of_them(make_task):
-    task = make_task("shard_weights=True,optimizer=sgd")
+    task = make_task("shard_weights=True,optimizer=adafactor")
     with pytest.raises(HParamsError, match="adam_w"):
         network(task.model(), task.hparams, World(0, 2, torch.device("cpu")))
 

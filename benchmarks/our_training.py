@@ -1,0 +1,55 @@
+"""Our side of the training benchmarks: the trainer's own `Learner`, worked as `Estimator.train`
+works it, without checkpoints and signals.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.task import Batch, Task
+
+
+class OurTraining:
+    """A training that goes over the same few batches again and again.
+
+    Attributes:
+      run: what the trainer makes, with the weights that the seed gives.
+      batches: (number of the global batch, batch), on the device.
+
+    Args:
+      task: what is trained; its `activation_dtype` is chosen.
+      count: batches.
+      seed: of weights, batches and dropout.
+      device: where.
+    """
+
+    def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
+        from t2t_torch.checkpoint.trainer_state import TrainerState
+        from t2t_torch.train.distributed import World
+        from t2t_torch.train.learner import Learner
+        from t2t_torch.train.randomness import INITIALIZATION, seed_batch
+        from t2t_torch.train.warm_up import warm_up
+
+        world = World(0, 1, device)
+        self.state = TrainerState(seed=seed)
+        seed_batch(seed, INITIALIZATION, device)
+        model = task.model().to(device).train()
+        source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
+        self.run: Learner = Learner.create(task, model, source, self.state, world, train_steps=6000)
+        warm_up(self.run, world)
+        self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))
+
+    def step(self, numbered: tuple[int, Batch]) -> torch.Tensor:
+        """Does a step; returns its mean loss, on the device."""
+        run, state = self.run, self.state
+        totals = run.gradients([numbered], state)
+        norm = run.finish(totals, state)
+        run.update(state, totals[0], norm)
+        run.tally.add(totals, norm)
+        state.step += 1
+        return totals[0] / totals[1]
