@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, testing
-from t2t_torch.bin import bleu, data, datagen, decoder, trainer
+from t2t_torch.bin import avg_all, bleu, data, datagen, decoder, trainer
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.schema import Beside, Declaration
@@ -31,6 +31,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
 COMMANDS = {
+    "t2t-avg-all": avg_all,
     "t2t-bleu": bleu,
     "t2t-data": data,
     "t2t-datagen": datagen,
@@ -41,6 +42,7 @@ COMMANDS = {
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
 SMALL = {
+    "t2t-avg-all": ["--n=1"],
     "t2t-bleu": [],
     "t2t-data": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],

@@ -93,14 +93,17 @@ def _run_schedule(directory: RunDirectory, record: TaskRecord, hparams: HParams)
     from t2t_torch.train.distributed import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment
+    from t2t_torch.train.probe import resolve
     from t2t_torch.train.stop import StopRequest
 
     keep_freed_memory()
+    before = directory.hparams(type(hparams)) if directory.exists else None
     with join_world(use_gpu=flag("worker_gpu") > 0) as world, StopRequest() as stop:
         try:
             decoding = None
             if flag("schedule") in DECODING:
                 decoding = DecodingSchedule(directory, world, stop)
+            hparams = resolve(hparams, world, before)
             task = _task(directory, record, hparams, world)
             config = run_config(record.train_steps)
             hooks = chosen_hooks(config, hparams)

@@ -22,6 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from t2t_torch.train.rendezvous import fresh_store
 
+_GROUPS: list[dist.ProcessGroup | None] = []
+"""Those that were joined, until the process ends; see `join_world`."""
+
 # The leader alone generates data, decodes and saves; the others wait for it.  Of a process that
 # died they learn at once, by its closed connection.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
@@ -154,6 +157,10 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     store, rank, size = fresh_store()
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
+    # The reducer of a DistributedDataParallel holds the group, too.  If it were the last to do so,
+    # the main thread would join gloo's threads without letting go of Python's lock, for which one
+    # of them may wait to free a message: neither would ever end.
+    _GROUPS.append(dist.group.WORLD)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:

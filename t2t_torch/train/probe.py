@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ def resolve(
     hparams: HParams,
     world: World,
     before: HParams | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] | None = None,
 ) -> HParams:
     """Returns hparams whose `activation_dtype` is not auto; all processes choose as the leader.
 
@@ -89,7 +90,7 @@ def resolve(
       hparams: asked for.
       world: the processes that train together.
       before: of the run that is gone on with: its choice holds, whatever is faster by now.
-      say: is told what was measured.
+      say: is told what was measured; None prints it to stderr.
     """
     if hparams.activation_dtype != "auto":
         return hparams
@@ -98,7 +99,7 @@ def resolve(
     chosen = 0
     if world.leads:
         probe = Probe.of(hparams, world.device)
-        say(str(probe))
+        (say or functools.partial(print, file=sys.stderr))(str(probe))
         chosen = int(probe.choice == "bfloat16")
     name = "bfloat16" if world.from_leader(chosen) else "float32"
     return hparams.parse(f"activation_dtype={name}", source="probe of the machine")

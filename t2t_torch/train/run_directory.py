@@ -177,9 +177,7 @@ class RunDirectory:
         before = self.hparams(type(hparams))
         return changed_fields(before, hparams, resume_data=resume_data)
 
-    def begin(
-        self, task: TaskRecord, hparams: HParams, *, resume_data: str = "exact"
-    ) -> list[str]:
+    def begin(self, task: TaskRecord, hparams: HParams, *, resume_data: str = "exact") -> list[str]:
         """Makes this the run directory of a task: `claim`, then `commit`."""
         changes = self.claim(task, hparams, resume_data=resume_data)
         self.commit()

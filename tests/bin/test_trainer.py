@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.train.probe import Probe
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -65,6 +66,21 @@ def test_a_second_command_needs_the_directory_alone_and_goes_on(arguments, tmp_p
     assert trainer.main(arguments(train_steps=3, **silent)) == 0
     assert "resuming from step 2" in capsys.readouterr().err
     assert (tmp_path / "run" / "ckpt-3").is_dir()
+
+
+def test_a_type_of_number_that_was_probed_for_is_kept_with_the_run(
+    arguments, tmp_path, capsys, monkeypatch
+):
+    auto = arguments(train_steps=2, hparams="batch_size=256,activation_dtype=auto")
+    for choice in ("bfloat16", "float32"):  # the second is what the machine would choose by then
+        probe = Probe(choice, {choice: 1.0}, {choice: 1.0})
+        monkeypatch.setattr(Probe, "of", lambda *_, found=probe: found)
+        assert trainer.main(auto) == 0
+        auto = [flag.replace("train_steps=2", "train_steps=3") for flag in auto]
+        kept = json.loads((tmp_path / "run" / "hparams.json").read_text())
+        assert kept["activation_dtype"] == "bfloat16"
+    assert (tmp_path / "run" / "ckpt-3").is_dir()
+    assert "activation_dtype:" not in capsys.readouterr().err
 
 
 def test_a_second_command_ends_where_the_first_was_told_to(arguments, tmp_path, capsys):

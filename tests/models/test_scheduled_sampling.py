@@ -182,7 +182,7 @@ def test_a_language_model_samples_too():
 
 
 def test_under_autocast_every_weight_still_learns():
-    """torch keeps the rounded weights of a pass without gradients for the one that is to have."""
+    """Autocast may keep the rounded weights of a pass without gradients for the one with some."""
     model = transformer(**ALL)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model(testing.random_batch(model.features)).losses["targets"]

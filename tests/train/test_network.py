@@ -6,9 +6,13 @@ import json
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.testing import random_batch, text_features
+from t2t_torch.features import Features, Text
+from t2t_torch.testing import random_batch, small, text_features
+from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.train import compiled
 from t2t_torch.train.distributed import ONE_PROCESS, World
 from t2t_torch.train.network import compiled_layers, layers_of, network
@@ -85,6 +89,29 @@ def test_a_model_can_be_prepared_again(make_task):
     network(model, task.hparams, ONE_PROCESS)
     network(model, task.hparams.replace(activation_checkpointing=False), ONE_PROCESS)
     assert all("forward" not in layer.__dict__ for layer in layers_of(model))
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the elements of the largest tensor that was made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.elements = max(self.elements, made.numel())
+        return made
+
+
+def test_all_logits_of_a_large_vocabulary_are_never_held():
+    tokens, vocab_size = 600, 32_768
+    text = Text(IntegerEncoder(vocab_size - 2))
+    hparams = small(registry.hparams("transformer_base")).replace(hidden_size=8)
+    model = registry.model("transformer")(hparams, Features({}, {"targets": text})).train()
+    batch = {"targets": torch.randint(2, vocab_size, (20, tokens // 20))}
+    with Largest() as largest:
+        model(batch).losses["targets"].sum.backward()
+    assert largest.elements < tokens * vocab_size / 4
 
 
 def test_compiling_batches_of_any_shape_is_refused(make_task):

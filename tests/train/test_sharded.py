@@ -73,12 +73,14 @@ def test_divided_weights_learn_what_whole_ones_do(divided, data_dir, tmp_path):
     check(tensors(divided, 4), tensors(tmp_path, 4), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_divided_weights_resume_bit_by_bit(divided, data_dir, tmp_path):
     train(data_dir, tmp_path, "shard_weights=True,activation_checkpointing=True", 2)
     train(data_dir, tmp_path, "shard_weights=True,activation_checkpointing=True", 4)
     check(tensors(divided, 4), tensors(tmp_path, 4), atol=0, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_whole_weights_in_one_process(divided, data_dir, tmp_path):
     train(data_dir, tmp_path, "shard_weights=True", 2)
     train(data_dir, tmp_path, "optimizer_multistep_accumulate_steps=2", 4, processes=1)
