@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.bucketing import batching_scheme
 from t2t_torch.pipeline.collate import Collator
-from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
+from t2t_torch.pipeline.loader import EvalBatches, TrainBatches, read_ahead
 from t2t_torch.pipeline.reader import RowReader
 from t2t_torch.problem import Problem
 from t2t_torch.text.integer import IntegerEncoder
@@ -261,3 +261,16 @@ def test_no_row_is_lost_or_doubled_by_any_number_of_processes(memory_shards, siz
         if token
     ]
     assert how.startswith("split") or sorted(evaluated) == sorted(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_an_error_is_raised_where_its_batch_should_have_come(workers):
+    def make(number):
+        if number == 7:
+            raise DataError("row 7 cannot be read")
+        return number
+
+    made = read_ahead(itertools.count(), make, workers)
+    assert take(made, 7) == list(range(7))
+    with pytest.raises(DataError, match="row 7 cannot be read"):
+        next(made)
