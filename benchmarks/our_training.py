@@ -30,7 +30,7 @@ class OurTraining:
 
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
         from t2t_torch.checkpoint.trainer_state import TrainerState
-        from t2t_torch.train.distributed import World
+        from t2t_torch.compute.distributed import World
         from t2t_torch.train.learner import Learner
         from t2t_torch.train.randomness import INITIALIZATION, seed_batch
         from t2t_torch.train.warm_up import warm_up

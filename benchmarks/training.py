@@ -66,8 +66,8 @@ class Settings:
 
 def _training(settings: Settings, count: int) -> OurTraining:
     """Makes what the trainer makes; `auto` is chosen as it chooses."""
-    from t2t_torch.train.distributed import ONE_PROCESS
-    from t2t_torch.train.probe import resolve
+    from t2t_torch.compute.distributed import ONE_PROCESS
+    from t2t_torch.compute.probe import resolve
 
     chosen = resolve(hparams(**settings.changes), ONE_PROCESS)
     made = task(settings.data_dir, chosen)

@@ -32,7 +32,8 @@ FLOORS = {
     "census": 2, "report": 2,
     "pipeline": 3, "layers": 3,
     "metrics": 4, "loss": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
-    "checkpoint": 5, "optimizers": 5, "hooks": 5, "train": 5, "decode": 5, "export": 5,
+    "checkpoint": 5, "optimizers": 5, "optimization": 5, "compute": 5, "summary": 5,
+    "hooks": 5, "train": 5, "decode": 5, "export": 5,
     "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6,
 }  # fmt: skip
 TORCH_LINE = 2

@@ -55,7 +55,8 @@ SMALL = {
     "t2t-decoder": ["--decode_hparams=extra_length=2"],
     "t2t-eval": ["--worker_gpu=0"],
 }
-NOT_OURS = {"--nproc-per-node", "--logdir"}  # torchrun's, TensorBoard's
+NOT_OURS = set("--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode".split())
+"""torchrun's, TensorBoard's, Slurm's."""
 BENCHMARK_FLAGS = {
     flag
     for script in (ROOT / "benchmarks").glob("*.py")

@@ -10,12 +10,12 @@ from t2t_torch.bin.trainer_flags import eval_split, flag
 from t2t_torch.decode.checkpoints import SCORES, CheckpointDecoder, Decodes
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
-from t2t_torch.train.decode_samples import choose_samples, show_samples
+from t2t_torch.summary.decode_samples import choose_samples, show_samples
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.compute.distributed import World
     from t2t_torch.mode import Split
-    from t2t_torch.train.distributed import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
     from t2t_torch.train.run_directory import RunDirectory

@@ -31,7 +31,7 @@ from t2t_torch.train.stopping import short_name
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.train.distributed import World
+    from t2t_torch.compute.distributed import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.task import ProblemTask
 
@@ -92,10 +92,10 @@ def _run() -> int:
     target = Path(_flag("output_json")) if _flag("output_json") else None
     if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
         raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
-    from t2t_torch.train.distributed import join_world
+    from t2t_torch.compute.distributed import join_world
+    from t2t_torch.summary.summary import Summary
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stop import StopRequest
-    from t2t_torch.train.summary import Summary
 
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)

@@ -14,9 +14,9 @@ from t2t_torch.bin import flags as shared
 from t2t_torch.bin import run_json
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
+from t2t_torch.optimization.settings import check_settings
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.settings import check_settings
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

@@ -30,9 +30,9 @@ from t2t_torch.train.run_config import DECODING
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:
+    from t2t_torch.compute.distributed import World
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.distributed import World
     from t2t_torch.train.task import ProblemTask
 
 
@@ -89,11 +89,11 @@ def _tell(directory: RunDirectory, recalled: Sequence[str]) -> None:
 def _run_schedule(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> int:
     # torch takes seconds to import: everything before is answered without it.
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
+    from t2t_torch.compute.distributed import join_world
+    from t2t_torch.compute.probe import resolve
     from t2t_torch.train.chosen_hooks import chosen_hooks
-    from t2t_torch.train.distributed import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment
-    from t2t_torch.train.probe import resolve
     from t2t_torch.train.stop import StopRequest
 
     keep_freed_memory()
@@ -131,7 +131,7 @@ def _dry_run() -> int:
         raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
     if not flag("output_dir"):
         shared.require(FLAGS, "problem", "model", "hparams_set")
-    from t2t_torch.train.distributed import join_world
+    from t2t_torch.compute.distributed import join_world
     from t2t_torch.train.dry_run import dry_run_lines
     from t2t_torch.train.task import ProblemTask
 

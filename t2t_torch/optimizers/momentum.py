@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from t2t_torch.optimization.parameter_groups import are_sharded, as_groups
+from t2t_torch.optimization.settings import reads
 from t2t_torch.registry import register_optimizer
-from t2t_torch.train.parameter_groups import are_sharded, as_groups
-from t2t_torch.train.settings import reads
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

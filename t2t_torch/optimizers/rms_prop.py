@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from t2t_torch.optimization.settings import reads
 from t2t_torch.registry import register_optimizer
-from t2t_torch.train.settings import reads
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

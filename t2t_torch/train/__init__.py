@@ -1,1 +1,1 @@
-"""The training room: tasks, the loop, checkpoints, schedules, summaries."""
+"""The training room: the loop, what is trained, the run directory, schedules of a run."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
+from t2t_torch.summary.run_report import RunReport
 from t2t_torch.train.hook import Hook
-from t2t_torch.train.run_report import RunReport
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

@@ -13,11 +13,11 @@ from t2t_torch.train.run_config import DEFAULT_SEED
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from t2t_torch.compute.distributed import World
     from t2t_torch.features import Feature
     from t2t_torch.mode import Split
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.distributed import World
     from t2t_torch.train.task import Batch, ProblemTask
 
 _SHOWN_ROWS = 3

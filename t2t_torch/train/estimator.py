@@ -15,21 +15,21 @@ from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.warm_start import warm_start
+from t2t_torch.compute.distributed import ONE_PROCESS, Agreement, World
+from t2t_torch.compute.lockstep import in_step
+from t2t_torch.compute.precision import Precision
 from t2t_torch.mode import Split
+from t2t_torch.summary.memory import peak_memory
+from t2t_torch.summary.progress import Progress
+from t2t_torch.summary.summary import Summary
 from t2t_torch.train.crash import dump
-from t2t_torch.train.distributed import ONE_PROCESS, Agreement, World
 from t2t_torch.train.learner import Learner, to_device
-from t2t_torch.train.lockstep import in_step
-from t2t_torch.train.memory import peak_memory
 from t2t_torch.train.opening import opening_lines
-from t2t_torch.train.precision import Precision
-from t2t_torch.train.progress import Progress
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import check_seed, open_data, steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stop import StopRequest
-from t2t_torch.train.summary import Summary
 from t2t_torch.train.warm_up import warm_up
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.compute.precision import Precision
 from t2t_torch.train.backward import total_loss
-from t2t_torch.train.precision import Precision
 
 if TYPE_CHECKING:
     from t2t_torch.train.task import Batch, Task

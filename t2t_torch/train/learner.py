@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.compute.network import accumulating, is_sharded, network
+from t2t_torch.compute.precision import Precision
+from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optimization.noise import WeightNoise
+from t2t_torch.optimization.weight_average import WeightAverage
 from t2t_torch.train.backward import Backward
-from t2t_torch.train.gradient import GradientFinisher
-from t2t_torch.train.network import accumulating, is_sharded, network
-from t2t_torch.train.noise import WeightNoise
-from t2t_torch.train.precision import Precision
 from t2t_torch.train.tally import Tally
-from t2t_torch.train.weight_average import WeightAverage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from t2t_torch.checkpoint.trainer_state import TrainerState
-    from t2t_torch.train.distributed import World
+    from t2t_torch.compute.distributed import World
     from t2t_torch.train.task import Batch, Task, TrainSource
 
 

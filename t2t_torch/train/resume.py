@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.trainer_state import TrainerState
+    from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.distributed import World
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Task, TrainSource
 

@@ -12,7 +12,7 @@ from t2t_torch.checkpoint.saver import Saver
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState
-    from t2t_torch.train.distributed import World
+    from t2t_torch.compute.distributed import World
     from t2t_torch.train.hook import Hook
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.run_config import RunConfig

@@ -14,13 +14,13 @@ from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
+from t2t_torch.optimization.learning_rate import learning_rate
+from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.lengths import paddings
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.train.class_weights import set_class_weights
 from t2t_torch.train.distillation import load_teacher
-from t2t_torch.train.learning_rate import learning_rate
 from t2t_torch.train.loss_settings import check_loss_settings
-from t2t_torch.train.parameter_groups import freeze, parameter_groups
 from t2t_torch.train.problem_data import ProblemData
 
 if TYPE_CHECKING:

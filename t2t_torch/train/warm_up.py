@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from t2t_torch.compute.network import compiled_layers
 from t2t_torch.train.backward import total_loss
-from t2t_torch.train.network import compiled_layers
 
 if TYPE_CHECKING:
-    from t2t_torch.train.distributed import World
+    from t2t_torch.compute.distributed import World
     from t2t_torch.train.learner import Learner
 
 

@@ -15,10 +15,10 @@ import pytest
 
 import t2t_torch.train.backward
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.compute.distributed import Agreement
 from t2t_torch.errors import CheckpointError
 from t2t_torch.pipeline.loader import TrainBatches
 from t2t_torch.pipeline.plan import EpochPlan
-from t2t_torch.train.distributed import Agreement
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.stop import StopRequest
 

@@ -26,7 +26,7 @@ import torch
 from one_variable import OneVariable
 
 from t2t_torch.bin import trainer
-from t2t_torch.train.distributed import join_world
+from t2t_torch.compute.distributed import join_world
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig

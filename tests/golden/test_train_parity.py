@@ -20,12 +20,12 @@ from t2t_torch import registry
 from t2t_torch.features import Features, Text
 from t2t_torch.interop import tensor2tensor
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optimization.learning_rate import learning_rate
+from t2t_torch.optimization.parameter_groups import parameter_groups
 from t2t_torch.text.encoder import NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.train.backward import total_loss
-from t2t_torch.train.gradient import GradientFinisher
-from t2t_torch.train.learning_rate import learning_rate
-from t2t_torch.train.parameter_groups import parameter_groups
 
 FOLDER = Path(__file__).parent / "train_parity"
 BATCHES = dict(np.load(FOLDER / "batches.npz"))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Features, Tags, Text
 from t2t_torch.hooks import confusion_matrix
@@ -15,10 +16,9 @@ from t2t_torch.modality import Guess
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
 from t2t_torch.report import heat_map
+from t2t_torch.summary.summary import Summary
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.train.distributed import ONE_PROCESS
-from t2t_torch.train.summary import Summary
 
 pytest.importorskip("matplotlib")
 

@@ -18,9 +18,9 @@ from torch.distributed.fsdp import fully_shard
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.train.gradient import GradientFinisher
-from t2t_torch.train.parameter_groups import parameter_groups
-from t2t_torch.train.weight_average import WeightAverage
+from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optimization.parameter_groups import parameter_groups
+from t2t_torch.optimization.weight_average import WeightAverage
 
 ROWS = 8
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.train.parameter_groups import parameter_groups
+from t2t_torch.optimization.parameter_groups import parameter_groups
 
 OPTIMIZERS = registry.list_names("optimizer")
 SPECIAL = "optimizer_adafactor_beta1=0.9,optimizer_momentum_nesterov=true,weight_decay=0.1"

@@ -51,7 +51,7 @@ def test_numbers_stand_in_the_cells_if_there_are_few():
 
 @pytest.mark.parametrize("word", ["$\\frac{", "你好", "\x1b[31m", "x" * 100, ""])
 def test_any_word_can_be_drawn(word, tmp_path):
-    from t2t_torch.train.summary import Summary
+    from t2t_torch.summary.summary import Summary
 
     figure, (ax,) = drawn(rows=(word, "b"))
     summary = Summary(tmp_path, leads=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from t2t_torch import registry
-from t2t_torch.train.distributed import join_world
+from t2t_torch.compute.distributed import join_world
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from t2t_torch.compute.distributed import ONE_PROCESS, World
 from t2t_torch.model import Loss, Output
-from t2t_torch.train.distributed import ONE_PROCESS, World
 from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.footprint import Footprint
 from t2t_torch.train.run_config import DEFAULT_SEED

@@ -16,8 +16,8 @@ from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.pipeline.plan import ORDER_VERSION
-from t2t_torch.train.gradient import GradientFinisher
 from t2t_torch.train.hook import Hook
 from t2t_torch.train.stop import StopRequest
 

@@ -10,13 +10,13 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError
 from t2t_torch.families.mixture import MixtureProblem
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.mixture import MIXTURE_VERSION
 from t2t_torch.pipeline.plan import ORDER_VERSION
-from t2t_torch.train.distributed import ONE_PROCESS
 from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies
 from t2t_torch.train.resume import same_position

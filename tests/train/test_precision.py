@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.compute.precision import Precision
 from t2t_torch.errors import HParamsError
-from t2t_torch.train.precision import Precision
 
 CPU = torch.device("cpu")
 GOOD, BAD = torch.tensor(0.0), torch.tensor(1.0)

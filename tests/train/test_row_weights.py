@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from t2t_torch.train.gradient import GradientFinisher
+from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.train.tally import Tally
 
 

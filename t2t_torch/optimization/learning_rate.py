@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.train.learning_rate_factor import FACTORS, LEGACY_DECAYS
+from t2t_torch.optimization.learning_rate_factor import FACTORS, LEGACY_DECAYS
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

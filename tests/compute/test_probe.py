@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.train import probe
-from t2t_torch.train.distributed import ONE_PROCESS, World
-from t2t_torch.train.probe import Probe, resolve
+from t2t_torch.compute import probe
+from t2t_torch.compute.distributed import ONE_PROCESS, World
+from t2t_torch.compute.probe import Probe, resolve
 
 AUTO = registry.hparams("transformer_test").replace(activation_dtype="auto")
 

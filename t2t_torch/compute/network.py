@@ -12,13 +12,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from t2t_torch.compute.compiled import CompiledLayer, check_compiler
+from t2t_torch.compute.recomputed import RecomputedLayer
 from t2t_torch.errors import HParamsError
-from t2t_torch.train.compiled import CompiledLayer, check_compiler
-from t2t_torch.train.recomputed import RecomputedLayer
 
 if TYPE_CHECKING:
+    from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.distributed import World
 
 # Their slots are of their weights' shapes, so that a checkpoint's are divided alike, and their
 # products are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).

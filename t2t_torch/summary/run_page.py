@@ -18,11 +18,11 @@ from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.report.curves import Curve, Point, chart
 from t2t_torch.report.page import Head, document
 from t2t_torch.report.section import Block, Note, Picture, Plot, Section, Table, counted, number
-from t2t_torch.train.decode_samples import read_samples
-from t2t_torch.train.metrics_file import MetricsFile
-from t2t_torch.train.starts import starts_of
+from t2t_torch.summary.decode_samples import read_samples
+from t2t_torch.summary.metrics_file import MetricsFile
+from t2t_torch.summary.starts import starts_of
+from t2t_torch.summary.summary import FIGURE_FOLDER
 from t2t_torch.train.stopping import short_name
-from t2t_torch.train.summary import FIGURE_FOLDER
 
 _TRAIN = "train"
 _LOGARITHMIC = ("loss", "grad_norm")

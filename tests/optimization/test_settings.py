@@ -8,9 +8,9 @@ import torch
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, OptimizationHParams
-from t2t_torch.train import settings
-from t2t_torch.train.learning_rate_factor import FACTORS, LEGACY_DECAYS
-from t2t_torch.train.settings import check_settings
+from t2t_torch.optimization import settings
+from t2t_torch.optimization.learning_rate_factor import FACTORS, LEGACY_DECAYS
+from t2t_torch.optimization.settings import check_settings
 
 
 def check(hparams, base="transformer_base"):

@@ -60,8 +60,8 @@ class Precision:
         name = hparams.activation_dtype
         if name == "auto":
             raise HParamsError(
-                "activation_dtype=auto: choose first, with t2t_torch.train.probe.resolve(hparams, "
-                "world), and keep what it returns with the run, as t2t-trainer does."
+                "activation_dtype=auto: choose first, with t2t_torch.compute.probe.resolve("
+                "hparams, world), and keep what it returns with the run, as t2t-trainer does."
             )
         torch.set_float32_matmul_precision(hparams.float32_matmul_precision)
         scaled = name == "float16" and hparams.mixed_precision_optimizer_loss_scaler != "none"

@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from t2t_torch.layers.attention import AttentionWeights
 
 if TYPE_CHECKING:
+    from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.distributed import World
 
 # Twice what two measurements on a busy machine differ by: a run begun twice chooses the same.
 _MUCH_FASTER = 1.3

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from t2t_torch.train.rendezvous import fresh_store
+from t2t_torch.compute.rendezvous import fresh_store
 
 _GROUPS: list[dist.ProcessGroup | None] = []
 """Those that were joined, until the process ends; see `join_world`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from t2t_torch.train.distributed import World
+    from t2t_torch.compute.distributed import World
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Batch
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch.data.staging import staged
+from t2t_torch.summary.run_page import run_page
+from t2t_torch.summary.starts import add_start
 from t2t_torch.train.hook import Hook
-from t2t_torch.train.run_page import run_page
-from t2t_torch.train.starts import add_start
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.train.noise import check_noise, noise_like
+from t2t_torch.optimization.noise import check_noise, noise_like
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

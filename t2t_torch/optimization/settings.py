@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import OptimizationHParams
-from t2t_torch.train.learning_rate import factor_names
-from t2t_torch.train.learning_rate_factor import FACTORS, LEGACY_DECAYS, Factor
+from t2t_torch.optimization.learning_rate import factor_names
+from t2t_torch.optimization.learning_rate_factor import FACTORS, LEGACY_DECAYS, Factor
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

@@ -12,8 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 
-from t2t_torch.train.metrics_file import MetricsFile
-from t2t_torch.train.summary import Summary
+from t2t_torch.summary.metrics_file import MetricsFile
+from t2t_torch.summary.summary import Summary
 
 REPORT = {"loss": 2.5, "grad_norm": 0.7}
 

@@ -14,7 +14,7 @@ import torch
 
 from t2t_torch.data.staging import staged
 from t2t_torch.report.png import png
-from t2t_torch.train.metrics_file import MetricsFile
+from t2t_torch.summary.metrics_file import MetricsFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t_torch.data.staging import staged
-from t2t_torch.train.summary import Summary
+from t2t_torch.summary.summary import Summary
 
 NAME = "decode_samples.json"
 _MOST = 8

@@ -1,0 +1,1 @@
+"""How a network is computed: types of number, compiled layers, several processes."""

@@ -1,0 +1,1 @@
+"""From the gradients of a step to moved weights: schedules, groups, noise, means."""
