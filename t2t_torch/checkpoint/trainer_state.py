@@ -21,6 +21,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       epoch_batches: global batches of an epoch; 0 if not known, as of a mixture.
       version: of t2t_torch.
       skipped: steps that moved nothing, as the loss or the gradient was not finite.
+      skipped_in_a_row: the last of them, if the last step was one.
       loss_scale: what losses are multiplied by before a backward pass in float16; 0: not yet known.
       loss_scale_steps: finite steps since it last changed.
       evaluated: step of the last evaluation that the stopping rules have seen.
@@ -44,6 +45,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     epoch_batches: int = 0
     version: str = ""
     skipped: int = 0
+    skipped_in_a_row: int = 0
     loss_scale: float = 0.0
     loss_scale_steps: int = 0
     evaluated: int = -1

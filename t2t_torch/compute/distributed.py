@@ -13,12 +13,10 @@ import dataclasses
 import datetime
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from t2t_torch.compute.rendezvous import fresh_store
 
@@ -48,19 +46,6 @@ class World:
     def leads(self) -> bool:
         """Whether this process is the one that writes and talks."""
         return self.rank == 0
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Returns the model such that its backward pass sums gradients over all processes."""
-        if self.size == 1:
-            return model
-        devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
-
-    def accumulating(self, network: nn.Module, *, more: bool) -> AbstractContextManager[None]:
-        """Returns a context without communication if `more` micro-batches of the step follow."""
-        if more and isinstance(network, DistributedDataParallel):
-            return network.no_sync()
-        return nullcontext()
 
     def sum(self, values: Tensor) -> Tensor:
         """Returns the sum over all processes; on the tensor's own device."""

@@ -82,7 +82,7 @@ class CheckpointDecoder:
             check_target(self._of_step(self.target, 0), *read)
         if self.source is not None and self.reference is not None:
             lines = [len(files.read_inputs(path, self.hparams.separator)) for path in read]
-            check_counts(*lines, f"--decode_reference={self.reference}")
+            check_counts(lines[0], lines[1], f"--decode_reference={self.reference}")
 
     @property
     def has_references(self) -> bool:

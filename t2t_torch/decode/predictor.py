@@ -199,7 +199,8 @@ class Predictor:
         """The context of `activation_dtype`.  Weights are cast once in it, not once a step."""
         asked = hparams.activation_dtype
         dtype = self.model.hparams.activation_dtype if asked == "as_trained" else asked
-        return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == "bfloat16")
+        half = torch.float16 if dtype == "float16" else torch.bfloat16
+        return torch.autocast(device.type, dtype=half, enabled=dtype != "float32")
 
     def _step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The model's step, without the logits that only fill `vocab_divisor` up."""

@@ -102,7 +102,7 @@ class Adafactor(torch.optim.Optimizer):
         """Returns how much of the second moment update number `step`, from 1, keeps."""
         if self._decay_type == "adam":
             beta2: float = self._beta2
-            return beta2 * (1.0 - beta2 ** (step - 1.0)) / (1.0 - beta2**step)
+            return float(beta2 * (1.0 - beta2 ** (step - 1.0)) / (1.0 - beta2**step))
         return float(1.0 - step**-self._exponent)
 
 

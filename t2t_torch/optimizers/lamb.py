@@ -63,7 +63,8 @@ class Lamb(torch.optim.Optimizer):
         slots["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
         steps = float(slots["step"])
         root = (slots["exp_avg_sq"] / (1.0 - beta2**steps)).sqrt_().add_(self._epsilon)
-        return (slots["exp_avg"] / (1.0 - beta1**steps)).div_(root)
+        moved: Tensor = (slots["exp_avg"] / (1.0 - beta1**steps)).div_(root)
+        return moved
 
 
 def _trust(parameter: Tensor, update: Tensor) -> Tensor:

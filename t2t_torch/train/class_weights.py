@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,8 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
       HParamsError: a target has no classes, not so many, or a loss that takes no weights.
       DataError: the data has more classes than the problem.
     """
-    text, features = model.hparams.class_weights, model.features
+    hparams: Any = model.hparams
+    text, features = hparams.class_weights, model.features
     if not text:
         return
     asked = by_target("class_weights", text, features)

@@ -110,7 +110,7 @@ class Learner:
             accumulate=state.batches_per_step // world.size,
             precision=precision,
             average=WeightAverage.of(hparams, model),
-            tally=Tally(world.device, tokens=state.tokens, skipped=state.skipped),
+            tally=Tally(world.device, state.tokens, state.skipped, state.skipped_in_a_row),
             paddings=task.paddings,
             device=world.device,
             processes=world.size,

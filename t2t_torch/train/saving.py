@@ -57,7 +57,7 @@ class Saving:
         Raises:
           SaveError: it could not be written, and must be.
         """
-        state.tokens, state.skipped = run.tally.tokens(), run.tally.skipped()
+        run.tally.note(state)
         state.loss_scale, state.loss_scale_steps = run.precision.state()
         state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
         if run.is_sharded:  # the parts of all processes

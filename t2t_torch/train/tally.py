@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.model import Loss
     from t2t_torch.train.task import Batch
 
@@ -45,14 +46,17 @@ class Tally:
       device: where the losses are.
       tokens: counted by the run before.
       skipped: steps skipped by the run before.
+      in_a_row: of these, the last ones.
     """
 
-    def __init__(self, device: torch.device, tokens: int = 0, skipped: int = 0) -> None:
+    def __init__(
+        self, device: torch.device, tokens: int = 0, skipped: int = 0, in_a_row: int = 0
+    ) -> None:
         self._device = device
         self._tokens = torch.full([], tokens, dtype=torch.float64, device=device)
         self._skipped = torch.full([], skipped, dtype=torch.int64, device=device)
         self._skipped_before = skipped  # at the last report
-        self._in_a_row = torch.zeros([], dtype=torch.int64, device=device)
+        self._in_a_row = torch.full([], in_a_row, dtype=torch.int64, device=device)
         self._on_the_way: tuple[Tensor, torch.cuda.Event] | None = None
         self._clear()
 
@@ -107,13 +111,14 @@ class Tally:
         before[1].synchronize()
         return int(before[0])
 
-    def tokens(self) -> int:
-        """Returns the weight of the loss since the run began: its target tokens."""
-        return int(self._tokens)
-
     def skipped(self) -> int:
         """Returns the steps skipped since the run began."""
         return int(self._skipped)
+
+    def note(self, state: TrainerState) -> None:
+        """Writes into a state what is counted since the run began; waits for the device."""
+        state.tokens, state.skipped = int(self._tokens), self.skipped()
+        state.skipped_in_a_row = int(self._in_a_row)
 
     def read(self) -> dict[str, float]:
         """Returns the report of the steps since the last one, and begins anew."""

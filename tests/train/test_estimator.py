@@ -334,6 +334,16 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_are_written_down(make_estim
     assert len(kept["targets"]) == len(batch["rows"])
 
 
+def test_bad_steps_in_a_row_are_counted_over_a_resume(make_estimator, monkeypatch):
+    bad_at(set(range(3, 100)), monkeypatch)
+    first = make_estimator(max_consecutive_nonfinite=3)
+    first.train(4)
+    first.close()
+    again = make_estimator(max_consecutive_nonfinite=3)
+    with pytest.raises(T2TError, match="not finite at step 5"):
+        again.train(10)
+
+
 def test_a_good_step_between_bad_ones_begins_the_count_anew(make_estimator, monkeypatch):
     bad_at({1, 2, 4, 5}, monkeypatch)
     run = make_estimator(max_consecutive_nonfinite=3)
