@@ -7,6 +7,22 @@ from typing import Any
 import pydantic
 
 
+class SinceReport(pydantic.BaseModel, extra="forbid", frozen=True):
+    """What was counted since the last report, so that the next one is exact over a resume.
+
+    Attributes:
+      sums: loss, weight, positions with data, positions.
+      grad_norm: of the last step that was not skipped; None if there was none.
+      steps: in all.
+      skipped: of them.
+    """
+
+    sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    grad_norm: float | None = None
+    steps: int = 0
+    skipped: int = 0
+
+
 class TrainerState(pydantic.BaseModel, extra="forbid"):
     """Where a run stands, beside weights and optimizer: all that decides how it goes on.
 
@@ -14,7 +30,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       step: optimizer steps done, those that were skipped among them.
       batches_consumed: global batches consumed: the position in the data.
       batches_per_step: micro-batches of all processes that make a step.
-      tokens: non-padding target tokens (the loss's weight) seen.
+      tokens: the loss's weight seen: target tokens, padding not counted, or examples.
       seconds: trained, without evaluations, over all resumes.
       seed: of initialization, dropout and order.
       plan_fingerprint: of the order of the data.
@@ -32,13 +48,14 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       plateau_factor: what the learning rate is multiplied by, as the metric stood still.
       plateau_value: the best that it was, by the plateau's threshold.
       plateau_bad: evaluations since then, or since the factor last changed.
+      since_report: what the next report will be of.
       hooks: what each hook remembers, by its name.
     """
 
     step: int = 0
     batches_consumed: int = 0
     batches_per_step: int = 1
-    tokens: int = 0
+    tokens: float = 0.0
     seconds: float = 0.0
     seed: int = 0
     plan_fingerprint: str = ""
@@ -56,4 +73,5 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     plateau_factor: float = 1.0
     plateau_value: float | None = None
     plateau_bad: int = 0
+    since_report: SinceReport = SinceReport()
     hooks: dict[str, dict[str, Any]] = {}

@@ -48,7 +48,7 @@ class Precision:
         self.scale: Tensor | None = None
         self._steps = torch.zeros([], dtype=torch.int64, device=device)
         if loss_scale:
-            self.load(loss_scale, 0)
+            self._set(loss_scale, 0)
 
     @classmethod
     def of(cls, hparams: HParams, device: torch.device) -> Precision:
@@ -99,9 +99,11 @@ class Precision:
         return float(self.scale) * self._batch_size, int(self._steps)
 
     def load(self, scale: float, steps: int) -> None:
-        """Goes on from what `state` returned; a scale of 0, of a run without one, is not taken."""
-        if not scale:
-            return
+        """Goes on from what `state` returned, if this scales and that did, too."""
+        if scale and self.scale is not None:
+            self._set(scale, steps)
+
+    def _set(self, scale: float, steps: int) -> None:
         per_token = scale / self._batch_size
         self.scale = torch.full([], per_token, dtype=torch.float32, device=self._device)
         self._steps = torch.full([], steps, dtype=torch.int64, device=self._device)

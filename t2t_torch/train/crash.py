@@ -25,7 +25,6 @@ from t2t_torch.train.backward import total_loss
 from t2t_torch.train.randomness import seed_batch
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Batch
 
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 def dump(
     directory: Path,
     run: Learner,
-    state: TrainerState,
+    seed: int,
+    step: int,
     batches: Sequence[tuple[int, Batch]],
     rank: int,
 ) -> T2TError:
@@ -42,25 +42,26 @@ def dump(
     Args:
       directory: the run directory.
       run: the model and what goes with it.
-      state: where the run stands.
+      seed: of the run.
+      step: steps that were done before it.
       batches: (number of the global batch, batch) of this process.
       rank: of this process.
 
     Returns:
       the error that ends the run: it names the folder that was written.
     """
-    folder = directory / "crash" / f"step-{state.step}-rank{rank}"
+    folder = directory / "crash" / f"step-{step + 1}-rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, batch in batches:
         tensors = {name: tensor.cpu().contiguous() for name, tensor in batch.items()}
         safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
-        found.append({"batch": number, **_rows(run, number), **_faults(run, state, number, batch)})
-    told = {"step": state.step, "rank": rank, "seed": state.seed, "batches": found}
+        found.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
+    told = {"step": step + 1, "rank": rank, "seed": seed, "batches": found}
     (folder / "crash.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     numbers = ", ".join(str(number) for number, _ in batches)
     return T2TError(
-        f"the loss or its gradient is not finite at step {state.step}, as at all steps since too "
+        f"the loss or its gradient is not finite at step {step + 1}, as at all steps since too "
         "long (--max_consecutive_nonfinite). None of them moved the weights; the checkpoints are "
         f"whole. Batch {numbers} and where numbers went bad are in {folder}. Try a smaller "
         "learning rate, a longer learning_rate_warmup_steps, clip_grad_norm=1.0, or "
@@ -73,11 +74,11 @@ def _rows(run: Learner, number: int) -> dict[str, Any]:
     return {} if rows_of is None else dict(zip(("data_set", "rows"), rows_of(number), strict=True))
 
 
-def _faults(run: Learner, state: TrainerState, number: int, batch: Batch) -> dict[str, Any]:
+def _faults(run: Learner, seed: int, number: int, batch: Batch) -> dict[str, Any]:
     if run.is_sharded:  # a pass needs all processes
         return {}
     run.model.zero_grad()
-    seed_batch(state.seed, number, run.device)
+    seed_batch(seed, number, run.device)
     with _watched(run.model) as bad_outputs:
         with run.precision.autocast():
             loss = total_loss(run.model(batch))

@@ -17,6 +17,7 @@ from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.warm_start import warm_start
 from t2t_torch.compute.distributed import ONE_PROCESS, Agreement, World
 from t2t_torch.compute.lockstep import in_step
+from t2t_torch.compute.network import share_buffers
 from t2t_torch.compute.precision import Precision
 from t2t_torch.mode import Split
 from t2t_torch.summary.memory import peak_memory
@@ -35,7 +36,7 @@ from t2t_torch.train.warm_up import warm_up
 if TYPE_CHECKING:
     from t2t_torch.train.hook import Hook
     from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.task import Batch, Task
+    from t2t_torch.train.task import Task
 
 
 class Estimator:
@@ -89,7 +90,7 @@ class Estimator:
         self.train_steps = config.train_steps
         self.summary = Summary(directory.path, leads=world.leads)
         self._stop = StopRequest() if stop is None else stop  # false is what it is before a signal
-        self._agree = Agreement(world, 3)
+        self._agree = Agreement(world, 4)
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
@@ -125,7 +126,7 @@ class Estimator:
             state.batches_consumed += state.batches_per_step
             state.seconds = before + time.monotonic() - started
             run.tally.add(totals, norm)
-            self._look_at_skipped(run, batches)
+            self._look_at_skipped(run)
             for hook in self.hooks:
                 hook.after_step(self)
             self._progress.advance(state.step)
@@ -137,7 +138,7 @@ class Estimator:
         ends = self.signal != 0 or self.is_done
         if state.step and (must_save or ends or self.saving.step != state.step):
             self.save(must_succeed=must_save or ends)
-        if run.tally.steps and ends:
+        if run.tally.steps and self.is_done:
             self._report(run)  # of the last steps, fewer than log_step_count_steps
 
     @torch.no_grad()
@@ -152,6 +153,7 @@ class Estimator:
         """
         split = split or self.config.eval_split
         model = self.model.eval()
+        share_buffers(model, self.world.size)
         evaluator = self.task.evaluator()
         rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
@@ -209,7 +211,7 @@ class Estimator:
         if newest is not None:
             newest.load_optimizer(run.optimizer, self.model)
             if run.average is not None:
-                newest.load_average(run.average)
+                newest.load_average(run.average, self.model)
         out_of_time = 0 < self.config.train_seconds <= self.state.seconds
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
@@ -217,7 +219,7 @@ class Estimator:
                 self.directory.commit()  # nothing of a run is changed before all is known to fit
         self.run = run
         self.summary.start(self.state.step)
-        for line in opening_lines(self.task, self.train_steps, self.state, source.report, run):
+        for line in opening_lines(self, source.report, run):
             self.say(line)
         self._progress.start(self.state.step, self.train_steps)
         for name, hook in _named(self.hooks):
@@ -310,24 +312,28 @@ class Estimator:
 
     def _must_stop(self) -> bool:
         """Saves if the clock says so; returns whether all processes end their loop now."""
-        if self.world.leads:
-            self.saving.tell_failure()
+        failed = self.world.leads and self.saving.has_failed()
         ended = 0 < self.config.train_seconds <= self.state.seconds
-        self.signal, agreed_to_save, agreed_to_end = self._agree(
-            self._stop.signal, self.saving.is_due(), ended
+        self.signal, agreed_to_save, agreed_to_end, agreed_to_fail = self._agree(
+            self._stop.signal, self.saving.is_due(), ended, failed
         )
+        if agreed_to_fail:
+            with self.world.leader_first() as leads:
+                if leads:
+                    self.saving.tell_failure()
         self._out_of_time |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
         return self.signal != 0 or self._out_of_time
 
-    def _look_at_skipped(self, run: Learner, batches: list[tuple[int, Batch]]) -> None:
+    def _look_at_skipped(self, run: Learner) -> None:
         """Ends the run if nothing but steps that are not finite have come for too long."""
         skipped = run.tally.skipped_in_a_row()
+        step, batches = run.recent[0 if run.tally.is_late else -1]
         if skipped:
-            self.say(f"step {self.state.step}: the loss or its gradient is not finite; skipped")
+            self.say(f"step {step + 1}: the loss or its gradient is not finite; skipped")
         if skipped >= self.config.max_consecutive_nonfinite:
-            raise dump(self.directory.path, run, self.state, batches, self.world.rank)
+            raise dump(self.directory.path, run, self.state.seed, step, batches, self.world.rank)
 
     def _report(self, run: Learner) -> None:
         report = run.tally.read()

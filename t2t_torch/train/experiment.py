@@ -29,6 +29,7 @@ from t2t_torch.train.stopping import (
 )
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.train.estimator import Estimator
 
 POLL_SECONDS = 1.0
@@ -36,7 +37,12 @@ POLL_SECONDS = 1.0
 
 Decode = Callable[[Checkpoint, Split | None], Mapping[str, float]]
 """Decodes a checkpoint: a split, or what the command names (None); returns scores by name.  It is
-called in all processes, and the leader's scores count."""
+called in all processes, and the leader's scores count.  If the checkpoint is deleted meanwhile all
+of them raise a `DeletedError`."""
+
+
+class DeletedError(CheckpointError):
+    """A checkpoint was deleted while it was decoded."""
 
 
 class Experiment:
@@ -226,7 +232,7 @@ class Experiment:
         world, (name, less) = self.estimator.world, self._watched
         value = metrics.get(name, math.nan) if world.leads else 0.0
         if world.leads:
-            self.estimator.checkpoints.rate(step, value, lower_is_better=less)
+            self.estimator.checkpoints.rate(step, value, lower_is_better=less, metric=name)
         return float(world.sum(torch.tensor(value, dtype=torch.float64, device=world.device)))
 
     def _decode_this_step(self) -> Mapping[str, float]:
@@ -270,9 +276,18 @@ class Experiment:
         newest = estimator.newest_checkpoint()
         if newest is None or newest.step <= seen:
             return seen
-        estimator.state = newest.trainer_state()
-        gone = estimator.checkpoints.is_gone_while(lambda one: decode(one, split), newest)
-        return seen if gone else newest.step
+        state: list[TrainerState] = []
+        gone = estimator.checkpoints.is_gone_while(
+            lambda one: state.append(one.trainer_state()), newest
+        )
+        if estimator.world.maximum(int(gone)):
+            return seen
+        (estimator.state,) = state
+        try:
+            decode(newest, split)
+        except DeletedError:
+            return seen
+        return newest.step
 
     def _decoder(self) -> Decode:
         if self._decode is None:

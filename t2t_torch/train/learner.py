@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.compute.network import accumulating, is_sharded, network
+from t2t_torch.checkpoint.weights import optimizer_tensors
+from t2t_torch.compute.network import accumulating, is_sharded, network, share_buffers
 from t2t_torch.compute.precision import Precision
 from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.optimization.noise import WeightNoise
@@ -48,6 +50,8 @@ class Learner:
       paddings: what fills up each text-like sequence of a batch.
       device: where the model computes.
       processes: that train together.
+      recent: (steps done before, batches) of the last two steps, as numbers that a GPU has found
+        are known a step late.
     """
 
     model: nn.Module
@@ -65,6 +69,10 @@ class Learner:
     paddings: Mapping[str, int]
     device: torch.device
     processes: int
+    recent: collections.deque[tuple[int, list[tuple[int, Batch]]]] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=2)
+    )
+    _has_updated: bool = False
 
     @classmethod
     def create(
@@ -110,7 +118,7 @@ class Learner:
             accumulate=state.batches_per_step // world.size,
             precision=precision,
             average=WeightAverage.of(hparams, model),
-            tally=Tally(world.device, state.tokens, state.skipped, state.skipped_in_a_row),
+            tally=Tally(world.device, state),
             paddings=task.paddings,
             device=world.device,
             processes=world.size,
@@ -125,9 +133,9 @@ class Learner:
         """Returns a context without exchange of gradients if more passes of the step follow."""
         return accumulating(self.network, more=more)
 
-    def snapshot(self, state: TrainerState, *, keep: bool = True) -> Snapshot:
-        """Copies the run's state; where it is divided, all processes must do it."""
-        return Snapshot.take(self.model, self.optimizer, state, self.average, keep=keep)
+    def snapshot(self, state: TrainerState) -> Snapshot:
+        """Copies the run's state; where it is divided, what this process holds of it."""
+        return Snapshot.take(self.model, self.optimizer, state, self.average)
 
     def next_batches(self) -> list[tuple[int, Batch]]:
         """Returns this process's micro-batches of the next step, with their global numbers."""
@@ -135,9 +143,11 @@ class Learner:
 
     def gradients(self, batches: list[tuple[int, Batch]], state: TrainerState) -> Tensor:
         """Computes the gradients of a step's micro-batches; returns their totals, [4]."""
+        self.recent.append((state.step, batches))
         at_step = getattr(self.model, "at_step", None)
         if at_step is not None:
             at_step(state.step)
+        share_buffers(self.model, self.processes)
         return Backward(self, state.seed)(batches)
 
     def finish(self, totals: Tensor, state: TrainerState) -> Tensor:
@@ -173,12 +183,16 @@ class Learner:
             group["updates"] = state.step
         found_inf = (~(loss + norm).isfinite()).float()
         optimizer: Any = self.optimizer
-        if all(group.get("fused") for group in optimizer.param_groups):
+        if getattr(optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler asks
             optimizer.found_inf = found_inf
             optimizer.step()
+            del optimizer.found_inf
         elif not found_inf:
             optimizer.step()
         optimizer.zero_grad()
+        if not self._has_updated:  # what could not be saved is told now, not after an hour
+            optimizer_tensors(optimizer, self.model)
+            self._has_updated = True
         if self.weight_noise is not None:
             groups = optimizer.param_groups
             self.weight_noise(groups, seed=state.seed, step=state.step, skipped=found_inf)

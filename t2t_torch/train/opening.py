@@ -7,17 +7,26 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from t2t_torch.summary.run_report import RunReport
+from t2t_torch.train.task import ProblemTask
+
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Task
 
 
-def opening_lines(
-    task: Task, train_steps: int, state: TrainerState, data: PlanReport, run: Learner
-) -> Iterator[str]:
-    """Yields what a user should know before waiting for hours."""
+def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Iterator[str]:
+    """Yields what a user should know before waiting for hours.
+
+    Args:
+      estimator: that begins to train.
+      data: what the plan keeps, drops and pads.
+      run: what its loop works with.
+    """
+    task, state = estimator.task, estimator.state
     processes = f"{run.processes} processes on {run.device.type}"
     if run.processes == 1:
         processes = _device_name(run.device)
@@ -34,15 +43,51 @@ def opening_lines(
     frozen = sum(size for size, trained in sizes if not trained)
     told = f", {frozen:,} of them frozen" if frozen else ""
     yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
-    # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends
-    # at the peak.
-    warm = min(task.hparams.learning_rate_warmup_steps + 1, train_steps)
-    rates = {step: run.learning_rate(step - 1) for step in sorted({1, warm, train_steps})}
-    yield "learning rate: " + ", ".join(
-        f"{rate:.3g} at step {step}" for step, rate in rates.items()
-    )
+    yield f"trained with: {', '.join(_how(task, run))}"
+    yield f"learning rate: {_rates(estimator, run)}"
+    watching = [type(hook).__name__ for hook in estimator.hooks if not isinstance(hook, RunReport)]
+    if watching:
+        yield f"hooks: {', '.join(watching)}"
     if state.step:
         yield f"resuming from step {state.step}, batch {state.batches_consumed:,} of the data"
+
+
+def _how(task: Task, run: Learner) -> Iterator[str]:
+    """Yields the optimizer, and what is not as usual: the loss, a teacher, a mean of weights."""
+    hparams = task.hparams
+    if isinstance(task, ProblemTask):
+        yield hparams.optimizer
+        declared = task.features.losses.values()
+        loss = hparams.loss or ", ".join(dict.fromkeys(declared))
+        if loss:
+            yield f"loss {loss}"
+        if hparams.distill_from:
+            yield f"{hparams.distill_weight:.0%} of the loss by the teacher {hparams.distill_from}"
+    else:
+        yield type(run.optimizer).__name__
+    if hparams.ema_decay:
+        yield f"EMA {hparams.ema_decay:g} of the weights"
+    if hparams.swa_start_step:
+        every = f", every {hparams.swa_every}" if hparams.swa_every > 1 else ""
+        yield f"SWA of the weights from step {hparams.swa_start_step}{every}"
+
+
+def _rates(estimator: Estimator, run: Learner) -> str:
+    """Tells the rates of the next step, of the warm-up's end if it is to come, and of the last."""
+    state, last = estimator.state, estimator.train_steps
+    following = min(state.step + 1, last)
+    # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends at the
+    # peak.
+    warm = min(estimator.task.hparams.learning_rate_warmup_steps + 1, last)
+    groups = run.optimizer.param_groups
+    scale = state.plateau_factor * max(group.get("lr_scale", 1.0) for group in groups)
+    rates = ", ".join(
+        f"{scale * run.learning_rate(step - 1):.3g} at step {step}"
+        for step in sorted({following, max(following, warm), last})
+    )
+    if state.plateau_factor != 1.0:
+        rates += f"; {state.plateau_factor:g} times the schedule's, as the metric stood still"
+    return rates
 
 
 def _device_name(device: torch.device) -> str:

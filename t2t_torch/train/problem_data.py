@@ -37,6 +37,7 @@ class ProblemData:
       hparams: how examples become batches.
       data_dir: where t2t-datagen wrote the shards.
       loader_workers: threads that make batches; 0 makes each when it is asked for.
+      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
 
     Raises:
       DataError: the mixing schedule is malformed, or the problems of a mixture have other features
@@ -51,11 +52,12 @@ class ProblemData:
         data_dir: Path,
         *,
         loader_workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         self._problem = problem
         self._hparams = hparams
         self._data_dir = data_dir
-        self._workers = loader_workers
+        self._workers, self._pin_memory = loader_workers, pin_memory
         self._schedule = None
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
@@ -82,6 +84,7 @@ class ProblemData:
                     rank=rank,
                     world_size=world_size,
                     workers=self._workers,
+                    pin_memory=self._pin_memory,
                 )
         components = []
         for index, (part, features) in enumerate(self._parts):
@@ -98,18 +101,21 @@ class ProblemData:
             rank=rank,
             world_size=world_size,
             workers=self._workers,
+            pin_memory=self._pin_memory,
         )
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
         """Returns each example of a split once, problem after problem; says once if some are
         cut.
 
-        Only lengths are read before the batches are asked for.
+        The process of rank r takes batches r, r + world_size, ... of all problems' together: the
+        first n batches are the same ones for any number of processes.  Only lengths are read before
+        the batches are asked for.
 
         Raises:
           DataError: of a problem no example is left.
         """
-        passes = []
+        passes, before = [], 0
         for part, features in self._parts:
             shards = self._shards(part, split)
             longest = longest_row(shards.manifest, features, self._hparams)
@@ -119,11 +125,13 @@ class ProblemData:
                     shards,
                     features,
                     batching,
-                    rank=rank,
+                    rank=(rank - before) % world_size,
                     world_size=world_size,
                     workers=self._workers,
+                    pin_memory=self._pin_memory,
                 )
             passes.append(batches)
+            before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:
                 print(
                     f"WARNING: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "

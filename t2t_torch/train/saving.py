@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.checkpoint.saver import Saver
+from t2t_torch.compute.side_channel import SideChannel
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Saving:
-    """Hands what is to be saved to the disk, from the leader, while the run goes on.
+    """Hands what is to be saved to the disk while the run goes on.
+
+    The leader does it; where weights are divided, each process does it with its own parts.
 
     Attributes:
       step: that was saved last, or was tried to.
@@ -35,13 +38,23 @@ class Saving:
         self.step = 0
         self.failures = 0
         self._saver = Saver(checkpoints, asynchronous=config.async_save)
+        self._checkpoints = checkpoints
         self._config = config
         self._world = world
         self._at = time.monotonic()
+        self._asked = False
+        self._fatal: SaveError | None = None  # that the run ends with
 
     def is_due(self) -> bool:
-        """Whether the last save is as long ago as `save_checkpoints_secs`."""
-        return 0 < self._config.save_checkpoints_secs <= time.monotonic() - self._at
+        """Whether the last save is as long ago as `save_checkpoints_secs`; once for each save.
+
+        What is asked for is agreed on a step later: asked again till then, it would be done twice.
+        """
+        every = self._config.save_checkpoints_secs
+        if self._asked or not 0 < every <= time.monotonic() - self._at:
+            return False
+        self._asked = True
+        return True
 
     def save(
         self, run: Learner, state: TrainerState, hooks: Sequence[Hook], *, must_succeed: bool
@@ -60,16 +73,35 @@ class Saving:
         run.tally.note(state)
         state.loss_scale, state.loss_scale_steps = run.precision.state()
         state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
-        if run.is_sharded:  # the parts of all processes
-            snapshot = run.snapshot(state, keep=self._world.leads)
+        if must_succeed or self.step != state.step:
+            if run.is_sharded:
+                self._save_share(run, state, must_succeed=must_succeed)
+            else:
+                self._save_whole(run, state, must_succeed=must_succeed)
+        self._at = time.monotonic()
+        self._asked = False
+        self.step = state.step
+
+    def _save_whole(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
         with self._world.leader_first() as leads:
-            if leads and (must_succeed or self.step != state.step):
+            if leads:
                 self.tell_failure()
-                self._saver.save(snapshot if run.is_sharded else run.snapshot(state))
+                self._saver.save(run.snapshot(state))
                 if must_succeed:
                     self._saver.wait()
-        self._at = time.monotonic()
-        self.step = state.step
+
+    def _save_share(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
+        """Each process hands over its own parts; what fails in one fails in all."""
+        with self._world.leader_first() as leads:
+            if leads:
+                self.tell_failure()
+        if not self._checkpoints.is_joined:
+            self._checkpoints.join(SideChannel.open())
+        self._saver.save(run.snapshot(state))
+        if must_succeed:
+            with self._world.leader_first() as leads:
+                if leads:
+                    self._saver.wait()
 
     def finish(self) -> None:
         """Waits, in the leader, for the save under way; tells of its failure as training does.
@@ -80,7 +112,8 @@ class Saving:
         try:
             self._saver.wait()
         except SaveError as error:
-            self._failed(error)
+            self._note(error)
+        self.tell_failure()
 
     def tell_failure(self) -> None:
         """Warns of a save that failed since this was last asked.
@@ -88,16 +121,23 @@ class Saving:
         Raises:
           SaveError: there is one, and `config.on_save_error` is "fail".
         """
+        if self.has_failed() and self._fatal is not None:
+            raise self._fatal
+
+    def has_failed(self) -> bool:
+        """Warns as `tell_failure`; returns whether the run must end, instead of raising."""
         error = self._saver.failure()
         if error is not None:
-            self._failed(error)
+            self._note(error)
+        return self._fatal is not None
 
     def close(self) -> None:
         """Waits for the save under way, and not for a disk that fails to recover."""
-        self._saver.close()
+        self._saver.close(warn=self._world.leads)
 
-    def _failed(self, error: SaveError) -> None:
+    def _note(self, error: SaveError) -> None:
         self.failures += 1
         if self._config.on_save_error == "fail":
-            raise error
+            self._fatal = error
+            return
         print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)

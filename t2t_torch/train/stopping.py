@@ -107,8 +107,8 @@ def stop_reason(state: TrainerState, config: RunConfig) -> str:
     best = "never finite" if state.best_value is None else f"best {state.best_value:.6g}"
     return (
         f"stopped early: {config.eval_early_stopping_metric} has not improved by "
-        f"{config.eval_early_stopping_metric_delta:g} since step {state.best_step} ({best}); "
-        f"--eval_early_stopping_steps={patience}"
+        f"{config.eval_early_stopping_metric_delta:g} since step {state.best_step} ({best}), in "
+        f"{state.bad_evaluations} evaluations; --eval_early_stopping_steps={patience}"
     )
 
 

@@ -126,6 +126,7 @@ class ProblemTask(Task):
       data_dir: where t2t-datagen wrote the shards.
       vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
       loader_workers: threads that make batches; 0 makes each when it is asked for.
+      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
 
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
@@ -142,6 +143,7 @@ class ProblemTask(Task):
         data_dir: Path,
         vocab_dir: Path,
         loader_workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         check_pairing(model, hparams)
         self.name = problem.full_name
@@ -155,7 +157,12 @@ class ProblemTask(Task):
         self._model = model
         self._vocab_dir = vocab_dir
         self._data = ProblemData(
-            problem, self.features, hparams, data_dir, loader_workers=loader_workers
+            problem,
+            self.features,
+            hparams,
+            data_dir,
+            loader_workers=loader_workers,
+            pin_memory=pin_memory,
         )
         self.evaluator()  # a metric that does not fit its target is refused before training
         check_loss_settings(hparams, self.features)

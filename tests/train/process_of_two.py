@@ -5,13 +5,26 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor.debug import CommDebugMode
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.compute.distributed import join_world
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import ProblemTask
+
+
+def take_alone(*arguments):
+    """Takes a snapshot, and makes sure that nothing is put together or exchanged for it."""
+    with CommDebugMode() as exchanged:
+        snapshot = take(*arguments)
+    assert exchanged.get_total_counts() == 0
+    return snapshot
+
+
+take, Snapshot.take = Snapshot.take, take_alone
 
 
 def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int) -> None:

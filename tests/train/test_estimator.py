@@ -318,6 +318,95 @@ def test_a_run_with_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch)
     assert second.state.skipped == whole.state.skipped == 2
 
 
+def test_a_report_is_of_the_same_steps_whether_the_run_stopped_or_not(make_estimator):
+    told = {}
+    for name, stops in (("whole", [8]), ("stopped", [3, 6, 8])):
+        for stop in stops:
+            run = make_estimator(name, log_step_count_steps=4)
+            run.train(stop)
+            run.close()
+        lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+        told[name] = [
+            {k: v for k, v in json.loads(line).items() if "sec" not in k and k != "time"}
+            for line in lines
+        ]
+        for line in told[name]:
+            del line["memory_mib"]
+    assert [line["step"] for line in told["whole"]] == [4, 8]
+    assert told["stopped"] == told["whole"]
+
+
+def test_what_a_gpu_tells_a_step_late_is_written_down_of_its_own_step(make_estimator, monkeypatch):
+    bad_at({3}, monkeypatch)
+    counts = [0]
+
+    def late(self):
+        counts.append(int(self._in_a_row))
+        return counts[-2]
+
+    monkeypatch.setattr("t2t_torch.train.tally.Tally.skipped_in_a_row", late)
+    monkeypatch.setattr("t2t_torch.train.tally.Tally.is_late", True)
+    run = make_estimator(max_consecutive_nonfinite=1)
+    with pytest.raises(T2TError, match="not finite at step 3"):
+        run.train(10)
+    assert run.state.step == 4
+    told = json.loads((run.directory.path / "crash/step-3-rank0/crash.json").read_text())
+    assert (told["step"], told["batches"][0]["batch"]) == (3, 2)
+
+
+class OfParts(torch.optim.Optimizer):
+    """Two fused optimizers behind one, as a user may write it: it knows nothing of found_inf."""
+
+    def __init__(self, params):
+        params = list(params)
+        self.parts = [torch.optim.Adam(p, lr=0.1, fused=True) for p in (params[:2], params[2:])]
+        super().__init__(params, {"lr": 0.1})
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for part in self.parts:
+            part.step()
+
+
+def test_an_optimizer_that_knows_nothing_of_infinities_is_not_asked_to_step(
+    make_estimator, monkeypatch
+):
+    bad_at({1}, monkeypatch)
+    run = make_estimator()
+    monkeypatch.setattr(run.task, "optimizer", lambda model: OfParts(model.parameters()))
+    run.train(1)
+    assert all(p.isfinite().all() for p in run.model.parameters())
+
+
+class Remembering(torch.optim.SGD):
+    """Keeps a number that is no tensor."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["times"] = 1
+
+
+def test_an_optimizer_that_cannot_be_saved_is_told_of_at_its_first_step(make_estimator):
+    run = make_estimator()
+    run.task.optimizer = lambda model: Remembering(model.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="keeps 'times' as int"):
+        run.train(5)
+    assert run.state.step == 0
+
+
+def test_the_clock_asks_for_a_save_once(make_estimator):
+    run = make_estimator(save_checkpoints_secs=1)
+    run.train(1)
+    run.saving._at -= 5.0
+    assert run.saving.is_due()
+    assert not run.saving.is_due()  # it was asked for, and comes a step later with several ranks
+    run.train(2)
+    run.saving._at -= 5.0
+    assert run.saving.is_due()
+
+
 def test_too_many_bad_steps_in_a_row_end_the_run_and_are_written_down(make_estimator, monkeypatch):
     bad_at(set(range(3, 100)), monkeypatch)
     run = make_estimator(local_eval_frequency=2, max_consecutive_nonfinite=3)

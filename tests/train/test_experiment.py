@@ -237,6 +237,18 @@ def test_the_best_checkpoints_are_kept_besides_the_newest(make_estimator):
     assert checkpoints(estimator) == [2, 4, 5]
 
 
+def test_a_run_that_watches_another_metric_has_the_best_of_that_one(make_estimator):
+    for metric, steps in (("accuracy", 2), ("accuracy_top5", 4)):
+        estimator = make_estimator(
+            train_steps=steps, local_eval_frequency=1, eval_early_stopping_metric=metric
+        )
+        Experiment(estimator).run("continuous_train_and_eval")
+        estimator.close()
+    said = json.loads((estimator.directory.path / "best.json").read_text())
+    assert said["metric"].endswith("/accuracy_top5")
+    assert set(said["values"]) == {"3", "4"}
+
+
 def test_a_metric_that_evaluations_do_not_have_is_refused_before_the_first_step(make_estimator):
     estimator = make_estimator(eval_early_stopping_metric="acuracy")
     with pytest.raises(UsageError, match=r"Did you mean accuracy.* They have: .*loss"):

@@ -133,3 +133,10 @@ def test_a_run_in_float16_resumes_bit_by_bit(make_estimator):
     assert resumed.state.skipped == whole.state.skipped > 0
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_scale_is_not_taken_over_by_a_run_that_has_none():
+    plain = Precision("float32", torch.device("cpu"))
+    plain.load(128.0, 3)
+    assert plain.scale is None
+    assert plain.state() == (0.0, 0)

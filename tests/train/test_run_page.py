@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import threading
 from html.parser import HTMLParser
 
 import pytest
 
+from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.hparam import HParams
 from t2t_torch.summary.decode_samples import DecodeSample, show_samples
 from t2t_torch.summary.metrics_file import MetricsFile
@@ -187,6 +190,84 @@ def test_the_page_is_there_while_the_run_goes_on(make_estimator, make_task, monk
     clock[0] = 61.0
     estimator.train(2)
     assert page.exists(), "each minute"
+
+
+def test_a_page_verifies_no_checkpoint(make_estimator, make_task, monkeypatch):
+    folder = run(make_estimator, make_task())
+
+    def refuse(checkpoint):
+        raise AssertionError(f"{checkpoint.path} is read")
+
+    monkeypatch.setattr(Checkpoint, "verify", refuse)
+    said = json.loads((folder / "best.json").read_text())
+    best = min(said["values"], key=lambda step: said["values"][step])
+    found = read(run_page(folder))
+    assert f"Best checkpoint: ckpt-{best}." in found.text["evaluations"]
+    shutil.rmtree(folder / f"ckpt-{best}")
+    (other,) = set(said["values"]) - {best}
+    assert f"Best checkpoint: ckpt-{other}." in read(run_page(folder)).text["evaluations"]
+
+
+def test_a_page_says_that_it_is_not_known_which_checkpoint_is_best(folder):
+    (folder / "best.json").write_text("{")
+    assert "best.json, which says which checkpoint is best, is damaged" in str(
+        read(run_page(folder)).text["evaluations"]
+    )
+
+
+def test_pages_are_written_beside_a_thread_that_saves_and_deletes(
+    make_estimator, make_task, capsys
+):
+    estimator = make_estimator(task=make_task(), keep_checkpoint_max=1)
+    estimator.train(1)
+    checkpoints, hook = estimator.checkpoints, RunReport()
+    snapshot = estimator.run.snapshot(estimator.state)
+    ended = threading.Event()
+
+    def save():
+        try:
+            for step in range(2, 30):
+                snapshot.state.step = step
+                checkpoints.rate(step, 1.0 / step, lower_is_better=True)
+                checkpoints.save(snapshot)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=save)
+    thread.start()
+    pages = 0
+    while not ended.is_set() or not pages:
+        hook.end(estimator)
+        pages += 1
+    thread.join()
+    assert [one.step for one in checkpoints.list()] == [29]
+    assert "cannot be written" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("task.json", "{"),
+        ("task.json", "{}"),
+        ("hparams.json", "[]"),
+        ("starts.jsonl", '{"step": 3}\n'),
+        ("metrics.jsonl", '{"step": 1, "split": "dev", "loss": "low"}\n'),
+        ("metrics.jsonl", '{"step": 1, "split": "dev", "loss": [1]}\n'),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_warned_of_once_and_training_goes_on(
+    make_estimator, make_task, capsys, file, content
+):
+    estimator = make_estimator(task=make_task(), train_steps=3)
+    hook = RunReport()
+    estimator.hooks = [hook]
+    estimator.begin()
+    (estimator.directory.path / file).write_text(content)
+    for _ in range(3):
+        hook.end(estimator)
+    estimator.train(3)
+    assert estimator.state.step == 3
+    assert capsys.readouterr().err.count("report.html cannot be written") == 1
 
 
 def test_a_page_that_cannot_be_written_does_not_end_a_run(

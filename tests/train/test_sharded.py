@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
+
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.faults import KILLED
+from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
 
 PROGRAM = Path(__file__).with_name("process_of_two.py")
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -19,8 +22,17 @@ HPARAMS = (
 )
 
 
-def train(data_dir, output_dir, hparams, steps, processes=2):
-    """Runs a training in so many processes to its end."""
+def start(data_dir, output_dir, hparams, steps, processes=2, faults=()):
+    """Runs a training in so many processes to its end; returns their exit codes and errors.
+
+    Args:
+      data_dir: of the problem.
+      output_dir: of the run.
+      hparams: besides those of all tests.
+      steps: at which it ends.
+      processes: that train together.
+      faults: by process, what T2T_FAULT says in it.
+    """
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -32,25 +44,31 @@ def train(data_dir, output_dir, hparams, steps, processes=2):
         "steps": steps,
     }
     world = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), json.dumps(settings)],
-            env={**os.environ, **world, "RANK": str(rank), "WORLD_SIZE": str(processes)},
-            stderr=subprocess.PIPE,
-            text=True,
+    started = []
+    for rank in range(processes):
+        own = {"RANK": str(rank), "WORLD_SIZE": str(processes)}
+        if faults and faults[rank]:
+            own["T2T_FAULT"] = faults[rank]
+        command = [sys.executable, str(PROGRAM), json.dumps(settings)]
+        environment = {**os.environ, **world, **own}
+        started.append(
+            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         )
-        for rank in range(processes)
-    ]
     errors = [process.communicate(timeout=120)[1] for process in started]
-    assert [process.returncode for process in started] == [0] * processes, "\n".join(errors)
+    return [process.returncode for process in started], "\n".join(errors)
+
+
+def train(data_dir, output_dir, hparams, steps, processes=2):
+    codes, errors = start(data_dir, output_dir, hparams, steps, processes)
+    assert codes == [0] * processes, errors
 
 
 def tensors(output_dir, step):
     folder = output_dir / f"ckpt-{step}"
     return {
-        f"{file.stem}/{name}": tensor
-        for file in sorted(folder.glob("*.safetensors"))
-        for name, tensor in safetensors.torch.load_file(file).items()
+        f"{kind}/{name}": tensor
+        for kind in ("model", "optimizer", "average")
+        for name, tensor in StoredTensors(tensors_at(folder, kind)).read().items()
     }
 
 
@@ -73,6 +91,16 @@ def test_divided_weights_learn_what_whole_ones_do(divided, data_dir, tmp_path):
     check(tensors(divided, 4), tensors(tmp_path, 4), atol=1e-5, rtol=1e-4)
 
 
+def test_each_process_has_written_half_of_the_checkpoint(divided):
+    checkpoint = CheckpointDirectory(divided).at(4)
+    for kind in ("model", "optimizer", "average"):
+        assert not (checkpoint.path / f"{kind}.safetensors").exists()
+        files = sorted((checkpoint.path / kind).iterdir())
+        assert [file.name[:5] for file in files] == ["00001", "00002"]
+        sizes = [file.stat().st_size for file in files]
+        assert max(sizes) < 0.55 * sum(sizes)
+
+
 @pytest.mark.slow
 def test_divided_weights_resume_bit_by_bit(divided, data_dir, tmp_path):
     train(data_dir, tmp_path, "shard_weights=True,activation_checkpointing=True", 2)
@@ -85,3 +113,33 @@ def test_a_run_goes_on_with_whole_weights_in_one_process(divided, data_dir, tmp_
     train(data_dir, tmp_path, "shard_weights=True", 2)
     train(data_dir, tmp_path, "optimizer_multistep_accumulate_steps=2", 4, processes=1)
     check(tensors(divided, 4), tensors(tmp_path, 4), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_weights_divided_otherwise(data_dir, tmp_path):
+    accumulate = "shard_weights=True,optimizer_multistep_accumulate_steps={}".format
+    for step, processes in ((1, 1), (2, 3), (3, 2)):  # whole; in three; in two
+        train(data_dir, tmp_path / "run", accumulate(6 // processes), step, processes)
+    train(data_dir, tmp_path / "alone", accumulate(6), 3, processes=1)
+    check(tensors(tmp_path / "run", 3), tensors(tmp_path / "alone", 3), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_in_a_save_leaves_the_checkpoint_before(
+    divided, data_dir, tmp_path, rank
+):
+    train(data_dir, tmp_path, "shard_weights=True", 2)
+    before = tensors(tmp_path, 2)
+    faults = ["", ""]
+    faults[rank] = "save:9"  # files of weights are written, those of the average are not
+    codes, errors = start(data_dir, tmp_path, "shard_weights=True", 4, faults=faults)
+    assert codes[rank] == KILLED, errors
+    assert codes[1 - rank] != 0, errors  # nobody waits for the dead
+    directory = CheckpointDirectory(tmp_path)
+    assert [checkpoint.step for checkpoint in directory.list()] == [2]
+    directory.at(2)
+    check(tensors(tmp_path, 2), before, atol=0, rtol=0)
+    train(data_dir, tmp_path, "shard_weights=True", 4)
+    check(tensors(tmp_path, 4), tensors(divided, 4), atol=0, rtol=0)
+    assert not list(tmp_path.glob("*.tmp-*"))

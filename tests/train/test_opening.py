@@ -1,0 +1,46 @@
+"""What is said when training begins."""
+
+from __future__ import annotations
+
+import re
+
+from t2t_torch.summary.run_report import RunReport
+from t2t_torch.train.hook import Hook
+
+
+def test_the_opening_names_what_is_not_as_usual(make_estimator, capsys):
+    make_estimator("usual").begin()
+    assert "trained with: adam\n" in capsys.readouterr().err
+    hparams = "optimizer=adamw,loss=focal,label_smoothing=0,ema_decay=0.9"
+    teacher = make_estimator("teacher", hparams=hparams)
+    teacher.train(1)
+    teacher.close()
+    assert "trained with: adamw, loss focal, EMA 0.9 of the weights\n" in capsys.readouterr().err
+    path = teacher.directory.path
+    hparams = f"distill_from={path},distill_weight=0.25,swa_start_step=5,swa_every=2"
+    pupil = make_estimator("pupil", hparams=hparams, hooks=[Hook(), RunReport()])
+    pupil.begin()
+    told = f"25% of the loss by the teacher {path}, SWA of the weights from step 5, every 2\n"
+    said = capsys.readouterr().err
+    assert f"trained with: adam, {told}" in said
+    assert "hooks: Hook\n" in said
+
+
+def test_the_opening_tells_the_learning_rates_that_will_be_used(make_estimator, capsys):
+    first = make_estimator(train_steps=20)
+    first.train(2)
+    first.state.plateau_factor = 0.5
+    first.save(must_succeed=True)
+    first.train(3)
+    first.close()
+    said = capsys.readouterr().err
+    assert re.search(r"learning rate: 0 at step 1, \S+ at step 5, \S+ at step 20\n", said)
+    resumed = make_estimator(train_steps=20, log_step_count_steps=1)
+    resumed.train(4)
+    (told,) = re.findall(r"learning rate: (\S+) at step 4, \S+ at step 5,", capsys.readouterr().err)
+    used = resumed.run.optimizer.param_groups[0]["lr"]
+    assert told == f"{used:.3g}" == f"{resumed.run.learning_rate(3) / 2:.3g}"
+    resumed.close()
+    make_estimator(train_steps=20).begin()
+    said = capsys.readouterr().err
+    assert "at step 20; 0.5 times the schedule's, as the metric stood still" in said
