@@ -307,8 +307,8 @@ class PrecisionHParams(Params):
     )
     shard_weights: bool = hp(
         False,
-        "Weights, gradients and the optimizer are divided among the processes (FSDP2), each layer "
-        "gathered when it is used; one process holds all.",
+        "Weights, gradients and the optimizer are sharded over the processes (FSDP2), each layer "
+        "gathered when it is used; a process alone has nothing to shard, and says so.",
     )
 
 

@@ -11,6 +11,7 @@ from t2t_torch.decode.checkpoints import SCORES, CheckpointDecoder, Decodes
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
 from t2t_torch.summary.decode_samples import choose_samples, show_samples
+from t2t_torch.train.experiment import DeletedError
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from t2t_torch.train.stop import StopRequest
     from t2t_torch.train.task import ProblemTask
 
-_DONE, _GOES_ON, _FAILED = range(3)
+_DONE, _GOES_ON, _FAILED, _GONE = range(4)
 
 
 class DecodingSchedule:
@@ -93,11 +94,14 @@ class DecodingSchedule:
 
         def decode(checkpoint: Checkpoint, split: Split | None) -> Mapping[str, float]:
             if not self._world.leads:
-                self._listen()
+                self._listen(checkpoint)
                 estimator.is_asked_to_stop()
                 return {}
             try:
-                made = self._decoder(checkpoint, split, poll=self._poll)
+                made = self._decode(estimator, checkpoint, split)
+            except DeletedError:
+                self._world.from_leader(_GONE)
+                raise
             except _StoppedError:
                 self._world.from_leader(_DONE)
                 estimator.is_asked_to_stop()
@@ -112,18 +116,32 @@ class DecodingSchedule:
 
         return decode
 
+    def _decode(self, estimator: Estimator, checkpoint: Checkpoint, split: Split | None) -> Decodes:
+        made: list[Decodes] = []
+        if estimator.checkpoints.is_gone_while(
+            lambda one: made.append(self._decoder(one, split, poll=self._poll)), checkpoint
+        ):
+            raise _deleted(checkpoint)
+        return made[0]
+
     def _poll(self) -> None:
         """Asks all processes for a signal, those that listen too."""
         self._world.from_leader(_GOES_ON)
         if self._world.maximum(self._stop.signal):
             raise _StoppedError
 
-    def _listen(self) -> None:
-        """Answers the leader while it decodes."""
+    def _listen(self, checkpoint: Checkpoint) -> None:
+        """Answers the leader while it decodes.
+
+        Raises:
+          DeletedError: as in the leader.
+        """
         while True:
             word = self._world.from_leader(_DONE)
             if word == _FAILED:
                 raise SystemExit(1)  # the leader says why
+            if word == _GONE:
+                raise _deleted(checkpoint)
             if word == _DONE:
                 return
             self._world.maximum(self._stop.signal)
@@ -137,6 +155,10 @@ class DecodingSchedule:
         if made.outputs:
             samples = choose_samples(made.inputs, made.outputs, made.references)
             show_samples(estimator.summary, self._decoder.run_dir, samples, step)
+
+
+def _deleted(checkpoint: Checkpoint) -> DeletedError:
+    return DeletedError(f"'{checkpoint.path}' was deleted while it was decoded.")
 
 
 class _StoppedError(Exception):

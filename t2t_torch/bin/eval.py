@@ -123,7 +123,14 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask:
         if leads:
             directory.check_hparams(hparams)
             directory.check_vocabularies(problem.vocab_files, data_dir)
-    return ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=directory.path)
+    return ProblemTask(
+        problem,
+        model,
+        hparams,
+        data_dir=data_dir,
+        vocab_dir=directory.path,
+        pin_memory=world.device.type == "cuda",
+    )
 
 
 def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:

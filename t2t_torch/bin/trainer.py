@@ -183,6 +183,7 @@ def _task(
         data_dir=data_dir,
         vocab_dir=vocab_dir,
         loader_workers=flag("loader_workers"),
+        pin_memory=world.device.type == "cuda",
     )
     if _evaluates():  # that nothing is left to evaluate is found before training
         task.eval_batches(eval_split(), rank=world.rank, world_size=world.size)

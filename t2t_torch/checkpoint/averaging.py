@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor
 
-from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
+from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.checkpoint.stored_tensors import StoredTensors
 from t2t_torch.errors import CheckpointError
 
 
@@ -46,40 +44,31 @@ def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirect
         )
     for checkpoint in ordered:
         checkpoint.verify()
-    weights = _mean([checkpoint.path / MODEL for checkpoint in ordered])
+    weights = _mean([checkpoint.weights for checkpoint in ordered])
     state = newest.trainer_state()
     return out.save(Snapshot(state, weights, slots=None, averaged_steps=steps))
 
 
-def _mean(files: Sequence[Path]) -> dict[str, Tensor]:
-    with contextlib.ExitStack() as stack:
-        opened = [
-            stack.enter_context(safetensors.safe_open(file, framework="pt")) for file in files
-        ]
-        expected = _kinds(opened[-1])
-        for file, one in zip(files, opened, strict=True):
-            kinds = _kinds(one)
-            names = kinds.keys() | expected.keys()
-            odd = sorted(name for name in names if kinds.get(name) != expected.get(name))
-            if odd:
-                raise CheckpointError(
-                    f"{file} is not of the model of {files[-1]}: {', '.join(odd[:10])} differ. "
-                    "Only checkpoints of one model can be averaged."
-                )
-        return {name: _mean_of(name, opened) for name in expected}
+def _mean(paths: Sequence[Path]) -> dict[str, Tensor]:
+    opened = [StoredTensors(path) for path in paths]
+    expected = opened[-1].kinds
+    for one in opened:
+        kinds = one.kinds
+        names = kinds.keys() | expected.keys()
+        odd = sorted(name for name in names if kinds.get(name) != expected.get(name))
+        if odd:
+            raise CheckpointError(
+                f"{one.path} is not of the model of {paths[-1]}: {', '.join(odd[:10])} differ. "
+                "Only checkpoints of one model can be averaged."
+            )
+    return {name: _mean_of(name, opened) for name in expected}
 
 
-def _kinds(opened: Any) -> dict[str, tuple[object, object]]:
-    """Returns shape and type of each tensor of an open file."""
-    parts = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-    return {name: (part.get_shape(), part.get_dtype()) for name, part in parts.items()}
-
-
-def _mean_of(name: str, opened: Sequence[Any]) -> Tensor:
-    last: Tensor = opened[-1].get_tensor(name)
+def _mean_of(name: str, opened: Sequence[StoredTensors]) -> Tensor:
+    last = opened[-1].get(name)
     if not last.is_floating_point():
         return last
     total = torch.zeros(last.shape, dtype=torch.float64)
     for one in opened:
-        total += one.get_tensor(name)
+        total += one.get(name)
     return (total / len(opened)).to(last.dtype)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import t2t_torch
 from t2t_torch.checkpoint.disk import make_folder, sync_folder, write_file
 from t2t_torch.checkpoint.snapshot import Average, Snapshot
+from t2t_torch.checkpoint.stored_tensors import part_header, part_name, tensors_at
 from t2t_torch.checkpoint.tensor_file import chunks_of
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.weights import (
@@ -32,7 +33,8 @@ OPTIMIZER = "optimizer.safetensors"
 AVERAGE = "average.safetensors"
 TRAINER = "trainer.json"
 
-_NEEDED = frozenset({MODEL, OPTIMIZER, TRAINER})
+Files = Mapping[str, Mapping[str, Any]]
+"""The size and sha256 of files, by name, as the manifest lists them."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -57,16 +59,16 @@ class Checkpoint:
         manifest = self.manifest()
         try:
             files, step = manifest["files"], manifest["step"]
-            needed = {MODEL, TRAINER} if manifest.get("averaged_steps") else _NEEDED
-            missing = needed - set(files)
+            kinds = ("model",) if manifest.get("averaged_steps") else ("model", "optimizer")
+            missing = _unlisted(files, kinds)
             if missing:
-                raise CheckpointError(f"{self.path}: {MANIFEST} does not list {sorted(missing)}")
+                raise CheckpointError(f"{self.path}: {MANIFEST} does not list {missing}")
             if step != self.step:
                 raise CheckpointError(
                     f"{self.path} is the checkpoint of step {step}: rename it to ckpt-{step}"
                 )
             for name, expected in files.items():
-                self._verify_file(name, expected["bytes"], expected["sha256"])
+                _verify_file(self.path / name, expected["bytes"], expected["sha256"])
         except FileNotFoundError as error:
             raise CheckpointError(f"{self.path}: {Path(error.filename).name} is missing") from None
         except OSError as error:
@@ -109,13 +111,22 @@ class Checkpoint:
                     f"on:  cp DATA_DIR/{name} {file}"
                 )
 
-    def _verify_file(self, name: str, size: int, sha256: str) -> None:
-        file = self.path / name
-        found = file.stat().st_size
-        if found != size:
-            raise CheckpointError(f"{file} has {found} bytes; expected {size}")
-        if sha256_of(file) != sha256:
-            raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")
+    @property
+    def weights(self) -> Path:
+        """Where parameters and buffers are: a file, or a folder of parts.
+
+        Raises:
+          CheckpointError: they are missing.
+        """
+        found = tensors_at(self.path, "model")
+        if found is None:
+            raise CheckpointError(f"{self.path}: {MODEL} is missing")
+        return found
+
+    @property
+    def average(self) -> Path | None:
+        """Where the running mean of the weights is, if the run keeps one."""
+        return tensors_at(self.path, "average")
 
     def trainer_state(self) -> TrainerState:
         """Reads `trainer.json`.
@@ -146,17 +157,21 @@ class Checkpoint:
         Raises:
           CheckpointError: names or shapes differ.
         """
-        average = self.path / AVERAGE
-        load_weights(model, self.path / MODEL, average if averaged and average.exists() else None)
+        load_weights(model, self.weights, self.average if averaged else None)
 
-    def load_average(self, average: Average) -> None:
+    def load_average(self, average: Average, model: nn.Module | None = None) -> None:
         """Loads the running mean of the weights; one that was not begun yet stays as it is.
+
+        Args:
+          average: of the run.
+          model: whose parameters it is divided as, if they are.
 
         Raises:
           CheckpointError: it is of another model.
         """
-        if (self.path / AVERAGE).exists():
-            average.load(read_tensors(self.path / AVERAGE))
+        if self.average is not None:
+            like = dict(model.named_parameters()) if model is not None else {}
+            average.load(read_tensors(self.average, like))
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
         """Loads the optimizer's slots; its hyperparameters stay those of `hparams`.
@@ -164,13 +179,14 @@ class Checkpoint:
         Raises:
           CheckpointError: the checkpoint is of another optimizer, or an average, which has none.
         """
-        if not (self.path / OPTIMIZER).exists():
+        slots = tensors_at(self.path, "optimizer")
+        if slots is None:
             raise CheckpointError(
                 f"{self.path} is an average of checkpoints and has no optimizer's state to go on "
                 "with. Train on from its weights as a new run:  --warm_start_from="
                 f"{self.path} --output_dir=..."
             )
-        load_optimizer(optimizer, model, self.path / OPTIMIZER)
+        load_optimizer(optimizer, model, slots)
 
     @classmethod
     def write(
@@ -194,26 +210,106 @@ class Checkpoint:
           CheckpointError: what can be read there is not what was written.
         """
         make_folder(path)
+        files = cls.write_tensors(path, snapshot)
+        cls.write_rest(path, snapshot, files, copies=copies, vocabularies=vocabularies)
+
+    @classmethod
+    def write_tensors(cls, path: Path, snapshot: Snapshot) -> Files:
+        """Writes the tensors of a snapshot, those of a share into folders that are there.
+
+        Returns:
+          what the manifest says of the files, each read back.
+
+        Raises:
+          OSError: they cannot be written.
+          CheckpointError: what can be read there is not what was written.
+        """
+        headers = {"model": {}, "optimizer": optimizer_metadata(snapshot.stateless), "average": {}}
+        contents = {}
+        for kind, tensors in kinds_of(snapshot).items():
+            name, header = f"{kind}.safetensors", headers[kind]
+            if snapshot.share is not None:
+                name = part_name(kind, snapshot.share.rank, snapshot.share.size)
+                header |= part_header(snapshot.share.offsets[kind])
+            contents[name] = chunks_of(tensors, header)
+        return _written(path, contents)
+
+    @classmethod
+    def write_rest(
+        cls,
+        path: Path,
+        snapshot: Snapshot,
+        tensors: Files,
+        *,
+        copies: Mapping[str, bytes],
+        vocabularies: Mapping[str, str],
+    ) -> None:
+        """Writes what is no tensor, the manifest last, and flushes the folder to the disk.
+
+        Args:
+          path: where the tensors are.
+          snapshot: whose state is written.
+          tensors: what the manifest says of the files of tensors.
+          copies: files that explain it, by name.
+          vocabularies: the sha256 of each, by name.
+
+        Raises:
+          OSError: it cannot be written.
+          CheckpointError: what can be read there is not what was written.
+        """
         state = snapshot.state.model_dump_json(indent=2) + "\n"
-        contents = {
-            MODEL: chunks_of(snapshot.weights),
-            TRAINER: [state.encode()],
-            **{name: [content] for name, content in copies.items()},
-        }
-        if snapshot.slots is not None:
-            metadata = optimizer_metadata(snapshot.stateless)
-            contents[OPTIMIZER] = chunks_of(snapshot.slots, metadata)
-        if snapshot.average:
-            contents[AVERAGE] = chunks_of(snapshot.average)
-        files = {}
-        for name, chunks in contents.items():
-            size, sha256 = write_file(path / name, chunks)
-            files[name] = {"bytes": size, "sha256": sha256}
+        rest = {name: [content] for name, content in copies.items()}
+        files = {**tensors, **_written(path, {TRAINER: [state.encode()], **rest})}
         manifest: dict[str, Any] = {"step": snapshot.state.step, "files": files}
         if vocabularies:
             manifest["vocabularies"] = dict(vocabularies)
         if snapshot.averaged_steps:
             manifest["averaged_steps"] = list(snapshot.averaged_steps)
-        write_file(path / MANIFEST, [(json.dumps(manifest, indent=2) + "\n").encode()])
+        text = (json.dumps(manifest, indent=2) + "\n").encode()
+        _written(path, {MANIFEST: [text]})
+        if snapshot.share is not None:
+            for kind in kinds_of(snapshot):
+                sync_folder(path / kind)
         sync_folder(path)
-        cls(snapshot.state.step, path).verify()
+
+
+def kinds_of(snapshot: Snapshot) -> dict[str, Mapping[str, Tensor]]:
+    """Returns the tensors of a snapshot by the kinds of which there are files."""
+    kinds = {"model": snapshot.weights}
+    if snapshot.slots is not None:
+        kinds["optimizer"] = snapshot.slots
+    if snapshot.average:
+        kinds["average"] = snapshot.average
+    return kinds
+
+
+def _written(path: Path, contents: Mapping[str, Iterable[bytes | memoryview]]) -> Files:
+    """Writes files and reads them back; returns what the manifest says of them."""
+    files: dict[str, dict[str, Any]] = {}
+    for name, chunks in contents.items():
+        size, sha256 = write_file(path / name, chunks)
+        files[name] = {"bytes": size, "sha256": sha256}
+    for name, written in files.items():
+        _verify_file(path / name, written["bytes"], written["sha256"])
+    return files
+
+
+def _verify_file(file: Path, size: int, sha256: str) -> None:
+    found = file.stat().st_size
+    if found != size:
+        raise CheckpointError(f"{file} has {found} bytes; expected {size}")
+    if sha256_of(file) != sha256:
+        raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")
+
+
+def _unlisted(files: Collection[str], kinds: Iterable[str]) -> list[str]:
+    """Returns which files a manifest should list and does not."""
+    missing = {TRAINER} - set(files)
+    for kind in kinds:
+        parts = [name for name in files if name.startswith(f"{kind}/")]
+        if parts:
+            size = int(Path(parts[0]).stem.rpartition("-")[2])
+            missing |= {part_name(kind, rank, size) for rank in range(size)} - set(files)
+        elif f"{kind}.safetensors" not in files:
+            missing.add(f"{kind}.safetensors")
+    return sorted(missing)

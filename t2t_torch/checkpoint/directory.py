@@ -7,6 +7,8 @@
       trainer.json           `TrainerState`
       hparams.json, task.json   copies, so that a checkpoint explains itself
       MANIFEST.json          sizes and sha256 of the others and of the run's vocabularies; last
+      model/, optimizer/, average/   of divided weights, in place of the files of these names:
+        00001-of-00002.safetensors   the parts of the first of two processes, written by itself
     best.json                the watched metric of each checkpoint that was evaluated
     latest.json              a hint which is the newest; the folders are the truth
 
@@ -31,16 +33,16 @@ import safetensors
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.disk import remove_folder, rename, replace_file
+from t2t_torch.checkpoint.explanations import Explanations
+from t2t_torch.checkpoint.peers import Peers, together
 from t2t_torch.checkpoint.ratings import Ratings
 from t2t_torch.checkpoint.retention import Retention
+from t2t_torch.checkpoint.share_writing import write_share
 from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.data.manifest import sha256_of
 from t2t_torch.data.staging import sync
 from t2t_torch.errors import CheckpointError
 
 _NAME = re.compile(r"ckpt-(\d+)")
-_COPIES = ("task.json", "hparams.json")
-_VOCABULARIES = ("vocab.*", "labels.*", "moments.*")  # as problems name them
 _RETRY_SECONDS = (1.0, 5.0, 25.0)
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
 
@@ -77,6 +79,7 @@ class CheckpointDirectory:
         self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._ratings = Ratings(self.path)
         self._told: set[Path] = set()  # broken ones that stay where they are
+        self._peers: Peers | None = None
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, whole or not, oldest first."""
@@ -199,16 +202,17 @@ class CheckpointDirectory:
     def _check_vocabularies(self, checkpoint: Checkpoint) -> None:
         checkpoint.check_vocabularies(self.path)
 
-    def rate(self, step: int, value: float, *, lower_is_better: bool) -> None:
+    def rate(self, step: int, value: float, *, lower_is_better: bool, metric: str = "") -> None:
         """Remembers in `best.json` how good a checkpoint is, also one that is being written.
 
         Args:
           step: of the checkpoint.
           value: of the watched metric; one that is not finite is never the best.
           lower_is_better: whether less of it is better.
+          metric: its name in full; values of another are forgotten.
         """
         there = {checkpoint.step for checkpoint in self.list()}
-        self._ratings.add(step, value, lower_is_better=lower_is_better, others=there)
+        self._ratings.add(step, value, lower_is_better=lower_is_better, others=there, metric=metric)
 
     def best(self) -> Checkpoint | None:
         """Returns the best whole checkpoint, None if none was evaluated.
@@ -222,7 +226,8 @@ class CheckpointDirectory:
     def best_ones(self, count: int) -> Sequence[Checkpoint]:
         """Returns the best whole checkpoints, the best first; of equals the earliest.
 
-        A broken one is told of, and the next best is taken.
+        A broken one is told of, and the next best is taken; so it is, in silence, if one was
+        deleted meanwhile.
 
         Raises:
           CheckpointError: `best.json` is damaged, or all that were evaluated are broken.
@@ -236,11 +241,12 @@ class CheckpointDirectory:
             try:
                 checkpoint.verify()
             except CheckpointError as fault:
-                faults.append(str(fault))
-                self._report(checkpoint, fault, repair=False)
+                if checkpoint.path.is_dir():
+                    faults.append(str(fault))
+                    self._report(checkpoint, fault, repair=False)
                 continue
-            self._check_vocabularies(checkpoint)
-            found.append(checkpoint)
+            if not self.is_gone_while(self._check_vocabularies, checkpoint):
+                found.append(checkpoint)
         if faults and not found:
             raise CheckpointError(
                 f"every checkpoint of '{self.path}' that was evaluated is broken:\n  "
@@ -248,10 +254,21 @@ class CheckpointDirectory:
             )
         return found
 
+    def join(self, peers: Peers) -> None:
+        """Names the processes that save shares together with this one, from now on."""
+        self._peers = peers
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether `join` was called."""
+        return self._peers is not None
+
     def save(self, snapshot: Snapshot) -> Checkpoint:
         """Writes a checkpoint, then deletes those that need not be kept.
 
-        Tries again a few times if the disk is full or fails.
+        Tries again a few times if the disk is full or fails.  Of a snapshot that is a share all
+        processes that `join` named must save theirs, in a file system that all of them see: what
+        fails in one fails in all.
 
         Returns:
           the checkpoint; the one that is there already if that step was saved and is whole.
@@ -266,12 +283,14 @@ class CheckpointDirectory:
                 self._write(final, snapshot)
                 break
             except (OSError, CheckpointError) as error:
-                if seconds is None or self._given_up.is_set():
+                if seconds is None or self._has_given_up(snapshot):
                     raise SaveError(
                         f"cannot write the checkpoint {final.path}: {error}. Make room on the "
                         "disk, or mend it; the checkpoints before are whole."
                     ) from error
                 self.wait(seconds)
+        if snapshot.share is not None and snapshot.share.rank:
+            return final
         try:
             latest = {"checkpoint": final.path.name, "step": final.step}
             replace_file(self.path / "latest.json", json.dumps(latest) + "\n")
@@ -284,28 +303,46 @@ class CheckpointDirectory:
         """Has a save that waits for a disk try once more and no longer, from now on."""
         self._given_up.set()
 
+    def _has_given_up(self, snapshot: Snapshot) -> bool:
+        given_up = self._given_up.is_set()
+        if snapshot.share is None:
+            return given_up
+        return any(together(self._all_peers(), lambda: given_up))
+
     def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
-        if final.path.is_dir():
-            try:
-                final.verify()
-                return
-            except CheckpointError as fault:
-                self._report(final, fault, repair=True)
-        copies, vocabularies = {}, {}
-        for name in _COPIES:
-            if (self.path / name).exists():
-                copies[name] = (self.path / name).read_bytes()
-        for pattern in _VOCABULARIES:
-            for file in sorted(self.path.glob(pattern)):
-                vocabularies[file.name] = sha256_of(file)
-        staged = self.path / f"{final.path.name}.tmp-{os.getpid()}"
-        shutil.rmtree(staged, ignore_errors=True)
+        if snapshot.share is not None:
+            write_share(snapshot, final, lambda: self._begun(final), self._all_peers())
+            return
+        staged = self._begun(final)
+        if staged is None:
+            return
         try:
-            Checkpoint.write(staged, snapshot, copies=copies, vocabularies=vocabularies)
+            said = Explanations.of(self.path)
+            Checkpoint.write(staged, snapshot, copies=said.copies, vocabularies=said.vocabularies)
             rename(staged, final.path)
         except Exception:
             shutil.rmtree(staged, ignore_errors=True)
             raise
+
+    def _all_peers(self) -> Peers:
+        if self._peers is None:
+            raise ValueError("a share is saved without the others: call `join` first")
+        return self._peers
+
+    def _begun(self, final: Checkpoint) -> Path | None:
+        """Returns a free temporary name; None if the checkpoint is there and whole.
+
+        A broken one is set aside; what is left of an earlier save is deleted.
+        """
+        if final.path.is_dir():
+            try:
+                final.verify()
+                return None
+            except CheckpointError as fault:
+                self._report(final, fault, repair=True)
+        staged = self.path / f"{final.path.name}.tmp-{os.getpid()}"
+        shutil.rmtree(staged, ignore_errors=True)
+        return staged
 
     def _remove_old(self, written: Checkpoint) -> None:
         ranked = self._ratings.ranked()

@@ -18,8 +18,13 @@ FILE = "best.json"
 class _Record(pydantic.BaseModel, extra="forbid"):
     """The content of the file: values of one metric by step."""
 
+    metric: str = ""
     lower_is_better: bool
     values: dict[int, float]
+
+    def is_of(self, metric: str, *, lower_is_better: bool) -> bool:
+        """Whether values of a metric compare with these; an older file does not name its own."""
+        return self.metric in ("", metric) and self.lower_is_better == lower_is_better
 
 
 class Ratings:
@@ -33,18 +38,25 @@ class Ratings:
         self._file = folder / FILE
 
     def add(
-        self, step: int, value: float, *, lower_is_better: bool, others: Collection[int]
+        self,
+        step: int,
+        value: float,
+        *,
+        lower_is_better: bool,
+        others: Collection[int],
+        metric: str = "",
     ) -> None:
         """Remembers a value; one that is not finite is none.
 
-        A file that cannot be written is warned of.  Values of another direction are of another
-        metric: they are forgotten.
+        A file that cannot be written is warned of.  Values of another metric, or of another
+        direction, do not compare: they are forgotten.
 
         Args:
           step: of the checkpoint.
           value: of the metric.
           lower_is_better: whether less of it is better.
           others: steps of checkpoints whose values are worth keeping.
+          metric: its name in full.
         """
         try:
             before = self._read()
@@ -52,12 +64,14 @@ class Ratings:
             print(f"warning: {error}; begun anew", file=sys.stderr, flush=True)
             before = None
         values = {}
-        if before is not None and before.lower_is_better == lower_is_better:
+        if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
             values = {one: known for one, known in before.values.items() if one in others}
         values.pop(step, None)
         if math.isfinite(value):
             values[step] = value
-        record = _Record(lower_is_better=lower_is_better, values=dict(sorted(values.items())))
+        record = _Record(
+            metric=metric, lower_is_better=lower_is_better, values=dict(sorted(values.items()))
+        )
         try:
             replace_file(self._file, record.model_dump_json(indent=2) + "\n")
         except OSError as error:

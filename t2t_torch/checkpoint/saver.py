@@ -65,11 +65,15 @@ class Saver:
                 self._failures.remove(error)
             raise self._told(error)
 
-    def close(self) -> None:
-        """Waits for the save under way, not for a failing disk to recover; warns of failures."""
+    def close(self, *, warn: bool = True) -> None:
+        """Waits for the save under way, not for a failing disk to recover.
+
+        Args:
+          warn: of failures; of processes that save together one does.
+        """
         self._directory.give_up()
         self._join()
-        for error in self._failures:
+        for error in self._failures if warn else ():
             print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
         self._failures.clear()
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.checkpoint.sharded import whole
+from t2t_torch.checkpoint.sharded import Share
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.weights import model_tensors, optimizer_tensors
 
@@ -35,6 +35,7 @@ class Snapshot:
       stateless: parameters for which the optimizer has no slots.
       average: the running mean of the parameters, if the run keeps one.
       averaged_steps: of the checkpoints that `weights` are the mean of; empty for a run's own.
+      share: of what processes hold parts of, which parts the tensors here are; None: all is whole.
     """
 
     state: TrainerState
@@ -43,6 +44,7 @@ class Snapshot:
     stateless: tuple[str, ...] = ()
     average: Mapping[str, Tensor] | None = None
     averaged_steps: tuple[int, ...] = ()
+    share: Share | None = None
 
     @classmethod
     def take(
@@ -51,45 +53,46 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         state: TrainerState,
         average: Average | None = None,
-        *,
-        keep: bool = True,
     ) -> Snapshot:
         """Copies a run's state; takes as long as copying takes.
 
-        Where each process holds a part of the weights, all processes must take it.
+        Where each process holds a part of the weights, each copies its own parts, of the optimizer
+        and the average, too.  Nothing is exchanged and nothing is put together.
 
         Args:
           model: of the run.
           optimizer: of the run.
           state: where the run stands.
           average: of the weights.
-          keep: whether this process needs the copies.
 
         Raises:
           TypeError: the optimizer keeps something that is no tensor.
         """
         weights = model_tensors(model)  # first: it divides again what a pass has put together
         slots, stateless = optimizer_tensors(optimizer, model)
+        tensors: dict[str, Mapping[str, Tensor]] = {"model": weights, "optimizer": slots}
+        if average is not None:
+            tensors["average"] = average.tensors()
+        share, parts = Share.of(tensors)
+        own = {kind: _own(named) for kind, named in parts.items()}
         return cls(
             state=state.model_copy(deep=True),
-            weights=_own(weights, keep=keep),
-            slots=_own(slots, keep=keep),
+            weights=own["model"],
+            slots=own["optimizer"],
             stateless=stateless,
-            average=_own(average.tensors(), keep=keep) if average is not None else None,
+            average=own.get("average"),
+            share=share,
         )
 
 
-def _own(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
-    """Copies tensors to the CPU, whole and contiguous; from a GPU all at once."""
+def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies tensors to the CPU, contiguous; from a GPU all at once."""
     copies, devices = {}, set()
-    for name, part in tensors.items():
-        tensor = whole(part.detach())
-        if not keep:
-            continue
+    for name, tensor in tensors.items():
         on_gpu = tensor.device.type == "cuda"
         # Pinned memory, which torch keeps for the next time: no detour, no wait for each tensor.
         copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
-        copies[name] = copy.copy_(tensor, non_blocking=on_gpu)
+        copies[name] = copy.copy_(tensor.detach(), non_blocking=on_gpu)
         if on_gpu:
             devices.add(tensor.device)
     for device in devices:

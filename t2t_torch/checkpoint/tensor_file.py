@@ -31,6 +31,9 @@ _NAMES = {
     torch.bool: "BOOL",
     torch.complex64: "C64",
 }
+DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+"""torch's types by the format's names."""
+
 _ALIGNMENT = 8  # of the header's end
 
 

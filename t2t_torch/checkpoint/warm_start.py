@@ -75,7 +75,7 @@ def warm_start(
     """
     file, average = _files(Path(source))
     tensors = read_tensors(file)
-    if average.exists():
+    if average is not None:
         tensors |= read_tensors(average)
     renames, taken = _parsed(patterns)
     found = _renamed(tensors, renames)
@@ -168,10 +168,11 @@ def _renamed(
     return found
 
 
-def _files(source: Path) -> tuple[Path, Path]:
-    """Returns the file of weights, and where their average would be."""
+def _files(source: Path) -> tuple[Path, Path | None]:
+    """Returns where the weights are, and where their average, if there is one."""
     if source.is_file():
-        return source, source.with_name(AVERAGE) if source.name == MODEL else source / AVERAGE
+        average = source.with_name(AVERAGE)
+        return source, average if source.name == MODEL and average.exists() else None
     if not source.is_dir():
         raise CheckpointError(
             f"--warm_start_from={source} is not there. Expected a run directory, a ckpt-<step> "
@@ -188,7 +189,7 @@ def _files(source: Path) -> tuple[Path, Path]:
             f"--warm_start_from={source} has no checkpoint. Expected a run directory of "
             "t2t-trainer, a ckpt-<step> folder, or a safetensors file."
         )
-    return checkpoint.path / MODEL, checkpoint.path / AVERAGE
+    return checkpoint.weights, checkpoint.average
 
 
 def _aliases(model: nn.Module) -> dict[str, list[str]]:

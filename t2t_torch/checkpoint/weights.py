@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.checkpoint.sharded import divided_as
+from t2t_torch.checkpoint.stored_tensors import StoredTensors
 from t2t_torch.errors import CheckpointError
 
 _STATELESS = "parameters_without_state"
@@ -24,34 +22,35 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Reads a safetensors file.
+def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Reads a safetensors file, or a folder of parts.
+
+    Args:
+      path: the file or the folder.
+      like: what those of the same name are divided as; without it they are whole.
 
     Raises:
       CheckpointError: it is none, or it is damaged.
     """
-    try:
-        return safetensors.torch.load_file(file)
-    except safetensors.SafetensorError as error:
-        raise CheckpointError(f"{file} is damaged: {error}") from error
+    return StoredTensors(path).read(like)
 
 
 def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> None:
-    """Loads `model.safetensors` into a model.
+    """Loads weights into a model.
 
     Args:
-      model: on whatever device.
-      file: parameters and buffers.
-      average: a file of what is to stand in for some of them.
+      model: on whatever device; divided, each process reads its part.
+      file: parameters and buffers; or a folder of their parts.
+      average: the same of what is to stand in for some of them.
 
     Raises:
       CheckpointError: names or shapes differ, or a file is no safetensors file.
     """
-    tensors = read_tensors(file)
-    if average is not None:
-        tensors |= read_tensors(average)
     first = first_names(model)
     here = model.state_dict()
+    tensors = read_tensors(file, here)
+    if average is not None:
+        tensors |= read_tensors(average, here)
     faults = [f"the model has no {name}" for name in sorted(set(tensors) - set(first.values()))]
     for name in sorted(set(first.values())):
         if name not in tensors:
@@ -88,19 +87,22 @@ def optimizer_metadata(stateless: Sequence[str]) -> dict[str, str]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Path) -> None:
-    """Loads slots that were saved; hyperparameters stay as they are.
+    """Loads slots that were saved, of a divided parameter this process's parts of them.
+
+    Hyperparameters stay as they are.
 
     Raises:
       CheckpointError: they are of other parameters, or the file is damaged.
     """
+    stored = StoredTensors(file)
+    parameters = dict(model.named_parameters())
+    slots = {key: parameters[_owner(key)] for key in stored.kinds if _owner(key) in parameters}
     state: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in stored.read(slots).items():
+        state.setdefault(_owner(key), {})[key.rpartition("/")[2]] = tensor
     try:
-        with safetensors.safe_open(file, framework="pt") as opened:
-            stateless = json.loads((opened.metadata() or {}).get(_STATELESS, "[]"))
-            for key in opened.keys():  # noqa: SIM118 (it is no mapping)
-                parameter, slot = key.rsplit("/", 1)
-                state.setdefault(parameter, {})[slot] = opened.get_tensor(key)
-    except (safetensors.SafetensorError, ValueError) as error:
+        stateless = json.loads(stored.header.get(_STATELESS, "[]"))
+    except ValueError as error:
         raise CheckpointError(f"{file} is damaged: {error}") from error
     names = _optimizer_names(optimizer, model)
     unknown = sorted(set(state) - set(names))
@@ -113,12 +115,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
             "the hparams it was trained with (hparams.json beside it)."
         )
     groups = optimizer.state_dict()["param_groups"]
-    parameters = dict(model.named_parameters())
-    by_index = {
-        index: {slot: divided_as(value, parameters[name]) for slot, value in state[name].items()}
-        for index, name in enumerate(names)
-        if name in state
-    }
+    by_index = {index: state[name] for index, name in enumerate(names) if name in state}
     optimizer.load_state_dict({"state": by_index, "param_groups": groups})
 
 
@@ -137,6 +134,11 @@ def first_names(model: nn.Module) -> dict[str, str]:
             same = (tensor.data_ptr(), tensor.shape, tensor.stride())
         names[name] = seen.setdefault(same, name)
     return names
+
+
+def _owner(key: str) -> str:
+    """Returns the parameter that a slot belongs to."""
+    return key.rpartition("/")[0]
 
 
 def _optimizer_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:

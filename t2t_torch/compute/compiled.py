@@ -10,6 +10,7 @@ from torch import nn
 
 from t2t_torch.errors import HParamsError
 
+_BACKEND = "inductor"  # torch's own, and its default
 _MANY = 10_000  # programs of one function; torch gives up after 8 by default
 
 
@@ -26,7 +27,9 @@ class CompiledLayer:
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
         self._forward = layer.forward
-        self._compiled = torch.compile(layer.forward, dynamic=False, fullgraph=True)
+        self._compiled = torch.compile(
+            layer.forward, dynamic=False, fullgraph=True, backend=_BACKEND
+        )
         self._known: set[tuple[object, ...]] = set()
         self._open = True
 

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer --problem=... --model=...
 
 There is no launcher here.  Gradients go over NCCL on GPUs and gloo on CPUs; small decisions (stop,
-save) over gloo always, so that no process waits for a device to take them.
+save) over gloo always, in a group of their own, so that no process waits for a device to take them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ from t2t_torch.compute.rendezvous import fresh_store
 _GROUPS: list[dist.ProcessGroup | None] = []
 """Those that were joined, until the process ends; see `join_world`."""
 
-# The leader alone generates data, decodes and saves; the others wait for it.  Of a process that
-# died they learn at once, by its closed connection.
+# The leader alone generates data, decodes and saves; the others wait for its word.  Of a process
+# that died they learn at once, by its closed connection.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
+
+# For gradients and metrics nobody waits longer than for a pass, a compilation or what a hook does
+# between two steps.  NCCL sees no closed connection: so long a process that died holds the others.
+_LONGEST_EXCHANGE = datetime.timedelta(minutes=30)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +40,13 @@ class World:
       rank: of this process, from 0.
       size: processes.
       device: where this process computes.
+      decisions: the group that small numbers go over; None is that of gradients.
     """
 
     rank: int
     size: int
     device: torch.device
+    decisions: dist.ProcessGroup | None = None
 
     @property
     def leads(self) -> bool:
@@ -58,14 +64,14 @@ class World:
         if self.size == 1:
             return value
         message = torch.tensor([value])
-        dist.broadcast(message, src=0)
+        dist.broadcast(message, src=0, group=self.decisions)
         return int(message)
 
     def maximum(self, value: int) -> int:
         """Returns the greatest of all processes' numbers."""
         message = torch.tensor([value])
         if self.size > 1:
-            dist.all_reduce(message, op=dist.ReduceOp.MAX)
+            dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.decisions)
         return int(message)
 
     @contextlib.contextmanager
@@ -113,7 +119,9 @@ class Agreement:
         self.finish()
         agreed: list[int] = self._handed_in.tolist()
         self._handed_in = torch.tensor(numbers, dtype=torch.int32)
-        self._work = dist.all_reduce(self._handed_in, op=dist.ReduceOp.MAX, async_op=True)
+        self._work = dist.all_reduce(
+            self._handed_in, op=dist.ReduceOp.MAX, group=self._world.decisions, async_op=True
+        )
         return agreed
 
     def finish(self) -> None:
@@ -141,12 +149,15 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
         return
     backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
     store, rank, size = fresh_store()
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_WAIT)
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_EXCHANGE
+    )
+    decisions = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
     # The reducer of a DistributedDataParallel holds the group, too.  If it were the last to do so,
     # the main thread would join gloo's threads without letting go of Python's lock, for which one
     # of them may wait to free a message: neither would ever end.
-    _GROUPS.append(dist.group.WORLD)
+    _GROUPS.extend((dist.group.WORLD, decisions))
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), device)
+        yield World(dist.get_rank(), dist.get_world_size(), device, decisions)
     finally:
         dist.destroy_process_group()

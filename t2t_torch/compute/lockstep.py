@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Batch
 
+_NONE, _BATCH, _STOP = range(3)  # what a process has; the greatest of all is what they do
+
 
 def in_step(
     batches: Iterable[Batch], run: Learner | None, world: World, stop: object = False
@@ -17,7 +19,7 @@ def in_step(
     """Yields (batch, whether it counts) until they end or a signal comes.
 
     Where weights are divided a pass needs all processes, so each makes as many as the one with most
-    batches: what it makes again does not count.
+    batches: what it makes again does not count.  A signal that one of them got ends all at once.
 
     Args:
       batches: of this process.
@@ -29,7 +31,10 @@ def in_step(
     waiting, last = iter(batches), None
     while True:
         batch = None if stop else next(waiting, None)
-        if not (world.maximum(int(batch is not None)) if divided else batch is not None):
+        word = _STOP if stop else _BATCH if batch is not None else _NONE
+        if divided:
+            word = world.maximum(word)
+        if word != _BATCH:
             return
         if batch is not None:
             last = batch

@@ -1,4 +1,4 @@
-"""The network that is trained: the model, its layers compiled or recomputed, over all processes."""
+"""The network that is trained: layers compiled or checkpointed, and all processes together."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from t2t_torch.compute.activation_checkpointing import CheckpointedLayer
 from t2t_torch.compute.compiled import CompiledLayer, check_compiler
-from t2t_torch.compute.recomputed import RecomputedLayer
 from t2t_torch.errors import HParamsError
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
 
-# Their slots are of their weights' shapes, so that a checkpoint's are divided alike, and their
+# Their slots are of their weights' shapes, so that a checkpoint's are sharded alike, and their
 # products are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).
 _FOR_PARTS = (
     "adam",
@@ -39,7 +40,7 @@ _FOR_PARTS = (
 def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
     """Returns the model as it is trained.
 
-    Its layers (the members of its ModuleLists) are compiled and recomputed where hparams say so:
+    Its layers (the members of its ModuleLists) are compiled and checkpointed where hparams say so:
     that holds for training alone, and changes neither names nor values of weights.  The backward
     pass averages gradients over all processes.
 
@@ -51,7 +52,7 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
 
     Raises:
       HParamsError: compile without fixed shapes or without a compiler; shard_weights with an
-        optimizer that needs whole weights.
+        optimizer that needs full weights.
     """
     _prepare_layers(model, hparams, world.device)
     if world.size == 1:
@@ -61,16 +62,39 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
         mesh = init_device_mesh(world.device.type, (world.size,))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh)
-        # The rest of it, too, is divided again after a pass: between passes every parameter is
+        # The rest of it, too, is sharded again after a pass: between passes every parameter is
         # what the optimizer and the average of the weights know.
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
         return model
     # Gradients of a bucket are summed while the backward pass makes the next ones.
-    return DistributedDataParallel(
+    wrapped = DistributedDataParallel(
         model,
         device_ids=[world.device] if world.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
     )
+    # Else each pass would send the buffers, and a process that makes more of them than others, as
+    # its memory has run out, would meet their gradients: see share_buffers.  (By its property: the
+    # argument's name is another from torch 2.13 on, and the old one warns.)
+    wrapped.broadcast_buffers = False
+    return wrapped
+
+
+def share_buffers(model: nn.Module, processes: int) -> None:
+    """Gives all processes the leader's buffers that are saved and may change in training.
+
+    Those of a BatchNorm are such; without any nothing is sent.  All processes must call it equally
+    often: each does at every step and evaluation.
+
+    Args:
+      model: that is trained.
+      processes: that train together.
+    """
+    if processes == 1:
+        return
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                dist.broadcast(buffer, src=0)
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
@@ -87,7 +111,7 @@ def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
     found = []
     for layer in layers_of(model):
         forward: object = layer.forward
-        if isinstance(forward, RecomputedLayer):
+        if isinstance(forward, CheckpointedLayer):
             forward = forward.inner
         if isinstance(forward, CompiledLayer):
             found.append(forward)
@@ -102,7 +126,7 @@ def is_sharded(network: nn.Module) -> bool:
 def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:
     """Returns a context without exchange of gradients if more passes of the step follow.
 
-    Sharded gradients are exchanged in each pass: whole ones would not fit.
+    Sharded gradients are exchanged in each pass: full ones would not fit.
     """
     if more and isinstance(network, DistributedDataParallel):
         return network.no_sync()
@@ -131,4 +155,4 @@ def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) ->
         if hparams.compile:
             layer.forward = CompiledLayer(layer)
         if hparams.activation_checkpointing:
-            layer.forward = RecomputedLayer(layer)
+            layer.forward = CheckpointedLayer(layer)

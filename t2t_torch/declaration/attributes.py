@@ -41,6 +41,8 @@ def attributes_of(
         attributes.setdefault("target_size", len(columns["targets"].column))
     if declaration.metrics is not None:
         attributes["metrics"] = _metrics(declaration, path, family)
+    if declaration.loss is not None:
+        attributes["loss"] = _loss(declaration, path, family)
     if declaration.labels:
         attributes["class_labels"] = declaration.labels
     elif declaration.features.soft_labels:
@@ -68,15 +70,36 @@ def _metrics(
     declaration: Declaration, path: Path, family: type[Problem]
 ) -> tuple[str, ...] | Mapping[str, tuple[str, ...]]:
     """Those that are declared, and the family's of targets that are not named."""
-    said, usual = declaration.metrics, family.metrics
+    said, of_target = declaration.metrics, _usual_metrics(family)
     if not isinstance(said, Mapping):
         return tuple(said or ())
-    of_target = usual if isinstance(usual, Mapping) else {"targets": usual}
-    for target in said:
-        if target not in of_target:
-            what = f"kind {declaration.kind!r} has no such target.{nearest(target, of_target)}"
-            raise mistake(path, f"metrics.{target}", what)
+    _check_targets("metrics", said, declaration, path, family)
     return {**of_target, **said}
+
+
+def _loss(declaration: Declaration, path: Path, family: type[Problem]) -> str | Mapping[str, str]:
+    """The one that is declared, or those by target; other targets keep their kind's."""
+    said = declaration.loss or ""
+    if isinstance(said, Mapping):
+        _check_targets("loss", said, declaration, path, family)
+    return said
+
+
+def _check_targets(
+    key: str, said: Mapping[str, Any], declaration: Declaration, path: Path, family: type[Problem]
+) -> None:
+    """Raises RegistryError if a target is named that the kind has not."""
+    targets = _usual_metrics(family)
+    for target in said:
+        if target not in targets:
+            what = f"kind {declaration.kind!r} has no such target.{nearest(target, targets)}"
+            raise mistake(path, f"{key}.{target}", what)
+
+
+def _usual_metrics(family: type[Problem]) -> Mapping[str, tuple[str, ...]]:
+    """The family's metrics by target."""
+    usual = family.metrics
+    return usual if isinstance(usual, Mapping) else {"targets": usual}
 
 
 def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]:

@@ -32,6 +32,10 @@ def check_names(declaration: Declaration, path: Path) -> None:
         known = registry.list_names("metric")
         if name not in known:
             raise mistake(path, "metrics", f"there is no metric {name!r}.{nearest(name, known)}")
+    for name in _losses(declaration):
+        known = registry.list_names("loss")
+        if name not in known:
+            raise mistake(path, "loss", f"there is no loss {name!r}.{nearest(name, known)}")
     other = declaration.use_vocab_from_other_problem
     if other is not None:
         if _base_name(other, "use_vocab_from_other_problem", path) == declaration.problem:
@@ -45,6 +49,13 @@ def check_names(declaration: Declaration, path: Path) -> None:
 def _metrics(declaration: Declaration) -> list[str]:
     said = declaration.metrics or ()
     return [*said] if isinstance(said, tuple) else [name for of in said.values() for name in of]
+
+
+def _losses(declaration: Declaration) -> list[str]:
+    said = declaration.loss
+    if said is None:
+        return []
+    return [said] if isinstance(said, str) else [*said.values()]
 
 
 def _base_name(name: str, key: str, path: Path) -> str:

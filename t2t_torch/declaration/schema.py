@@ -196,6 +196,7 @@ class Declaration(_Part):
       settings: of the kind, such as {"size": 3} for "text2real".
       shards: files written for each split.
       metrics: the names of what evaluation reports, of all targets or by target; None: the kind's.
+      loss: the name of what is trained on, of all targets or by target; None: the kind's.
       model: suggested for it.
       hparams_set: suggested for it.
       problems: the names of a mixture's problems.
@@ -220,6 +221,7 @@ class Declaration(_Part):
     settings: Mapping[str, Any] = {}
     shards: Shards = Shards()
     metrics: tuple[str, ...] | Mapping[str, tuple[str, ...]] | None = None
+    loss: str | Mapping[str, str] | None = None
     model: str | None = None
     hparams_set: str | None = None
     problems: tuple[str, ...] = ()

@@ -109,9 +109,8 @@ class CheckpointDecoder:
           UsageError: the target cannot be written, or the model gives no texts.
         """
         predictor = load(self.run_dir, checkpoint.path, hparams=self.hparams, device=self.device)
-        if isinstance(predictor, Predictor):
-            predictor.before_batch = poll
-        elif self.source is None or split is not None:
+        predictor.before_batch = poll
+        if not isinstance(predictor, Predictor) and (self.source is None or split is not None):
             raise UsageError(
                 f"'{self.run_dir}' has learnt to give {', '.join(predictor.features.targets)}, not "
                 "texts: only a file can be decoded, with --decode_from_file."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -89,6 +89,7 @@ class LabelPredictor:
     Attributes:
       fields: what an input consists of.
       lists: those of them that are lists: of words, utterances, numbers.
+      before_batch: called before each batch is labelled; what it raises ends the labelling.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class LabelPredictor:
         self.problem = problem
         self.features = features
         self.run = run
+        self.before_batch: Callable[[], None] = lambda: None
         weights = {name for name in features.notes if features.notes[name].aligned_to is None}
         self._given = {
             name: feature
@@ -142,6 +144,7 @@ class LabelPredictor:
         """Returns what is found in each part."""
         found: dict[int, _Values] = {}
         for numbers in _batches([max(map(len, part.row.values())) for part in parts]):
+            self.before_batch()
             batch = self._batch([parts[number].row for number in numbers])
             values = self._values(batch, [parts[number].sample for number in numbers])
             found.update(zip(numbers, values, strict=True))

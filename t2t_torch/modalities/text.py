@@ -105,13 +105,19 @@ class TextModality(Modality):
         """Returns what is trained on, without ever making all logits.  [B, T, H]."""
         objective, beside = self.objective, beside or Beside()
         assert objective is not None
-        present = targets.flatten().nonzero().squeeze(1)  # [tokens]; PAD is 0
+        present = _present(targets)
+        if present is None:
+            counted = self.counted(targets)
+            weights = counted if weights is None else counted * weights[:, None]
+        elif weights is not None:
+            weights = weights[:, None].expand_as(targets)
 
         def rows(values: Tensor) -> Tensor:
-            return values.flatten(0, 1).index_select(0, present)
+            flat = values.flatten(0, 1)
+            return flat if present is None else flat.index_select(0, present)
 
         ids = rows(targets)
-        row_weights = None if weights is None else rows(weights[:, None].expand_as(targets))
+        row_weights = None if weights is None else rows(weights)
         label_smoothing = objective.loss.label_smoothing_alone if objective.is_plain else None
         if label_smoothing is not None and beside.taught is None:
             total = linear_cross_entropy(
@@ -123,9 +129,9 @@ class TextModality(Modality):
             total = sum_in_chunks(
                 functools.partial(self._sum, beside.teacher),
                 [ids, row_weights, taught, *states],
-                rows_at_a_time(len(self._table), states[0].element_size()),
+                rows_at_a_time(len(self._table), states[0].element_size(), hidden.device),
             )
-        weight = total.new_tensor(float(len(present))) if row_weights is None else row_weights.sum()
+        weight = total.new_tensor(float(len(ids))) if row_weights is None else row_weights.sum()
         return Loss(total, weight)
 
     def _sum(
@@ -150,13 +156,13 @@ class TextModality(Modality):
         """Returns an id drawn for each position by its probability, never `PAD`.  -> [B, T]."""
         states = hidden.states.flatten(0, 1)
         drawn = []
-        for rows in states.split(rows_at_a_time(len(self._table), states.element_size())):
+        chunk = rows_at_a_time(len(self._table), states.element_size(), states.device)
+        for rows in states.split(chunk):
             logits = self.top(rows)
             # The largest of logits and Gumbel noise is a draw from the softmax.
             noise = torch.empty_like(logits).exponential_().log()
-            logits = (logits - noise).index_fill(
-                1, logits.new_tensor([PAD], dtype=torch.long), -torch.inf
-            )
+            logits = logits - noise
+            logits[:, PAD] = -torch.inf
             drawn.append(logits.argmax(-1))
         return torch.cat(drawn).view(hidden.states.shape[:2])
 
@@ -164,6 +170,16 @@ class TextModality(Modality):
     def _table(self) -> Tensor:
         table: Tensor = self.top.weight  # type: ignore[assignment]
         return table
+
+
+def _present(targets: Tensor) -> Tensor | None:
+    """Returns the positions that are no padding, [tokens], on a CPU; None is all positions.
+
+    On a GPU their number would be waited for; there padding is computed, too, with no weight.
+    """
+    if targets.device.type != "cpu":
+        return None
+    return targets.flatten().nonzero().squeeze(1)  # PAD is 0
 
 
 def padded_size(feature: Feature, hparams: HParams) -> int:

@@ -67,7 +67,7 @@ class GradientFinisher:
             clip_grad_norm=hparams.clip_grad_norm,
             weight_decay=0.0 if decays_itself else hparams.weight_decay,
             grad_noise_scale=hparams.grad_noise_scale,
-            zeroed=_with_thaws(optimizer) if hparams.optimizer_zero_grads else (),
+            zeroed=_with_unfreeze_steps(optimizer) if hparams.optimizer_zero_grads else (),
         )
 
     @torch.no_grad()
@@ -87,8 +87,8 @@ class GradientFinisher:
         """
         # A step of padding alone moves nothing; weights of rows may add up to less than one.
         scale = processes / torch.where(weight > 0, weight, 1.0).float()
-        for parameter, thaws_at in self._zeroed:
-            if parameter.grad is None and thaws_at <= step:
+        for parameter, unfreeze_step in self._zeroed:
+            if parameter.grad is None and unfreeze_step <= step:
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         if not gradients:  # memory ran out for all of them, or all is frozen still
@@ -121,9 +121,9 @@ class GradientFinisher:
             torch._foreach_add_(gradients, parameters, alpha=self._weight_decay)
 
 
-def _with_thaws(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, int]]:
+def _with_unfreeze_steps(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.Parameter, int]]:
     for group in optimizer.param_groups:
-        yield from ((parameter, group.get("thaws_at", 0)) for parameter in group["params"])
+        yield from ((parameter, group.get("unfreeze_step", 0)) for parameter in group["params"])
 
 
 def _global_norm(gradients: list[Tensor]) -> Tensor:

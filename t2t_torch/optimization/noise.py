@@ -98,7 +98,7 @@ class WeightNoise:
         moved = [
             (parameter, float(group["lr"]))
             for group in groups
-            if group.get("thaws_at", 0) <= step
+            if group.get("unfreeze_step", 0) <= step
             for parameter in group["params"]
             if id(parameter) in self._body
         ]

@@ -42,30 +42,30 @@ def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]
 
     Beside `params`, pairs of name and parameter, each has
       lr_scale: what the learning rate is multiplied by.
-      thaws_at: steps that must be done before its weights move.
+      unfreeze_step: steps that must be done before its weights move.
 
     Raises:
       HParamsError: as `freeze`; or a factor or step cannot be read, or there is no stack of layers.
     """
     freeze(model, hparams)
     scales = _rules(model, "learning_rate_scales", hparams.learning_rate_scales)
-    thaws = _rules(model, "unfreeze_schedule", hparams.unfreeze_schedule)
+    unfrozen = _rules(model, "unfreeze_schedule", hparams.unfreeze_schedule)
     heights = _heights(model, hparams.learning_rate_layer_decay)
     groups: dict[tuple[float, int], list[tuple[str, nn.Parameter]]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         scale = _first(scales, parameter, 1.0) * heights.get(id(parameter), 1.0)
-        thaws_at = int(_first(thaws, parameter, 0))
-        groups.setdefault((scale, thaws_at), []).append((name, parameter))
-    if not any(scale and not thaws_at for scale, thaws_at in groups):
+        unfreeze_step = int(_first(unfrozen, parameter, 0))
+        groups.setdefault((scale, unfreeze_step), []).append((name, parameter))
+    if not any(scale and not unfreeze_step for scale, unfreeze_step in groups):
         raise HParamsError(
             "learning_rate_scales and unfreeze_schedule leave nothing to train at the first step; "
             "name fewer weights."
         )
     return [
-        {"params": pairs, "lr_scale": scale, "thaws_at": thaws_at}
-        for (scale, thaws_at), pairs in groups.items()
+        {"params": pairs, "lr_scale": scale, "unfreeze_step": unfreeze_step}
+        for (scale, unfreeze_step), pairs in groups.items()
     ]
 
 

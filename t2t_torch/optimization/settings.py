@@ -1,13 +1,14 @@
-"""Which settings of the optimizer and the schedule are read, and the refusal of those that are not.
+"""Which settings of training are read, and the refusal of those that are not.
 
-What reads a setting says so beside its definition: optimizers with `@reads(...)`, the factors of a
-learning rate with `@factor(...)`.
+What reads a setting of the optimizer or the schedule says so beside its definition: optimizers with
+`@reads(...)`, the factors of a learning rate with `@factor(...)`.  Of the other groups, those that
+depend on another setting are listed here; `train/loss_settings.py` has those of the loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
@@ -35,6 +36,36 @@ _ALWAYS = frozenset(
 _Condition = tuple[str, object]
 
 
+class _Need(NamedTuple):
+    """What another setting must be for one to be read."""
+
+    setting: str
+    holds: Callable[[Any], bool]
+    told: str
+
+
+_FLOAT16 = _Need("activation_dtype", lambda dtype: dtype == "float16", "activation_dtype=float16")
+_BUCKETS = _Need("use_fixed_batch_size", lambda fixed: not fixed, "use_fixed_batch_size=False")
+_NEEDS: dict[str, tuple[_Need, ...]] = {
+    "initializer_gain": (
+        _Need("initializer", lambda chosen: chosen != "xavier", "an initializer but xavier"),
+    ),
+    "length_bucket_step": (_BUCKETS,),
+    "min_length_bucket": (_BUCKETS,),
+    "mixed_precision_optimizer_init_loss_scale": (
+        _FLOAT16,
+        _Need(
+            "mixed_precision_optimizer_loss_scaler",
+            lambda scaler: scaler != "none",
+            "mixed_precision_optimizer_loss_scaler=exponential",
+        ),
+    ),
+    "mixed_precision_optimizer_loss_scaler": (_FLOAT16,),
+    "swa_every": (_Need("swa_start_step", bool, "swa_start_step=N, else there is no mean"),),
+}
+"""Settings of any group that are read only if others are so."""
+
+
 def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
     """Declares which settings an optimizer reads; `@register_optimizer` stands above it.
 
@@ -51,7 +82,7 @@ def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
 
 
 def check_settings(hparams: HParams, before: HParams | None = None) -> None:
-    """Refuses what a user has set for an optimizer or a schedule that does not read it.
+    """Refuses what a user has set and nothing reads, as an optimizer or a schedule does not.
 
     What a named set says is left alone: sets are made from each other, and carry what their
     parents needed.  So is what a run that goes on was begun with.
@@ -66,7 +97,7 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
     nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
     faults = [
         _fault(hparams, name)
-        for name in OptimizationHParams.model_fields
+        for name in {**OptimizationHParams.model_fields, **_NEEDS}
         if hparams.provenance[name] not in nobodys
         and (before is None or getattr(before, name) != getattr(hparams, name))
         and not _is_read(hparams, name)
@@ -75,11 +106,17 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
         raise HParamsError("\n".join(faults))
 
 
+def _unmet(hparams: HParams, name: str) -> list[str]:
+    needs = _NEEDS.get(name, ())
+    return [need.told for need in needs if not need.holds(getattr(hparams, need.setting))]
+
+
 def _is_read(hparams: HParams, name: str) -> bool:
     if name in _ALWAYS:
         return True
-    if name == "swa_every":
-        return hparams.swa_start_step > 0
+    if name in _NEEDS:
+        usual = type(hparams).model_fields[name].default
+        return getattr(hparams, name) == usual or not _unmet(hparams, name)
     if name.startswith("optimizer_"):
         declared = _declared(hparams.optimizer)
         # An optimizer of a user's that declares nothing may read anything.
@@ -112,8 +149,9 @@ def _holds(hparams: HParams, condition: _Condition | None) -> bool:
 
 def _fault(hparams: HParams, name: str) -> str:
     value = getattr(hparams, name)
-    if name == "swa_every":
-        return f"swa_every={value} is read by nothing: swa_start_step is 0, so there is no mean."
+    if name in _NEEDS:
+        needed = " and ".join(_unmet(hparams, name))
+        return f"{name}={value} is read by nothing: it needs {needed}. Set that, or leave it out."
     if name.startswith("optimizer_"):
         chosen = f"optimizer={hparams.optimizer}"
         readers = f"optimizer={', '.join(_optimizers_that_read(name))}"

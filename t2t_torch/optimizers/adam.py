@@ -96,6 +96,6 @@ class _UncorrectedEpsilon:
             if updates is None:  # in somebody's own loop
                 steps = (optimizer.state[p].get("step", 0) for p in group["params"])
                 updates = int(max(steps, default=0))
-            # The moments of what was frozen begin when it thaws.
-            begun = max(updates - group.get("thaws_at", 0), 0) + 1
+            # The moments of what was frozen begin when it is unfrozen.
+            begun = max(updates - group.get("unfreeze_step", 0), 0) + 1
             group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**begun)

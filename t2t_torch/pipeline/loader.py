@@ -7,6 +7,7 @@ position is the number of global batches consumed, and that is all there is to s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -51,6 +52,7 @@ class TrainBatches:
       rank: of this process.
       world_size: processes.
       workers: threads that make batches, as in `read_ahead`.
+      pin_memory: as in `read_ahead`.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class TrainBatches:
         rank: int = 0,
         world_size: int = 1,
         workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         self.components = [Component.of(shards, features, batching, seed=seed)]
-        self._workers = workers
+        self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         self._start = start + rank
         self._step = world_size
 
@@ -101,7 +104,7 @@ class TrainBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return read_ahead(self._rows(), self.components[0].collate, self._workers)
+        return self._ahead(self._rows(), self.components[0].collate)
 
 
 class MixedBatches:
@@ -116,6 +119,7 @@ class MixedBatches:
       rank: of this process.
       world_size: processes.
       workers: threads that make batches, as in `read_ahead`.
+      pin_memory: as in `read_ahead`.
     """
 
     def __init__(
@@ -129,9 +133,10 @@ class MixedBatches:
         rank: int = 0,
         world_size: int = 1,
         workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         self.components = components
-        self._workers = workers
+        self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         self.plan = MixedPlan(schedule, seed=seed, batches_per_step=batches_per_step)
         self._start = start + rank
         self._step = world_size
@@ -170,7 +175,7 @@ class MixedBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return read_ahead(self._work(), lambda work: work[0].collate(work[1]), self._workers)
+        return self._ahead(self._work(), lambda work: work[0].collate(work[1]))
 
 
 class EvalBatches:
@@ -178,6 +183,7 @@ class EvalBatches:
 
     Attributes:
       cut: the examples that are longer than `Batching.bound` and are cut to it.
+      total: batches of all processes.
 
     Args:
       shards: the split.
@@ -186,6 +192,7 @@ class EvalBatches:
       rank: of this process: it takes batches rank, rank + world_size, ...
       world_size: processes.
       workers: threads that make batches, as in `read_ahead`.
+      pin_memory: as in `read_ahead`.
     """
 
     def __init__(
@@ -197,12 +204,15 @@ class EvalBatches:
         rank: int = 0,
         world_size: int = 1,
         workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
-        self._workers = workers
+        self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         examples = Examples.of(shards, features, batching, bound=batching.bound)
         self.cut = examples.cut
         plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
-        self._batches = plan.in_order()[rank::world_size]
+        batches = plan.in_order()
+        self.total = len(batches)
+        self._batches = batches[rank::world_size]
         self._collate = Collator(examples.reader)
 
     def __len__(self) -> int:
@@ -211,7 +221,7 @@ class EvalBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields each batch once."""
-        return read_ahead(iter(self._batches), self._collate, self._workers)
+        return self._ahead(iter(self._batches), self._collate)
 
 
 class ChainedBatches:
@@ -233,7 +243,13 @@ class ChainedBatches:
         return itertools.chain.from_iterable(self._passes)
 
 
-def read_ahead(work: Iterator[T], make: Callable[[T], Batch], workers: int = 1) -> Iterator[Batch]:
+def read_ahead(
+    work: Iterator[T],
+    make: Callable[[T], Batch],
+    workers: int = 1,
+    *,
+    pin_memory: bool = False,
+) -> Iterator[Batch]:
     """Yields what `make` makes of each piece of work, in order; made before it is asked for.
 
     Threads and not processes: a batch is cut out of memory-mapped shards by numpy in milliseconds,
@@ -243,7 +259,11 @@ def read_ahead(work: Iterator[T], make: Callable[[T], Batch], workers: int = 1) 
       work: what batches are made of.
       make: makes one.
       workers: threads that make batches ahead of the model; 0 makes each when it is asked for.
+      pin_memory: where the model is on a GPU: from pinned memory a copy to it waits for nothing.
+        Pinned by the threads, which have the time for it.
     """
+    if pin_memory:
+        make = _pinning(make)
     source = nodes.IterableWrapper(work)
     node: nodes.BaseNode[Batch] = nodes.Mapper(source, make)
     if workers == 1:
@@ -252,3 +272,10 @@ def read_ahead(work: Iterator[T], make: Callable[[T], Batch], workers: int = 1) 
         node = nodes.ParallelMapper(source, make, num_workers=workers, in_order=True)
     node.reset()
     return iter(node)
+
+
+def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:
+    def made(work: T) -> Batch:
+        return {name: tensor.pin_memory() for name, tensor in make(work).items()}
+
+    return made

@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.errors import T2TError
+from t2t_torch.checkpoint.ratings import Ratings
+from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.report.curves import Curve, Point, chart
 from t2t_torch.report.page import Head, document
@@ -123,11 +124,15 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
                 rows.append([split, short_name(name), *told])
     head = ("split", "metric", "last", "at step", "best", "at step")
     blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
-    checkpoints = CheckpointDirectory(directory)
-    best_one = checkpoints.best()
-    kept = [checkpoint.step for checkpoint in checkpoints.list()]
-    if best_one is not None:
-        blocks.append(Note(f"Best checkpoint: ckpt-{best_one.step}."))
+    # Nothing is verified: that would read whole checkpoints, in the thread that trains.
+    kept = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
+    try:
+        best_ones = [step for step in Ratings(directory).ranked() if step in kept]
+    except CheckpointError as error:
+        best_ones = []
+        blocks.append(Note(str(error)))
+    if best_ones:
+        blocks.append(Note(f"Best checkpoint: ckpt-{best_ones[0]}."))
     told_steps = ", ".join(f"{step:,}" for step in kept) or "none"
     blocks.append(Note(f"Checkpoints kept, by step: {told_steps}."))
     return Section("evaluations", "Evaluations", "Best: of all evaluations so far.", blocks)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch.data.staging import staged
+from t2t_torch.errors import T2TError
 from t2t_torch.summary.run_page import run_page
 from t2t_torch.summary.starts import add_start
 from t2t_torch.train.hook import Hook
@@ -19,17 +20,21 @@ if TYPE_CHECKING:
 
 NAME = "report.html"
 _SECONDS = 60.0  # at least, between pages that no evaluation asks for
+_FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
+"""What a full disk raises, and files that another version wrote or a crash has damaged."""
 
 
 class RunReport(Hook):
     """Writes `report.html` at the start, after each evaluation, each minute and at the end.
 
     It also notes each start in `starts.jsonl`, and puts the run on TensorBoard's page of hparams.
-    A page that cannot be written, as the disk is full, does not end a run.
+    A page that cannot be written, as the disk is full or a file of the run is damaged, does not end
+    a run: it is warned of, once for each cause.
     """
 
     def __init__(self) -> None:
         self._written_at = 0.0
+        self._told: set[str] = set()
 
     def begin(self, estimator: Estimator) -> None:
         """Notes the start."""
@@ -37,8 +42,8 @@ class RunReport(Hook):
             return
         try:
             add_start(estimator.directory.path, estimator)
-        except OSError as error:
-            _warn(estimator.directory.path, error)
+        except _FAULTS as error:
+            self._warn(estimator.directory.path, error)
         estimator.summary.hparams(estimator.task.hparams.model_dump(mode="json"))
         self._write(estimator)
 
@@ -66,10 +71,12 @@ class RunReport(Hook):
                 page = run_page(directory)
                 with staged(directory / NAME) as temporary:
                     temporary.write_text(page, encoding="utf-8")
-            except OSError as error:
-                _warn(directory, error)
+            except _FAULTS as error:
+                self._warn(directory, error)
         self._written_at = time.monotonic()
 
-
-def _warn(directory: Path, error: OSError) -> None:
-    print(f"WARNING: {directory / NAME} cannot be written: {error}", file=sys.stderr)
+    def _warn(self, directory: Path, error: Exception) -> None:
+        told = f"{type(error).__name__}: {error}"
+        if told not in self._told:
+            print(f"WARNING: {directory / NAME} cannot be written: {told}", file=sys.stderr)
+        self._told.add(told)

@@ -66,7 +66,8 @@ class Summary:
             return
         with self.surviving("metrics.jsonl"):
             self._metrics.add(split, step, values)
-        with self._writing("" if split == "train" else EVAL_FOLDER) as writer:
+        folder = "" if split == "train" else EVAL_FOLDER
+        with self._writing(folder, step) as writer:
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
@@ -80,7 +81,7 @@ class Summary:
     def text(self, tag: str, text: str, step: int) -> None:
         """Adds a text, which TensorBoard reads as Markdown."""
         if self.leads:
-            with self._writing(EVAL_FOLDER) as writer:
+            with self._writing(EVAL_FOLDER, step) as writer:
                 writer.add_text(tag, text, step)
 
     def figure(self, tag: str, figure: Figure, step: int) -> None:
@@ -95,7 +96,7 @@ class Summary:
             warnings.filterwarnings("ignore", message="Glyph .* missing from")  # an empty box
             canvas.draw()
         picture = np.asarray(canvas.buffer_rgba())[..., :3]  # [height, width, 3]
-        with self._writing(EVAL_FOLDER) as writer:
+        with self._writing(EVAL_FOLDER, step) as writer:
             writer.add_image(tag, picture, step, dataformats="HWC")
         with self.surviving(FIGURE_FOLDER):
             path = self._directory / FIGURE_FOLDER / f"{tag}.png"
@@ -155,22 +156,29 @@ class Summary:
         self._writers.clear()
 
     @contextlib.contextmanager
-    def _writing(self, folder: str) -> Iterator[SummaryWriter]:
-        """Yields TensorBoard's writer of a folder; what it is given is on disk afterwards."""
+    def _writing(self, folder: str, step: int | None = None) -> Iterator[SummaryWriter]:
+        """Yields TensorBoard's writer of a folder; what it is given is on disk afterwards.
+
+        Args:
+          folder: of the event files.
+          step: of what will be written, if it may be a report that is made again.
+        """
         with self.surviving("TensorBoard's event files"):
             try:
-                writer = self._writer(folder)
+                writer = self._writer(folder, step)
                 yield writer
                 writer.flush()
             except OSError:
                 self._writers.pop(folder, None)  # its thread has ended: the next begins a new file
                 raise
 
-    def _writer(self, folder: str) -> SummaryWriter:
+    def _writer(self, folder: str, step: int | None) -> SummaryWriter:
         if folder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter  # a second to import
 
             purge = self._purge_step if folder not in self._purged else None
+            if purge is not None and step is not None:
+                purge = min(purge, step)  # an evaluation of the resumed step is made once more
             self._writers[folder] = SummaryWriter(str(self._directory / folder), purge_step=purge)
             self._purged.add(folder)
         return self._writers[folder]

@@ -158,7 +158,7 @@ class Learner:
           state: where the run stands; gradients of what is frozen till later are dropped.
         """
         for group in self.optimizer.param_groups:
-            if group.get("thaws_at", 0) > state.step:
+            if group.get("unfreeze_step", 0) > state.step:
                 for parameter in group["params"]:
                     parameter.grad = None
         weight = totals[1]

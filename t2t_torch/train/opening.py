@@ -44,6 +44,8 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Itera
     told = f", {frozen:,} of them frozen" if frozen else ""
     yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
     yield f"trained with: {', '.join(_how(task, run))}"
+    if task.hparams.shard_weights and run.processes == 1:
+        yield "shard_weights=True does nothing in one process alone; torchrun starts several"
     yield f"learning rate: {_rates(estimator, run)}"
     watching = [type(hook).__name__ for hook in estimator.hooks if not isinstance(hook, RunReport)]
     if watching:

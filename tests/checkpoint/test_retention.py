@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import pytest
 
+from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.errors import CheckpointError
 
@@ -127,6 +129,53 @@ def test_values_of_another_direction_are_forgotten(tmp_path, snapshot):
     directory = train(snapshot, tmp_path, [0.1, 0.2])
     directory.rate(2, 0.3, lower_is_better=False)
     assert [one.step for one in directory.best_ones(9)] == [2]
+
+
+def test_values_of_another_metric_are_forgotten_though_more_of_both_is_better(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [None] * 3)
+    for step, value, metric in ((1, 30.0, "bleu"), (2, 0.5, "accuracy"), (3, 0.4, "accuracy")):
+        directory.rate(step, value, lower_is_better=False, metric=metric)
+    assert [one.step for one in directory.best_ones(9)] == [2, 3]
+
+
+def test_values_of_a_file_that_names_no_metric_are_kept(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [1, 2])
+    file = tmp_path / "best.json"
+    said = json.loads(file.read_text())
+    del said["metric"]
+    file.write_text(json.dumps(said))
+    directory.rate(2, 3.0, lower_is_better=True, metric="loss")
+    assert [one.step for one in directory.best_ones(9)] == [1, 2]
+
+
+@pytest.mark.parametrize("place", ["verify", "check_vocabularies"])
+def test_of_the_best_one_that_is_deleted_meanwhile_is_passed_over(
+    tmp_path, snapshot, capsys, monkeypatch, place
+):
+    """A trainer's save deletes what a reader beside it has listed."""
+    directory = train(snapshot, tmp_path, [1, 2, 3])
+    whole = getattr(Checkpoint, place)
+
+    def delete_first(checkpoint, *given):
+        if checkpoint.step == 1:
+            shutil.rmtree(checkpoint.path)
+        whole(checkpoint, *given)
+
+    monkeypatch.setattr(Checkpoint, place, delete_first)
+    assert [one.step for one in directory.best_ones(2)] == [2, 3]
+    assert capsys.readouterr().err == ""
+
+
+def test_the_only_best_one_is_deleted_meanwhile(tmp_path, snapshot, monkeypatch):
+    directory = train(snapshot, tmp_path, [1, None])
+    whole = Checkpoint.verify
+
+    def delete(checkpoint):
+        shutil.rmtree(checkpoint.path)
+        whole(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "verify", delete)
+    assert directory.best() is None, "as where none was evaluated; nothing is broken"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"lower_is_better": true}', "{"])

@@ -56,6 +56,10 @@ def test_mixtures_that_name_each_other_in_a_circle_are_refused(tmp_path: Path):
         ({"use_vocab_from_other_problem": "mine"}, "names the problem itself"),
         ({"metrics": {"target": ["accuracy"]}}, r'"metrics\.target": .*mean \'targets\'\?'),
         ({"metrics": {"targets": ["acuracy"]}}, r'"metrics": .*mean \'accuracy\'\?'),
+        ({"loss": "focl"}, r'"loss": there is no loss \'focl\'\. .*mean \'focal\'\?'),
+        ({"loss": ""}, r'"loss": there is no loss'),
+        ({"loss": {"targets": "hing"}}, r'"loss": .*mean \'hinge\'\?'),
+        ({"loss": {"target": "focal"}}, r'"loss\.target": .*mean \'targets\'\?'),
     ],
 )
 def test_a_name_that_there_is_not_is_told_with_the_nearest(
@@ -79,6 +83,17 @@ def test_the_names_of_a_users_directory_count(declare, tmp_path):
     declare(hparams_set="my_set")
     problem = declare(**MIXED | {"problems": [*KNOWN, "made_2"], "schedule": "step @0 1 1 1"})
     assert problem.problem_names[-1] == "made_2"
+
+
+def test_a_declared_loss_is_of_all_targets_or_of_those_that_are_named(declare):
+    assert declare().loss_of("targets") == ""
+    assert declare(loss="focal").loss_of("targets") == "focal"
+    problem = declare(kind="intentslot", loss={"slots": "focal"})
+    assert [problem.loss_of(target) for target in ("intent", "slots")] == ["", "focal"]
+
+
+def test_another_loss_needs_no_other_data(declare):
+    assert declare(loss="focal").settings() == declare().settings()
 
 
 def test_targets_that_are_not_named_keep_the_metrics_of_the_kind(declare):

@@ -13,6 +13,9 @@ import torch
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import datagen, decoder, trainer
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.decode.checkpoints import CheckpointDecoder
+from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.families.intentslot import IntentSlotProblem
@@ -50,6 +53,26 @@ def test_a_class_is_answered_by_its_name_with_its_probability(tmp_path: Path) ->
     alone = made.predict(["a b"])[0]
     assert alone.value == answers[0].value
     assert alone.probabilities["targets"] == pytest.approx(answers[0].probabilities["targets"])
+
+
+def test_what_is_raised_before_a_batch_ends_the_labelling(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("t2t_torch.decode.label_predictor._BATCH_TOKENS", 4)
+    samples = [{"inputs": "a b c", "targets": label} for label in ("yes", "no")]
+    made = predictor(Text2ClassProblem, samples, tmp_path, **WORDS)
+    calls = []
+    made.before_batch = lambda: calls.append(1)
+    made(["a b c"] * 3)
+    assert len(calls) == 3
+
+    def stop() -> None:
+        calls.append(1)
+        if len(calls) == 5:
+            raise InterruptedError
+
+    made.before_batch = stop
+    with pytest.raises(InterruptedError):
+        made(["a b c"] * 3)
+    assert len(calls) == 5
 
 
 @pytest.mark.parametrize("vocab_type", [VocabType.WORD, VocabType.CHARACTER])
@@ -162,6 +185,29 @@ def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path)
     assert t2t_torch.load(run)(["it crashed, 3 times"]) == ["tech"]
     assert decoder.main(flags[:2]) == 0
     assert (tmp_path / "in.txt.labels").read_text() == target.read_text()
+
+
+def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_no_file_is_written(
+    run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.decode.label_predictor._BATCH_TOKENS", 4)
+    source = tmp_path / "in.txt"
+    source.write_text("my bill 7 is wrong\n" * 3)
+    decode = CheckpointDecoder(run, tmp_path / "data", DecodeHParams(), source=source)
+    newest = CheckpointDirectory(run).newest()
+    assert newest is not None
+    polls = []
+
+    def poll() -> None:
+        polls.append(1)
+        if len(polls) == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        decode(newest, poll=poll)
+    assert not list((run / "decodes").iterdir())
+    assert len(decode(newest, poll=poll).target.read_text().splitlines()) == 3
+    assert len(polls) == 2 + 3
 
 
 def test_labels_are_compared_with_a_reference_line_by_line(

@@ -16,6 +16,8 @@ import results
 import torch
 from torch import Tensor
 
+from t2t_torch import registry
+from t2t_torch.data.generate import generate_data
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 
@@ -153,6 +155,7 @@ def train_in_parts(make_estimator: Callable[..., Estimator]) -> Callable[..., Ou
     return train
 
 
+PROBLEM = "algorithmic_reverse_binary40_test"
 # In single precision Adam's first steps turn rounding of near-zero gradients into whole steps.
 SMOOTH = "optimizer_adam_epsilon=0.001"
 BATCHES_PER_STEP = 2
@@ -172,6 +175,40 @@ def spec(data_dir: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
             "hparams": f"{SMOOTH},{accumulate}",
             **more,
         }
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def algorithmic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of a problem that `t2t-trainer` knows."""
+    folder = tmp_path_factory.mktemp("algorithmic")
+    problem = registry.problem(PROBLEM)
+    generate_data(problem, folder, folder, num_processes=1, max_cases=160, progress=False)
+    (folder / "in.txt").write_text("0 1 1\n1 0\n1 1 1 0\n")
+    return folder
+
+
+@pytest.fixture
+def flags(algorithmic: Path, tmp_path: Path) -> Callable[..., list[str]]:
+    """Makes the flags of `t2t-trainer`."""
+
+    def make(name: str = "run", **more: Any) -> list[str]:
+        values = {
+            "problem": PROBLEM,
+            "model": "transformer",
+            "hparams_set": "transformer_test",
+            "hparams": "batch_size=256,learning_rate_warmup_steps=4",
+            "data_dir": algorithmic,
+            "output_dir": tmp_path / name,
+            "train_steps": 8,
+            "local_eval_frequency": 3,
+            "log_step_count_steps": 1,
+            "eval_steps": 3,
+            "worker_gpu": 0,
+            **more,
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
     return make
 

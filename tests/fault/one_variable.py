@@ -79,6 +79,27 @@ class OneVariable(Task):
         raise NotImplementedError
 
 
+class Statistics(OneWeight):
+    """y = w x, and a running mean of x that only looks on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics = nn.BatchNorm1d(1, affine=False, dtype=torch.float64)
+
+    def forward(self, batch: dict[str, Tensor]) -> Output:
+        """Returns the loss."""
+        self.statistics(batch["inputs"][:, None])
+        return super().forward(batch)
+
+
+class WithStatistics(OneVariable):
+    """Keeps statistics of what it reads."""
+
+    def model(self) -> nn.Module:
+        """Returns a new one."""
+        return Statistics()
+
+
 class _Source:
     plan_fingerprint = "2-onevariable"
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import multiprocessing
 import os
+import shutil
 import socket
 import sys
 import time
@@ -23,10 +25,14 @@ import mutations
 import numbered
 import pytest
 import torch
-from one_variable import OneVariable
+from one_variable import OneVariable, WithStatistics
 
 from t2t_torch.bin import trainer
+from t2t_torch.checkpoint.directory import SaveError
+from t2t_torch.compute import distributed
 from t2t_torch.compute.distributed import join_world
+from t2t_torch.decode.checkpoints import CheckpointDecoder
+from t2t_torch.errors import CheckpointError
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
@@ -185,6 +191,56 @@ def train_one_variable(spec: Mapping[str, Any]) -> int:
     return 0
 
 
+def train_with_statistics(spec: Mapping[str, Any]) -> int:
+    """Trains a model that keeps statistics of its inputs; notes them before each pass."""
+    with join_world(use_gpu=False) as world:
+        task = WithStatistics(spec["batches"], 0.01)
+        directory = numbered.RunDirectory(Path(spec["output_dir"]))
+        with world.leader_first() as leads:
+            if leads:
+                directory.begin(numbered.RECORD, task.hparams)
+        config = RunConfig(train_steps=spec["steps"], local_eval_frequency=0)
+        seen: list[float] = []
+        with Estimator(task, directory, config, world=world) as estimator:
+            mean = estimator.model.get_buffer("statistics.running_mean")
+            estimator.model.register_forward_pre_hook(lambda *args: seen.append(float(mean)))
+            Experiment(estimator).run("train")
+        Path(f"{spec['notes']}.{world.rank}").write_text(json.dumps(seen))
+    return 0
+
+
+def decode_what_is_deleted(arguments: Sequence[str]) -> int:
+    """`t2t-trainer`, where the first checkpoint that the leader decodes is deleted meanwhile."""
+    decode = CheckpointDecoder.__call__
+
+    def delete(self: CheckpointDecoder, checkpoint: Any, *args: Any, **options: Any) -> Any:
+        gone = checkpoint.path.with_name("ckpt-2")
+        if gone.is_dir():
+            shutil.rmtree(gone)
+            raise CheckpointError(f"{gone} is not there")
+        return decode(self, checkpoint, *args, **options)
+
+    CheckpointDecoder.__call__ = delete  # type: ignore[method-assign]
+    return trainer.main(list(arguments))
+
+
+def wait_for_each_other() -> int:
+    """The leader works alone for longer than a sum may take; then one takes part in no sum."""
+    distributed._LONGEST_EXCHANGE = datetime.timedelta(seconds=1)
+    with join_world(use_gpu=False) as world:
+        with world.leader_first() as leads:
+            if leads:
+                time.sleep(1.5)
+        world.sum(torch.ones(1))
+        if world.rank == 1:
+            time.sleep(SECONDS)
+        try:
+            world.sum(torch.ones(1))
+        except RuntimeError:
+            return 3
+    return 0
+
+
 def _note(file: Path, start: int, estimator: Estimator) -> None:
     weights = {name: value.tolist() for name, value in estimator.model.state_dict().items()}
     noted = {
@@ -210,7 +266,8 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
       estimator: whose network is tampered with.
       faults: die: [rank, forward pass] ends a process, where the folder has no file "died" yet;
         nan: [rank, [passes]] makes losses of one process not finite; hang: a pass that lasts for
-        ever.
+        ever; memory: [rank, [passes]] lets memory run out in one process; disk: no checkpoint can
+        be written.
     """
     rank = estimator.world.rank
     passes = 0
@@ -225,6 +282,9 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
         if faults.get("hang") == [rank, passes]:
             print("hanging", file=sys.stderr, flush=True)
             time.sleep(SECONDS)
+        at_rank, at_passes = faults.get("memory", (-1, ()))
+        if module.training and rank == at_rank and passes in at_passes:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
     def after(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         at_rank, at_passes = faults.get("nan", (-1, ()))
@@ -233,6 +293,11 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
                 loss.sum.mul_(float("nan"))
         return output
 
+    def full(*args: Any) -> None:
+        raise SaveError("no space is left")
+
+    if "disk" in faults:
+        estimator.checkpoints.save = full  # type: ignore[assignment, method-assign]
     hooks = [
         estimator.model.register_forward_pre_hook(before),
         estimator.model.register_forward_hook(after),

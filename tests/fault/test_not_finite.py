@@ -234,6 +234,28 @@ def test_a_row_that_does_not_fit_alone_is_skipped(make_estimator, monkeypatch):
     assert (run.state.step, run.state.skipped) == (3, 1)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_path, rank):
+    """A model with a buffer: what a process sends in its passes must not depend on their number."""
+    told = {}
+    for name, passes in (("whole", []), ("run", [1, 4, 5])):
+        told[name] = spec(name, 5, size=2, faults={"memory": [rank, passes]})
+        told[name]["hparams"] += f",{NO_DROPOUT},scheduled_sampling_prob=1.0"
+        children = processes.start_world(tmp_path / name, 2, processes.train, told[name])
+        for child in children:
+            code = child.wait()
+            assert code == 0, child.said
+    assert "in 2 pieces" in children[rank].said
+    assert "in 4 pieces" in children[rank].said
+    weights = [
+        json.loads(Path(f"{told[name]['notes']}.{of}").read_text())["weights"]
+        for name in told
+        for of in (0, 1)
+    ]
+    assert weights[2] == weights[3]
+    assert flat(weights[2]) == pytest.approx(flat(weights[0]), abs=1e-5)
+
+
 def test_a_metric_that_is_not_a_number_is_never_the_best_and_ends_nothing(
     make_estimator, monkeypatch
 ):

@@ -131,6 +131,51 @@ def test_after_a_process_died_torchrun_starts_all_anew_and_they_end_bit_equal(ru
     assert notes["weights"] == expected
 
 
+def test_the_leaders_statistics_are_those_of_all_at_every_step(tmp_path):
+    batches = [([float(k), float(k + 1)], [0.0, 0.0]) for k in range(7)]
+    told = {
+        "batches": batches,
+        "steps": 4,
+        "output_dir": str(tmp_path / "run"),
+        "notes": str(tmp_path / "seen"),
+    }
+    for child in processes.start_world(tmp_path / "err", 2, processes.train_with_statistics, told):
+        code = child.wait()
+        assert code == 0, child.said
+    one, other = (json.loads((tmp_path / f"seen.{rank}").read_text()) for rank in (0, 1))
+    assert one == other
+    assert len(set(one)) == len(one) == 4
+
+
+def test_a_save_that_fails_in_the_leader_ends_all_with_its_error_alone(spec, tmp_path):
+    config = {"local_eval_frequency": 2, "on_save_error": "fail"}
+    told = spec("run", 100_000, size=2, config=config, faults={"disk": True})
+    leader, other = processes.start_world(tmp_path / "err", 2, processes.train, told)
+    assert (leader.wait(), other.wait()) == (1, 1)
+    assert "no space is left" in leader.said
+    assert "Traceback" not in other.said
+
+
+def test_others_wait_for_the_leaders_work_and_not_for_a_sum_that_never_comes(tmp_path):
+    leader, other = processes.start_world(tmp_path / "err", 2, processes.wait_for_each_other)
+    assert leader.wait(SECONDS_TO_SAVE) == 3, leader.said
+    other.kill()
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_decoded_is_let_go_by_all(flags, tmp_path):
+    training = flags(train_steps=2, local_eval_frequency=1)
+    child = processes.start(tmp_path / "err", processes.run_trainer, training)
+    assert child.wait() == 0, child.said
+    decoding = flags(train_steps=1, local_eval_frequency=1, schedule="continuous_decode")
+    children = processes.start_world(
+        tmp_path / "errors", 2, processes.decode_what_is_deleted, decoding
+    )
+    for child in children:
+        code = child.wait()
+        assert code == 0, child.said
+    assert "step 1  decoded to" in children[0].said
+
+
 def test_without_a_restart_the_others_end_too_and_what_was_saved_is_whole(spec, tmp_path):
     died = spec("run", 9, size=2, faults={"die": [0, 6]}, config=SAVING)
     leader, other = processes.start_world(tmp_path / "errors", 2, processes.train, died)

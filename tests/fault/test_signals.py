@@ -13,50 +13,14 @@ import pytest
 import torch
 from conftest import reports_of
 from processes import SECONDS_TO_SAVE
-from test_kill import PROBLEM, weights_and_slots
+from test_kill import weights_and_slots
 
-from t2t_torch import registry
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.data.generate import generate_data
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
 
 STEPS = 8
-
-
-@pytest.fixture(scope="module")
-def algorithmic(tmp_path_factory):
-    """Shards of a problem that `t2t-trainer` knows."""
-    folder = tmp_path_factory.mktemp("algorithmic")
-    problem = registry.problem(PROBLEM)
-    generate_data(problem, folder, folder, num_processes=1, max_cases=160, progress=False)
-    (folder / "in.txt").write_text("0 1 1\n1 0\n1 1 1 0\n")
-    return folder
-
-
-@pytest.fixture
-def flags(algorithmic, tmp_path):
-    """Makes the flags of `t2t-trainer`."""
-
-    def make(name="run", **more):
-        values = {
-            "problem": PROBLEM,
-            "model": "transformer",
-            "hparams_set": "transformer_test",
-            "hparams": "batch_size=256,learning_rate_warmup_steps=4",
-            "data_dir": algorithmic,
-            "output_dir": tmp_path / name,
-            "train_steps": STEPS,
-            "local_eval_frequency": 3,
-            "log_step_count_steps": 1,
-            "eval_steps": 3,
-            "worker_gpu": 0,
-            **more,
-        }
-        return [f"--{name}={value}" for name, value in values.items() if value is not None]
-
-    return make
 
 
 class Sender:

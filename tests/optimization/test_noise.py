@@ -72,7 +72,7 @@ def moved(*, skipped=0.0, step=0):
     model = Model()
     groups = [
         {"params": [model.modalities["targets"].weight, *model.layer.parameters()], "lr": 0.2},
-        {"params": list(model.late.parameters()), "lr": 0.2, "thaws_at": 5},
+        {"params": list(model.late.parameters()), "lr": 0.2, "unfreeze_step": 5},
     ]
     noise = WeightNoise.of(HParams().parse("weight_noise=3"), model)
     noise(groups, seed=1, step=step, skipped=torch.tensor(skipped))
@@ -111,7 +111,7 @@ def test_zero_gradients_are_made_on_request_for_what_is_trained():
     optimizer = torch.optim.SGD(
         [
             {"params": list(model.layer.parameters())},
-            {"params": list(model.late.parameters()), "thaws_at": 5},
+            {"params": list(model.late.parameters()), "unfreeze_step": 5},
         ]
     )
     model.layer.bias.grad = torch.ones(100)

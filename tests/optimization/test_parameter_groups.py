@@ -26,10 +26,10 @@ class Model(nn.Module):
 
 
 def groups(hparams="", model=None):
-    """(lr_scale, thaws_at) by the parameters' names."""
+    """(lr_scale, unfreeze_step) by the parameters' names."""
     found = parameter_groups(model or Model(), HParams().parse(hparams))
     return {
-        name: (group["lr_scale"], group["thaws_at"])
+        name: (group["lr_scale"], group["unfreeze_step"])
         for group in found
         for name, _ in group["params"]
     }
@@ -39,7 +39,7 @@ def test_without_settings_there_is_one_group_of_all_in_the_models_order():
     model = Model()
     (group,) = parameter_groups(model, HParams())
     assert group["params"] == list(model.named_parameters())
-    assert (group["lr_scale"], group["thaws_at"]) == (1.0, 0)
+    assert (group["lr_scale"], group["unfreeze_step"]) == (1.0, 0)
 
 
 def test_what_is_frozen_asks_for_no_gradient_and_is_in_no_group():
@@ -65,7 +65,7 @@ def test_the_first_pattern_that_is_found_gives_the_scale():
     assert found["decoder.0.weight"] == (1.0, 0)
 
 
-def test_the_first_pattern_that_is_found_says_when_weights_thaw():
+def test_the_first_pattern_that_is_found_says_when_weights_unfreeze():
     found = groups("unfreeze_schedule=[encoder.2=5,encoder=10]")
     assert found["encoder.2.weight"] == (1.0, 5)
     assert found["encoder.0.weight"] == (1.0, 10)
@@ -90,7 +90,7 @@ def test_each_layer_learns_slower_than_the_one_above_it():
 def test_torch_takes_the_groups_and_keeps_what_is_beside():
     found = parameter_groups(Model(), HParams().parse("unfreeze_schedule=[encoder=5]"))
     optimizer = torch.optim.AdamW(found)
-    assert [group["thaws_at"] for group in optimizer.param_groups] == [0, 5]
+    assert [group["unfreeze_step"] for group in optimizer.param_groups] == [0, 5]
     assert optimizer.param_groups[1]["param_names"] == [f"encoder.{i}.weight" for i in range(3)]
 
 

@@ -36,7 +36,20 @@ def test_every_named_set_is_accepted(name):
             "optimizer=adafactor,optimizer_adafactor_beta2=0.5",
             r"adafactor \(optimizer_adafactor_decay_type=adam\) would",
         ),
-        ("swa_every=3", r"swa_start_step is 0"),
+        ("swa_every=3", r"it needs swa_start_step=N"),
+        ("mixed_precision_optimizer_loss_scaler=none", r"it needs activation_dtype=float16"),
+        (
+            "activation_dtype=bfloat16,mixed_precision_optimizer_init_loss_scale=4",
+            r"it needs activation_dtype=float16\.",
+        ),
+        (
+            "activation_dtype=float16,mixed_precision_optimizer_loss_scaler=none,"
+            "mixed_precision_optimizer_init_loss_scale=4",
+            r"it needs mixed_precision_optimizer_loss_scaler=exponential",
+        ),
+        ("use_fixed_batch_size=true,length_bucket_step=2", r"it needs use_fixed_batch_size=False"),
+        ("use_fixed_batch_size=true,min_length_bucket=9", r"it needs use_fixed_batch_size=False"),
+        ("initializer=xavier,initializer_gain=2", r"it needs an initializer but xavier"),
     ],
 )
 def test_a_setting_that_nothing_reads_is_refused_and_its_readers_are_named(hparams, reader):
@@ -55,6 +68,11 @@ def test_a_setting_that_nothing_reads_is_refused_and_its_readers_are_named(hpara
         "optimizer_multistep_accumulate_steps=4,clip_grad_norm=1,weight_decay=0.1",
         "freeze=[encoder],unfreeze_schedule=[decoder=3],learning_rate_scales=[decoder=0.5]",
         "swa_start_step=3,swa_every=3",
+        "activation_dtype=float16,mixed_precision_optimizer_init_loss_scale=4",
+        "activation_dtype=float16,mixed_precision_optimizer_loss_scaler=none",
+        "mixed_precision_optimizer_loss_scaler=exponential,swa_every=1",
+        "length_bucket_step=2,min_length_bucket=9,initializer_gain=2",
+        "shard_weights=true",
         "hidden_size=32,batch_size=7",
     ],
 )

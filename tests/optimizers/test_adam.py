@@ -50,9 +50,9 @@ def test_without_a_loop_that_counts_the_moments_are_asked():
     assert run("adam", gradients) == pytest.approx(by_hand(gradients), rel=1e-5)
 
 
-def test_what_thaws_late_begins_as_what_begins_at_once():
+def test_what_is_unfrozen_late_begins_as_what_begins_at_once():
     gradients = [0.5, -0.2, 0.3]
-    late = run("adam", gradients, first_update=1000, thaws_at=1000)
+    late = run("adam", gradients, first_update=1000, unfreeze_step=1000)
     assert late == pytest.approx(by_hand(gradients), rel=1e-5)
 
 

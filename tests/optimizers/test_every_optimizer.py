@@ -52,7 +52,7 @@ def update(model, optimizer, step, *, finite=True, rate=0.01):
         next(model.parameters()).grad.fill_(math.nan)
     for group in optimizer.param_groups:
         group["lr"], group["updates"] = rate * group["lr_scale"], step
-        if group["thaws_at"] > step:
+        if group["unfreeze_step"] > step:
             for parameter in group["params"]:
                 parameter.grad = None
     if all(group.get("fused") for group in optimizer.param_groups):
@@ -132,7 +132,7 @@ def test_a_step_that_is_not_finite_moves_nothing_and_spoils_nothing(name, bad):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_group_learns_at_its_own_rate_and_moves_only_when_it_thaws(name):
+def test_a_group_learns_at_its_own_rate_and_moves_only_when_it_is_unfrozen(name):
     hparams = "learning_rate_scales=[layers.0=0.0],unfreeze_schedule=[layers.1=2]"
     model, optimizer = made(name, f"{hparams},weight_decay=0.0")
     before = weights(model)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -274,3 +275,28 @@ def test_an_error_is_raised_where_its_batch_should_have_come(workers):
     assert take(made, 7) == list(range(7))
     with pytest.raises(DataError, match="row 7 cannot be read"):
         next(made)
+
+
+class Pinned:
+    """Notes the thread that pins a tensor, in the place of `Tensor.pin_memory`: there is no GPU."""
+
+    def __init__(self):
+        self.by = []
+
+    def __call__(self, tensor):
+        self.by.append(threading.current_thread())
+        return tensor
+
+
+@pytest.mark.parametrize("make", [train_batches, eval_batches])
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_batches_for_a_gpu_are_pinned_by_who_makes_them(memory_shards, make, workers, monkeypatch):
+    pinned = Pinned()
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned(tensor))
+    plain = take(make(memory_shards, workers=workers), 3)
+    assert not pinned.by
+    found = take(make(memory_shards, workers=workers, pin_memory=True), 3)
+    assert len(pinned.by) >= 3 * len(FEATURES.all)
+    assert {by is threading.current_thread() for by in pinned.by} == {workers == 0}
+    for a, b in zip(found, plain, strict=True):
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

@@ -49,6 +49,33 @@ def test_a_resumed_run_takes_back_the_reports_that_it_repeats(tmp_path):
     assert [(report["step"], report["loss"]) for report in reports] == expected
 
 
+def test_an_evaluation_that_is_made_again_at_the_resumed_step_is_one_point(tmp_path):
+    for start, loss in ((0, 2.0), (4, 1.0)):
+        summary = Summary(tmp_path, leads=True)
+        summary.start(start)
+        for step in (2, 4):
+            if step > start:
+                summary.write("train", step, {"loss": loss})
+            if step >= start:
+                summary.write("dev", step, {"loss": loss})
+        summary.write("dev", 6, {"loss": loss})
+        summary.close()
+    for folder, expected in (("", [(2, 2.0), (4, 2.0)]), ("eval", [(2, 2.0), (4, 1.0), (6, 1.0)])):
+        points = events(tmp_path / folder).Scalars("loss")
+        assert [(point.step, point.value) for point in points] == expected
+
+
+def test_an_evaluation_after_the_resumed_step_takes_nothing_of_it_back(tmp_path):
+    for start, steps in ((0, (2, 4, 6)), (4, (6, 8))):
+        summary = Summary(tmp_path, leads=True)
+        summary.start(start)
+        for step in steps:
+            summary.write("dev", step, {"loss": 1.0})
+        summary.close()
+    points = [point.step for point in events(tmp_path / "eval").Scalars("loss")]
+    assert points == [2, 4, 6, 8]
+
+
 def test_processes_that_do_not_lead_write_nothing(tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     summary = Summary(tmp_path, leads=False)

@@ -1,6 +1,8 @@
 """A training process among several, as torchrun starts one: settings as JSON in the arguments."""
 
 import json
+import os
+import resource
 import sys
 from pathlib import Path
 
@@ -29,6 +31,9 @@ take, Snapshot.take = Snapshot.take, take_alone
 
 def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int) -> None:
     torch.set_num_threads(1)
+    largest = int(os.environ.get("LARGEST_FILE", "0"))  # bytes that this process's disk takes
+    if largest:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     task = ProblemTask(
         registry.problem(problem),
         registry.model("transformer"),
@@ -43,6 +48,7 @@ def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int)
             record = TaskRecord(problem=problem, model="transformer", hparams_set="")
             directory.begin(record, task.hparams)
         with Estimator(task, directory, config, world=world) as estimator:
+            estimator.checkpoints.wait = lambda seconds: None
             estimator.train(steps)
             estimator.evaluate()
             estimator.save()  # after an evaluation too: each process still knows its part

@@ -145,6 +145,20 @@ def test_evaluation_is_of_all_problems_one_after_another(make_mixed):
     assert sum(len(batch["targets"]) for batch in batches) == 100 + 120  # what each has
 
 
+@pytest.mark.parametrize("size", [4, 5])
+def test_any_number_of_processes_evaluates_the_same_first_batches(make_mixed, size):
+    def targets(rank, size):
+        batches = make_mixed().eval_batches(Split.EVAL, rank=rank, world_size=size)
+        return [batch["targets"].tolist() for batch in batches]
+
+    alone = targets(0, 1)
+    ranks = [targets(rank, size) for rank in range(size)]
+    together = [batch for group in itertools.zip_longest(*ranks) for batch in group if batch]
+    assert together == alone
+    first = make_mixed().eval_batches(Split.EVAL, rank=0, world_size=1)._passes[0].total
+    assert first % size, "the second problem would begin with rank 0 anyway"
+
+
 def test_problems_whose_ids_mean_other_things_are_refused(make_mixed):
     with pytest.raises(DataError, match=r"same features, but algorithmic_reverse.*of 4 ids"):
         make_mixed(TwoKinds)

@@ -20,6 +20,7 @@ from t2t_torch.text.integer import IntegerEncoder
 FEW_SHAPES = "pad_batch=True,min_length_bucket=24,length_bucket_step=1.6,max_length=41"
 WARNS = pytest.mark.filterwarnings("ignore")  # torch, of itself, while it compiles
 COMPILED = f"compile=True,{FEW_SHAPES}"
+MORE_SHAPES = COMPILED.replace("bucket=24", "bucket=8")
 
 
 def trained(make_task, hparams):
@@ -131,14 +132,19 @@ def test_an_optimizer_that_needs_whole_weights_is_refused_parts_of_them(make_tas
         network(task.model(), task.hparams, World(0, 2, torch.device("cpu")))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @WARNS
-def test_nothing_is_compiled_after_the_warm_up(make_estimator, tmp_path):
+def test_nothing_is_compiled_after_the_warm_up(make_estimator, tmp_path, backend, monkeypatch):
     """Over three epochs, an evaluation and a batch of another shape."""
-    run = make_estimator("run", COMPILED, train_steps=40)
+    monkeypatch.setattr(compiled, "_BACKEND", backend)  # eager: traced, and run as it is
+    torch._dynamo.reset()
+    before = counters["stats"]["unique_graphs"]
+    run = make_estimator("run", MORE_SHAPES, train_steps=40)
     learner = run.begin()
     graphs = counters["stats"]["unique_graphs"]
-    assert graphs > 0
+    shapes = sum(1 for _ in learner.source.one_of_each_shape())
+    classes = {type(layer) for layer in layers_of(learner.model)}
+    assert graphs - before == shapes * len(classes) >= 6
     run.train(40)
     run.evaluate()
     learner.model.train()

@@ -11,11 +11,11 @@ from t2t_torch.train.hook import Hook
 def test_the_opening_names_what_is_not_as_usual(make_estimator, capsys):
     make_estimator("usual").begin()
     assert "trained with: adam\n" in capsys.readouterr().err
-    hparams = "optimizer=adamw,loss=focal,label_smoothing=0,ema_decay=0.9"
+    hparams = "optimizer=adam_w,loss=focal,label_smoothing=0,ema_decay=0.9"
     teacher = make_estimator("teacher", hparams=hparams)
     teacher.train(1)
     teacher.close()
-    assert "trained with: adamw, loss focal, EMA 0.9 of the weights\n" in capsys.readouterr().err
+    assert "trained with: adam_w, loss focal, EMA 0.9 of the weights\n" in capsys.readouterr().err
     path = teacher.directory.path
     hparams = f"distill_from={path},distill_weight=0.25,swa_start_step=5,swa_every=2"
     pupil = make_estimator("pupil", hparams=hparams, hooks=[Hook(), RunReport()])
@@ -24,6 +24,13 @@ def test_the_opening_names_what_is_not_as_usual(make_estimator, capsys):
     said = capsys.readouterr().err
     assert f"trained with: adam, {told}" in said
     assert "hooks: Hook\n" in said
+
+
+def test_one_process_alone_says_that_it_shards_nothing(make_estimator, capsys):
+    make_estimator("usual").begin()
+    assert "shard_weights" not in capsys.readouterr().err
+    make_estimator("sharded", hparams="shard_weights=True").train(1)
+    assert "shard_weights=True does nothing in one process alone" in capsys.readouterr().err
 
 
 def test_the_opening_tells_the_learning_rates_that_will_be_used(make_estimator, capsys):

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import threading
+import time
 from html.parser import HTMLParser
 
 import pytest
@@ -216,12 +217,20 @@ def test_a_page_says_that_it_is_not_known_which_checkpoint_is_best(folder):
 
 
 def test_pages_are_written_beside_a_thread_that_saves_and_deletes(
-    make_estimator, make_task, capsys
+    make_estimator, make_task, capsys, monkeypatch
 ):
+    """Verifying takes as long here as it does of a larger model: a page that did would fail."""
     estimator = make_estimator(task=make_task(), keep_checkpoint_max=1)
     estimator.train(1)
     checkpoints, hook = estimator.checkpoints, RunReport()
     snapshot = estimator.run.snapshot(estimator.state)
+    verify = Checkpoint.verify
+
+    def verify_slowly(checkpoint):
+        time.sleep(0.05)
+        verify(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "verify", verify_slowly)
     ended = threading.Event()
 
     def save():

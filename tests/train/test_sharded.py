@@ -22,7 +22,7 @@ HPARAMS = (
 )
 
 
-def start(data_dir, output_dir, hparams, steps, processes=2, faults=()):
+def start(data_dir, output_dir, hparams, steps, processes=2, special=None):
     """Runs a training in so many processes to its end; returns their exit codes and errors.
 
     Args:
@@ -31,7 +31,7 @@ def start(data_dir, output_dir, hparams, steps, processes=2, faults=()):
       hparams: besides those of all tests.
       steps: at which it ends.
       processes: that train together.
-      faults: by process, what T2T_FAULT says in it.
+      special: by rank, environment variables of that process alone.
     """
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -46,9 +46,7 @@ def start(data_dir, output_dir, hparams, steps, processes=2, faults=()):
     world = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     started = []
     for rank in range(processes):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(processes)}
-        if faults and faults[rank]:
-            own["T2T_FAULT"] = faults[rank]
+        own = {"RANK": str(rank), "WORLD_SIZE": str(processes), **(special or {}).get(rank, {})}
         command = [sys.executable, str(PROGRAM), json.dumps(settings)]
         environment = {**os.environ, **world, **own}
         started.append(
@@ -101,6 +99,15 @@ def test_each_process_has_written_half_of_the_checkpoint(divided):
         assert max(sizes) < 0.55 * sum(sizes)
 
 
+def test_a_disk_that_fails_one_process_fails_the_save_of_both(data_dir, tmp_path):
+    full = {1: {"LARGEST_FILE": "4096"}}
+    codes, errors = start(data_dir, tmp_path, "shard_weights=True", 1, special=full)
+    assert codes == [1, 1], errors
+    assert f"cannot write the checkpoint {tmp_path / 'ckpt-1'}: process 1: " in errors
+    assert "File too large" in errors
+    assert not list(tmp_path.glob("ckpt-*"))
+
+
 @pytest.mark.slow
 def test_divided_weights_resume_bit_by_bit(divided, data_dir, tmp_path):
     train(data_dir, tmp_path, "shard_weights=True,activation_checkpointing=True", 2)
@@ -131,9 +138,8 @@ def test_a_process_that_is_killed_in_a_save_leaves_the_checkpoint_before(
 ):
     train(data_dir, tmp_path, "shard_weights=True", 2)
     before = tensors(tmp_path, 2)
-    faults = ["", ""]
-    faults[rank] = "save:9"  # files of weights are written, those of the average are not
-    codes, errors = start(data_dir, tmp_path, "shard_weights=True", 4, faults=faults)
+    killed = {rank: {"T2T_FAULT": "save:9"}}  # the weights are written, not all the rest
+    codes, errors = start(data_dir, tmp_path, "shard_weights=True", 4, special=killed)
     assert codes[rank] == KILLED, errors
     assert codes[1 - rank] != 0, errors  # nobody waits for the dead
     directory = CheckpointDirectory(tmp_path)

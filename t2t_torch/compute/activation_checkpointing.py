@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-class RecomputedLayer:
+class CheckpointedLayer:
     """The forward pass of a layer, done again in the backward pass, with the same dropout.
 
     Attributes:
