@@ -79,9 +79,13 @@ def _run() -> int:
     try:
         written = 0
         for group in _groups(source):
-            if not written:
-                _copy_run(run.path, target.path, group[-1])
-            averaged = average_checkpoints(group, CheckpointDirectory(target.path))
+            copied = [] if written else _copy_run(run.path, target.path, group[-1])
+            try:
+                averaged = average_checkpoints(group, CheckpointDirectory(target.path))
+            except BaseException:
+                for file in copied:  # a run directory without a checkpoint is none
+                    file.unlink(missing_ok=True)
+                raise
             steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
             print(f"{averaged.path}: the mean of steps {steps}", flush=True)
             written += 1
@@ -90,7 +94,7 @@ def _run() -> int:
     if not written:
         there = [checkpoint.step for checkpoint in source.list()]
         raise CheckpointError(
-            f"'{run.path}' has too few checkpoints for an average of {_flag('n')}: {there}. "
+            f"'{run.path}' has too few whole checkpoints for an average of {_flag('n')}: {there}. "
             "Give a smaller --n; t2t-trainer --keep_checkpoint_max says how many are kept."
         )
     return 0
@@ -124,26 +128,38 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
 
 
 def _followed(source: CheckpointDirectory) -> Iterator[Checkpoint]:
-    """Yields the checkpoints as they come, until none came for --wait_minutes."""
+    """Yields the whole checkpoints as they come, until none came for --wait_minutes.
+
+    A broken one is told of and left out; one that a trainer deletes meanwhile is let go.
+    """
     done, came_at = _flag("min_steps") - 1, time.monotonic()
     while True:
         for checkpoint in source.list():
-            if checkpoint.step > done:
-                done, came_at = checkpoint.step, time.monotonic()
-                yield checkpoint
+            if checkpoint.step <= done:
+                continue
+            done, came_at = checkpoint.step, time.monotonic()
+            try:
+                checkpoint.verify()
+            except CheckpointError as fault:
+                if checkpoint.path.is_dir():
+                    print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
+                continue
+            yield checkpoint
         if time.monotonic() - came_at >= _flag("wait_minutes") * 60:
             return
         time.sleep(_POLL_SECONDS)
 
 
-def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> None:
-    """Copies what makes a run directory: task, hparams, vocabularies."""
+def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
+    """Copies what makes a run directory: task, hparams, vocabularies; returns what is new there."""
     from t2t_torch.data.staging import staged
 
     names = ["hparams.json", *checkpoint.manifest().get("vocabularies", {}), "task.json"]
+    new = [target / name for name in names if not (target / name).exists()]
     for name in names:
         with staged(target / name) as file:
             shutil.copyfile(run / name, file)
+    return new
 
 
 if __name__ == "__main__":

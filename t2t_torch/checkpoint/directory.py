@@ -25,15 +25,17 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Callable, MutableSequence, Sequence
 from pathlib import Path
+from typing import Any
 
 import safetensors
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.checkpoint.disk import remove_folder, rename, replace_file
+from t2t_torch.checkpoint.deletion import Deletion
+from t2t_torch.checkpoint.disk import free_name, rename, replace_file
 from t2t_torch.checkpoint.explanations import Explanations
+from t2t_torch.checkpoint.patience import Patience
 from t2t_torch.checkpoint.peers import Peers, together
 from t2t_torch.checkpoint.ratings import Ratings
 from t2t_torch.checkpoint.retention import Retention
@@ -43,7 +45,6 @@ from t2t_torch.data.staging import sync
 from t2t_torch.errors import CheckpointError
 
 _NAME = re.compile(r"ckpt-(\d+)")
-_RETRY_SECONDS = (1.0, 5.0, 25.0)
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
 
 
@@ -60,6 +61,7 @@ class CheckpointDirectory:
       keep_best: best checkpoints to keep besides; the best one is kept in any case.
       keep_every: steps; checkpoints of its multiples are kept besides; 0: none.
       keep_every_n_hours: of training; one of each such period is kept besides; 0: none.
+      is_hurried: whether the process was told to end: a save that fails is soon given up then.
       wait: called with seconds before a failed save is tried again.
     """
 
@@ -71,13 +73,15 @@ class CheckpointDirectory:
         keep_best: int = 0,
         keep_every: int = 0,
         keep_every_n_hours: float = 0.0,
+        is_hurried: Callable[[], bool] = lambda: False,
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._given_up = threading.Event()
-        self.wait = self._given_up.wait if wait is None else wait
-        self._retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
+        self._patience = Patience(is_hurried)
+        self.wait = self._patience.wait if wait is None else wait
         self._ratings = Ratings(self.path)
+        retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
+        self._deletion = Deletion(retention, self._ratings)
         self._told: set[Path] = set()  # broken ones that stay where they are
         self._peers: Peers | None = None
 
@@ -177,11 +181,11 @@ class CheckpointDirectory:
         if not repair:
             self._told.add(checkpoint.path)
         else:
-            aside = _free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.corrupt"))
+            aside = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.corrupt"))
             checkpoint.path.rename(aside)
             sync(self.path)
             done = f"set aside as {aside.name}"
-        print(f"warning: broken checkpoint {done}: {fault}", file=sys.stderr, flush=True)
+        _warn(f"broken checkpoint {done}: {fault}")
 
     def at(self, step: int) -> Checkpoint:
         """Returns the checkpoint of a step, verified.
@@ -266,9 +270,9 @@ class CheckpointDirectory:
     def save(self, snapshot: Snapshot) -> Checkpoint:
         """Writes a checkpoint, then deletes those that need not be kept.
 
-        Tries again a few times if the disk is full or fails.  Of a snapshot that is a share all
-        processes that `join` named must save theirs, in a file system that all of them see: what
-        fails in one fails in all.
+        Tries again a few times if the disk is full or fails, and says so; those that need not be
+        kept make room on a full one.  Of a snapshot that is a share all processes that `join` named
+        must save theirs, in a file system that all of them see: what fails in one fails in all.
 
         Returns:
           the checkpoint; the one that is there already if that step was saved and is whole.
@@ -278,36 +282,64 @@ class CheckpointDirectory:
         """
         step = snapshot.state.step
         final = Checkpoint(step, self.path / f"ckpt-{step}")
-        for seconds in (*_RETRY_SECONDS, None):
+        tries = 0
+        while True:
             try:
                 self._write(final, snapshot)
                 break
             except (OSError, CheckpointError) as error:
-                if seconds is None or self._has_given_up(snapshot):
-                    raise SaveError(
-                        f"cannot write the checkpoint {final.path}: {error}. Make room on the "
-                        "disk, or mend it; the checkpoints before are whole."
-                    ) from error
-                self.wait(seconds)
+                tries += 1
+                self._wait_after(error, tries, final, snapshot)
         if snapshot.share is not None and snapshot.share.rank:
             return final
         try:
             latest = {"checkpoint": final.path.name, "step": final.step}
             replace_file(self.path / "latest.json", json.dumps(latest) + "\n")
-            self._remove_old(final)
+            self._deletion.after(final, self.list())
         except (OSError, CheckpointError) as error:  # the checkpoint itself is whole
-            print(f"warning: after saving {final.path}: {error}", file=sys.stderr, flush=True)
+            _warn(f"after saving {final.path}: {error}")
         return final
 
     def give_up(self) -> None:
         """Has a save that waits for a disk try once more and no longer, from now on."""
-        self._given_up.set()
+        self._patience.give_up()
 
-    def _has_given_up(self, snapshot: Snapshot) -> bool:
-        given_up = self._given_up.is_set()
-        if snapshot.share is None:
-            return given_up
-        return any(together(self._all_peers(), lambda: given_up))
+    def replace(self, is_waiting: bool) -> None:
+        """Says whether a later state waits: a save that failed is not tried again then."""
+        self._patience.is_replaced = is_waiting
+
+    def _wait_after(
+        self, error: Exception, tries: int, final: Checkpoint, snapshot: Snapshot
+    ) -> None:
+        """Waits till a save is to be tried again.
+
+        Raises:
+          SaveError: it is not.
+        """
+        others = [one for one in self.list() if one != final]
+        pauses = self._of_all(lambda: self._patience.after(tries), snapshot)
+        seconds = None if None in pauses else min(pauses)
+        if seconds is not None:
+            if snapshot.share is None or not snapshot.share.rank:
+                again = f"{error}; trying again in {seconds:g} s"
+                _warn(f"the checkpoint {final.path.name} is not written yet: {again}")
+                self._deletion.before(final, others, error)
+            self.wait(seconds)
+        if any(self._of_all(lambda: self._patience.is_replaced, snapshot)):
+            mend = "It is not tried again, as that of a later step is to be written"
+        elif seconds is None:
+            mend = "Make room on the disk, or mend it"
+        else:
+            return
+        steps = ", ".join(f"{one.step}" for one in self.list() if one != final)
+        there = f"there are those of the steps {steps}" if steps else "there is no other yet"
+        raise SaveError(
+            f"cannot write the checkpoint {final.path}: {error}. {mend}; {there}."
+        ) from error
+
+    def _of_all(self, ask: Callable[[], Any], snapshot: Snapshot) -> Sequence[Any]:
+        """Returns the answer of this process, or of all that save together."""
+        return [ask()] if snapshot.share is None else together(self._all_peers(), ask)
 
     def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
         if snapshot.share is not None:
@@ -344,23 +376,10 @@ class CheckpointDirectory:
         shutil.rmtree(staged, ignore_errors=True)
         return staged
 
-    def _remove_old(self, written: Checkpoint) -> None:
-        ranked = self._ratings.ranked()
-        for checkpoint in self._retention.superfluous(self.list(), written, ranked):
-            # Renamed first: a crash in the middle of deleting leaves nothing that looks like one.
-            removed = _free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
-            rename(checkpoint.path, removed)
-            remove_folder(removed)
-
 
 class _VanishedError(Exception):
     """A checkpoint was deleted while it was verified."""
 
 
-def _free_name(path: Path) -> Path:
-    """Returns the path, or the first of path-1, path-2 ... that does not exist."""
-    candidate, number = path, 0
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+def _warn(told: str) -> None:
+    print(f"warning: {told}", file=sys.stderr, flush=True)

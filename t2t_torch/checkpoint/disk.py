@@ -80,3 +80,12 @@ def remove_folder(path: Path) -> None:
             entry.unlink()
     before_system_call()
     path.rmdir()
+
+
+def free_name(path: Path) -> Path:
+    """Returns the path, or the first of path-1, path-2 ... that does not exist."""
+    candidate, number = path, 0
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

@@ -28,7 +28,7 @@ class Saver:
         self._last: Exception | None = None  # of the last save, None if it went well
 
     def save(self, snapshot: Snapshot) -> None:
-        """Waits until the save before has ended, then begins this one.
+        """Waits as `settle` until the save before has ended, then begins this one.
 
         How it ends tell `failure` and `wait`.
         """
@@ -41,6 +41,21 @@ class Saver:
             target=self._write, args=(snapshot,), name="t2t-checkpoint", daemon=True
         )
         self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a save is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def settle(self, *, replace: bool = False) -> None:
+        """Waits until the save under way has ended, however it ends: see `failure`.
+
+        Args:
+          replace: a later state is to be saved: if the disk fails, no other try is waited for.
+        """
+        self._directory.replace(replace)
+        self._join()
+        self._directory.replace(False)
 
     def failure(self) -> SaveError | None:
         """Returns, once, the oldest failure that nobody was told of yet; waits for nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -17,6 +17,8 @@ from t2t_torch.errors import CheckpointError, UsageError
 
 _RENAMES = "->"
 _SHOWN = 12
+_FEW = 0.5
+"""Of the parameters; who warm-starts with fewer has most likely mistaken a name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,32 +28,54 @@ class WarmStartReport:
     Attributes:
       source: the file or checkpoint that was read.
       loaded: the model's tensors that were loaded.
-      skipped: the model's tensors that keep their first values: the source has none of that name,
-        or no pattern takes them.
+      left_out: the model's tensors that keep their first values as the patterns say so.
+      skipped: the model's tensors that keep them as the source has none of that name.
       mismatched: the model's tensors whose shape is another one: (name, the source's, the model's).
       unused: the source's tensors that nothing in the model is called like, as renamed.
+      share: of the model's parameters (numbers, not tensors), how many were loaded: 0 to 1.
     """
 
     source: Path
     loaded: tuple[str, ...]
+    left_out: tuple[str, ...]
     skipped: tuple[str, ...]
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     unused: tuple[str, ...]
+    share: float
 
     def __str__(self) -> str:
-        odd = [
-            f"{name} {list(theirs)}, here {list(ours)}" for name, theirs, ours in self.mismatched
-        ]
-        rows = (
-            ("loaded", self.loaded),
-            ("skipped", self.skipped),
-            ("mismatched", odd),
-            ("not used", self.unused),
-        )
-        lines = [f"warm start from {self.source}:"]
-        for what, names in rows:
-            lines.append(f"  {what:<10} {len(names):>5}  {_listed(names)}".rstrip())
+        lines = [f"warm start from {self.source}: {self.share:.0%} of the parameters"]
+        for what, names in self._rows():
+            lines.append(f"  {what:<15} {len(names):>5}  {_listed(names)}".rstrip())
         return "\n".join(lines)
+
+    @property
+    def table(self) -> str:
+        """All names, one a line."""
+        lines = [f"warm start from {self.source}: {self.share:.1%} of the parameters"]
+        lines += [f"{what:<15} {name}" for what, names in self._rows() for name in names]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def warning(self) -> str:
+        """What is odd about it; "" if nothing is."""
+        if self.share >= _FEW:
+            return ""
+        return (
+            f"WARNING: the warm start from {self.source} loaded {self.share:.1%} of the model's "
+            "parameters; all others begin at random. If that is not what you want, look at the "
+            "names and rename them with --warm_start_patterns='old->new'."
+        )
+
+    def _rows(self) -> Iterator[tuple[str, Sequence[str]]]:
+        yield "loaded", self.loaded
+        yield "by your pattern", self.left_out
+        yield "not in source", self.skipped
+        yield (
+            "mismatched",
+            [f"{name} {list(theirs)}, here {list(ours)}" for name, theirs, ours in self.mismatched],
+        )
+        yield "not used", self.unused
 
 
 def warm_start(
@@ -80,12 +104,14 @@ def warm_start(
     renames, taken = _parsed(patterns)
     found = _renamed(tensors, renames)
     here = model.state_dict()
-    loaded, skipped, mismatched, used = [], [], [], set()
+    loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
     for name, aliases in _aliases(model).items():
         known = next((alias for alias in aliases if alias in found), None)
         if known is not None:
             used.add(known)
-        if known is None or not taken(aliases):
+        if not taken(aliases):
+            left_out.append(name)
+        elif known is None:
             skipped.append(name)
         elif not _fits(found[known], here[name]):
             mismatched.append((name, tuple(found[known].shape), tuple(here[name].shape)))
@@ -96,9 +122,11 @@ def warm_start(
     report = WarmStartReport(
         source=Path(source),
         loaded=tuple(loaded),
+        left_out=tuple(left_out),
         skipped=tuple(skipped),
         mismatched=tuple(mismatched),
         unused=tuple(sorted(set(found) - used)),
+        share=_share(model, loaded),
     )
     if not loaded:
         raise CheckpointError(
@@ -198,6 +226,11 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
     for name, first in first_names(model).items():
         aliases.setdefault(first, []).append(name)
     return aliases
+
+
+def _share(model: nn.Module, loaded: Sequence[str]) -> float:
+    sizes = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    return sum(sizes.get(name, 0) for name in loaded) / max(1, sum(sizes.values()))
 
 
 def _fits(theirs: Tensor, ours: Tensor) -> bool:

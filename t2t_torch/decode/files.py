@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from absl import logging
-from tqdm import tqdm
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.decode.progress import DecodeProgress
 from t2t_torch.decode.target import check_target, open_target
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.mode import Split
@@ -64,10 +65,10 @@ def decode(
     """Decodes ids, showing how many inputs are done and the time left."""
     start = time.perf_counter()
     found: dict[int, Prediction] = {}
-    with tqdm(total=len(inputs), unit=" inputs", desc="decode", disable=None) as progress:
+    with DecodeProgress(len(inputs)) as progress:
         for index, prediction in predictor.predict_ids(inputs, hparams):
             found[index] = prediction
-            progress.update()
+            progress.advance()
     predictions = [found[index] for index in range(len(inputs))]
     return Decoded(predictions, time.perf_counter() - start)
 
@@ -139,6 +140,9 @@ def decode_dataset(
     name = decodes_name(base, predictor, hparams)
     for kind in ("decodes", "targets", "inputs"):
         check_target(name.with_suffix(f".{kind}"))
+    fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
+    told = f"decoding {len(inputs):,} examples of {split.value}{fewer}"
+    print(told, file=sys.stderr, flush=True)
     decoded = decode(predictor, [predictor.cut(ids, hparams) for ids in inputs], hparams)
     texts = {}
     for kind, side, rows in (

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_EVAL_SEED = 0  # every evaluation of a split has its batches in the same order
 _PREFETCH = 8  # batches read ahead of the model by one thread; several read two each
 
 
@@ -179,7 +180,7 @@ class MixedBatches:
 
 
 class EvalBatches:
-    """One pass in fixed order, nothing dropped unless `eval_drop_long_sequences` says so.
+    """One pass in a fixed order that is not by length, nothing dropped unless `eval_drop_long_sequences` says so.
 
     Attributes:
       cut: the examples that are longer than `Batching.bound` and are cut to it.
@@ -212,7 +213,9 @@ class EvalBatches:
         plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
         batches = plan.in_order()
         self.total = len(batches)
-        self._batches = batches[rank::world_size]
+        # In order of length: whoever takes the first few would see short examples alone.
+        shuffled = np.random.default_rng(_EVAL_SEED).permutation(self.total)[rank::world_size]
+        self._batches = [batches[i] for i in shuffled]
         self._collate = Collator(examples.reader)
 
     def __len__(self) -> int:

@@ -59,7 +59,8 @@ class Backward:
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._refuse_if_others_wait(error)
+                if self._run.processes > 1 and self._talks_to_others:
+                    raise _others_wait(error) from error
                 told = str(error).splitlines()[0]
             # Outside the handler: the traceback holds on to the tensors of the pass.
             self._clear()
@@ -90,15 +91,6 @@ class Backward:
             totals += totals_of(loss, batch, run.paddings)
         return totals
 
-    def _refuse_if_others_wait(self, error: BaseException) -> None:
-        if self._run.processes > 1 and self._talks_to_others:
-            raise T2TError(
-                f"memory ran out while the processes exchanged gradients: {error}. The checkpoints "
-                "before are whole. Go on with a smaller --hparams=batch_size and a larger "
-                "optimizer_multistep_accumulate_steps, in another --output_dir with "
-                "--warm_start_from, or with activation_checkpointing=True in this one."
-            ) from error
-
     def _clear(self) -> None:
         self._run.optimizer.zero_grad()
         gc.collect()
@@ -109,10 +101,25 @@ class Backward:
         """Returns totals that are not numbers; the other processes' sums still find a partner."""
         if self._run.processes > 1:
             _, batch = batches[0]
-            with self._run.precision.autocast():
-                loss = total_loss(self._run.network({k: v[:1] for k, v in batch.items()}))
-            (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
+            try:
+                with self._run.precision.autocast():
+                    loss = total_loss(self._run.network({k: v[:1] for k, v in batch.items()}))
+                (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise _others_wait(error) from error
         return torch.full([4], torch.nan, dtype=torch.float64, device=self._run.device)
+
+
+def _others_wait(error: BaseException) -> T2TError:
+    """Of a pass whose gradients are summed some are sent already: it cannot be made again."""
+    return T2TError(
+        f"memory ran out while other processes wait for this one's gradients: {error}. The "
+        "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
+        "optimizer_multistep_accumulate_steps, in another --output_dir with "
+        "--warm_start_from, or with activation_checkpointing=True in this one."
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

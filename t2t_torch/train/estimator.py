@@ -25,7 +25,7 @@ from t2t_torch.summary.progress import Progress
 from t2t_torch.summary.summary import Summary
 from t2t_torch.train.crash import dump
 from t2t_torch.train.learner import Learner, to_device
-from t2t_torch.train.opening import opening_lines
+from t2t_torch.train.opening import opening_lines, tell_warm_start
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import check_seed, open_data, steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
@@ -82,6 +82,7 @@ class Estimator:
             keep_best=config.keep_checkpoint_best,
             keep_every=config.keep_checkpoint_every,
             keep_every_n_hours=config.keep_checkpoint_every_n_hours,
+            is_hurried=lambda: bool(self._stop.signal),
         )
         self.saving = Saving(self.checkpoints, config, world)
         self.state = TrainerState(version=t2t_torch.__version__)
@@ -180,7 +181,8 @@ class Estimator:
             f"{name.partition('/')[2].removeprefix('targets/') or name} {value:.4f}"
             for name, value in results.items()
         )
-        self.say(f"step {self.state.step}  {_reported(split)}:  {told}")
+        of = f", {limit} batches" if share is not None and share < len(batches) else ""
+        self.say(f"step {self.state.step}  {_reported(split)}{of}:  {told}")
         for hook in self.hooks:
             hook.after_evaluation(self, split, results)
         return results
@@ -197,12 +199,12 @@ class Estimator:
             return self.run
         newest = self.newest_checkpoint(repair=True)
         self._take_state(newest)
-        source = open_data(self.task, self.config, self.world, self.state, newest)
+        source, warm = open_data(self.task, self.config, self.world, self.state, newest), None
         if newest is not None:
             newest.load_model(self.model)
         elif self.config.warm_start_from:
             chosen = self.config.warm_start_patterns
-            self.say(str(warm_start(self.model, self.config.warm_start_from, patterns=chosen)))
+            warm = warm_start(self.model, self.config.warm_start_from, patterns=chosen)
         self.train_steps = steps_of_run(self.config, self.state)
         run = Learner.create(
             self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
@@ -217,6 +219,7 @@ class Estimator:
         with self.world.leader_first() as leads:
             if leads:
                 self.directory.commit()  # nothing of a run is changed before all is known to fit
+                tell_warm_start(self, warm)
         self.run = run
         self.summary.start(self.state.step)
         for line in opening_lines(self, source.report, run):

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from t2t_torch.data.staging import staged
 from t2t_torch.summary.run_report import RunReport
 from t2t_torch.train.task import ProblemTask
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState
+    from t2t_torch.checkpoint.warm_start import WarmStartReport
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Task
+
+WARM_START_FILE = "warm_start.txt"
 
 
 def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Iterator[str]:
@@ -52,6 +56,23 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Itera
         yield f"hooks: {', '.join(watching)}"
     if state.step:
         yield f"resuming from step {state.step}, batch {state.batches_consumed:,} of the data"
+
+
+def tell_warm_start(estimator: Estimator, report: WarmStartReport | None) -> None:
+    """Says what a new run begins with; `warm_start.txt` has all names, one a line.
+
+    Args:
+      estimator: that begins to train, in the leading process.
+      report: None if it begins with nothing of another run.
+    """
+    if report is None:
+        return
+    file = estimator.directory.path / WARM_START_FILE
+    with staged(file) as temporary:
+        temporary.write_text(report.table, encoding="utf-8")
+    estimator.say(f"{report}\n  all names: {file}")
+    if report.warning:
+        estimator.say(report.warning)
 
 
 def _how(task: Task, run: Learner) -> Iterator[str]:

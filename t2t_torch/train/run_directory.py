@@ -6,6 +6,7 @@ vocab.*            the vocabularies, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint which is the newest; the folders are the truth
 config.json        the flags and hyperparameters that reproduce the run; see `bin/run_json.py`
+warm_start.txt     what a warm start has loaded, and what it has not
 ended.json         the step at which it ended; gone when it goes on
 metrics.jsonl      one line for each report
 events.*, eval/    TensorBoard

@@ -84,17 +84,23 @@ class Saving:
 
     def _save_whole(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
         with self._world.leader_first() as leads:
-            if leads:
-                self.tell_failure()
-                self._saver.save(run.snapshot(state))
-                if must_succeed:
-                    self._saver.wait()
+            if not leads:
+                return
+            if must_succeed and self.step == state.step and self._saver.is_busy:
+                self._saver.wait()  # this very step is on its way
+                return
+            self._settle(must_succeed=must_succeed)
+            self._look_back(must_succeed=must_succeed)
+            self._saver.save(run.snapshot(state))  # after the wait: one at a time is in memory
+            if must_succeed:
+                self._saver.wait()
 
     def _save_share(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
         """Each process hands over its own parts; what fails in one fails in all."""
+        self._settle(must_succeed=must_succeed)
         with self._world.leader_first() as leads:
             if leads:
-                self.tell_failure()
+                self._look_back(must_succeed=must_succeed)
         if not self._checkpoints.is_joined:
             self._checkpoints.join(SideChannel.open())
         self._saver.save(run.snapshot(state))
@@ -103,31 +109,49 @@ class Saving:
                 if leads:
                     self._saver.wait()
 
+    def _settle(self, *, must_succeed: bool) -> None:
+        """Waits for the save before.
+
+        One that fails is not tried again, as training would stand still meanwhile: the later state
+        is worth more.  If a failure ends the run it is tried to the end, so that the run ends by
+        it; but not if the run ends anyway.
+        """
+        replace = must_succeed or self._config.on_save_error != "fail"
+        self._saver.settle(replace=replace)
+
+    def _look_back(self, *, must_succeed: bool) -> None:
+        """Tells of failures before the next save; they end no run whose last save this is.
+
+        Raises:
+          SaveError: as `tell_failure`.
+        """
+        if not must_succeed:
+            self.tell_failure()
+        elif self.has_failed():
+            self._warn(self._fatal)
+            self._fatal = None
+
     def finish(self) -> None:
         """Waits, in the leader, for the save under way; tells of its failure as training does.
 
         Raises:
           SaveError: it failed, and `config.on_save_error` is "fail".
         """
-        try:
-            self._saver.wait()
-        except SaveError as error:
-            self._note(error)
+        self._saver.settle()
         self.tell_failure()
 
     def tell_failure(self) -> None:
-        """Warns of a save that failed since this was last asked.
+        """Warns of saves that failed since this was last asked.
 
         Raises:
-          SaveError: there is one, and `config.on_save_error` is "fail".
+          SaveError: there is one, the first, and `config.on_save_error` is "fail".
         """
         if self.has_failed() and self._fatal is not None:
             raise self._fatal
 
     def has_failed(self) -> bool:
         """Warns as `tell_failure`; returns whether the run must end, instead of raising."""
-        error = self._saver.failure()
-        if error is not None:
+        while (error := self._saver.failure()) is not None:
             self._note(error)
         return self._fatal is not None
 
@@ -137,7 +161,11 @@ class Saving:
 
     def _note(self, error: SaveError) -> None:
         self.failures += 1
-        if self._config.on_save_error == "fail":
+        if self._config.on_save_error != "fail":
+            self._warn(error)
+        elif self._fatal is None:  # the first one is the cause of what follows
             self._fatal = error
-            return
+
+    @staticmethod
+    def _warn(error: SaveError | None) -> None:
         print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)

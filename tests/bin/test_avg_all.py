@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 
 from t2t_torch import registry
 from t2t_torch.bin import avg_all, decoder, trainer
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.loading import load
 from t2t_torch.errors import CheckpointError
@@ -85,6 +86,33 @@ def test_those_of_some_steps_are_averaged(run, tmp_path):
     assert_is_mean(run, tmp_path, 8, [2, 8])
 
 
+@pytest.fixture
+def damaged(run, tmp_path):
+    """A copy of the run whose checkpoint of step 6 is broken."""
+    shutil.copytree(run, tmp_path / "damaged")
+    (tmp_path / "damaged" / "ckpt-6" / "model.safetensors").write_bytes(b"")
+    return tmp_path / "damaged"
+
+
+def test_a_broken_checkpoint_is_left_out_and_the_one_before_taken(damaged, tmp_path, capsys):
+    assert average(damaged, tmp_path / "avg", "--n=3") == 0
+    assert [one.step for one in CheckpointDirectory(tmp_path / "avg").list()] == [8]
+    assert_is_mean(damaged, tmp_path / "avg", 8, [2, 4, 8])
+    told = capsys.readouterr()
+    assert told.err.count("broken checkpoint left out: ") == 1
+    assert "the mean of steps 2, 4, 8" in told.out
+
+
+def test_an_average_that_fails_leaves_no_run_directory_behind(run, tmp_path, capsys, monkeypatch):
+    def full(self, snapshot):
+        raise SaveError("no space")
+
+    monkeypatch.setattr(CheckpointDirectory, "save", full)
+    assert average(run, tmp_path / "avg", "--n=3") == 2
+    assert "no space" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "avg").iterdir()] == ["train.lock"]
+
+
 def test_what_is_averaged_twice_stays_as_it_is(run, tmp_path):
     for _ in range(2):
         assert average(run, tmp_path, "--n=2", "--min_steps=4") == 0
@@ -109,7 +137,7 @@ def test_an_average_is_decoded_and_evaluated_but_not_trained_on(run, data_dir, t
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--n=9"], "too few checkpoints for an average of 9: [2, 4, 6, 8]"),
+        (["--n=9"], "too few whole checkpoints for an average of 9: [2, 4, 6, 8]"),
         (["--best=9"], "has 4 checkpoints that were evaluated"),
         (["--steps=3"], "no checkpoint of step 3. It has: [2, 4, 6, 8]"),
         (["--steps=last"], "expected numbers of steps"),

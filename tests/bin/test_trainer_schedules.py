@@ -243,6 +243,9 @@ def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, ca
         load_file(tmp_path / name / "model.safetensors") for name in ("run/ckpt-1", "first/ckpt-2")
     )
     assert [name for name in theirs if not torch.equal(theirs[name], ours[name])] == []
+    assert "100% of the parameters" in capsys.readouterr().err
+    named = (tmp_path / "run" / "warm_start.txt").read_text().splitlines()[1:]
+    assert sorted(named) == sorted(f"loaded          {name}" for name in theirs)
     capsys.readouterr()
     assert trainer.main(arguments(train_steps=2, hparams=zero, **warm)) == 0
     assert "was where this run began; it goes on from its own" in capsys.readouterr().err

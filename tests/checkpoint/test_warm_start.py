@@ -39,7 +39,8 @@ def test_a_run_a_checkpoint_and_a_file_give_the_same_weights(source, weights, ti
         "middle.weight",
         "middle.bias",
     )
-    assert (report.skipped, report.mismatched, report.unused) == ((), (), ())
+    assert (report.left_out, report.skipped, report.mismatched, report.unused) == ((), (), (), ())
+    assert (report.share, report.warning) == (1.0, "")
     assert model.softmax.weight is model.embedding.weight
 
 
@@ -50,21 +51,22 @@ def test_an_embedding_of_another_vocabulary_is_told_of_and_left_as_it_is(source,
     assert report.mismatched == (("embedding.weight", (4, 3), (5, 3)),)
     assert model.embedding.weight.equal(before)
     assert model.middle.weight.equal(weights["middle.weight"])
-    assert "mismatched     1  embedding.weight [4, 3], here [5, 3]" in str(report)
-    assert "loaded         4  scale, seen, middle.weight, middle.bias" in str(report)
+    assert "mismatched          1  embedding.weight [4, 3], here [5, 3]" in str(report)
+    assert "loaded              4  scale, seen, middle.weight, middle.bias" in str(report)
 
 
 def test_patterns_say_which_are_taken(source, weights, tied):
     model = tied()
     report = warm_start(model, source, patterns=["^middle", "!bias"])
     assert report.loaded == ("middle.weight",)
-    assert report.skipped == ("scale", "seen", "embedding.weight", "middle.bias")
+    assert report.left_out == ("scale", "seen", "embedding.weight", "middle.bias")
+    assert report.skipped == ()
     assert model.middle.weight.equal(weights["middle.weight"])
     assert not model.middle.bias.equal(weights["middle.bias"])
 
 
 def test_all_but_some_are_taken(source, tied):
-    assert warm_start(tied(), source, patterns=["!embedding"]).skipped == ("embedding.weight",)
+    assert warm_start(tied(), source, patterns=["!embedding"]).left_out == ("embedding.weight",)
 
 
 class Wrapped(nn.Module):
@@ -91,6 +93,29 @@ def test_a_shared_table_is_found_under_any_of_its_names(tmp_path, tied):
     model = tied()
     assert warm_start(model, tmp_path / "w.safetensors").loaded == ("embedding.weight",)
     assert model.embedding.weight.equal(table)
+
+
+def test_what_the_source_lacks_is_told_apart_from_what_a_pattern_leaves_out(tmp_path, tied):
+    file = tmp_path / "w.safetensors"
+    save_file({"middle.weight": torch.zeros(3, 3), "middle.bias": torch.zeros(3)}, file)
+    report = warm_start(tied(), file, patterns=["!bias"])
+    assert (report.left_out, report.loaded) == (("middle.bias",), ("middle.weight",))
+    assert report.skipped == ("scale", "seen", "embedding.weight")
+    assert report.table.splitlines()[1:] == [
+        "loaded          middle.weight",
+        "by your pattern middle.bias",
+        "not in source   scale",
+        "not in source   seen",
+        "not in source   embedding.weight",
+    ]
+
+
+def test_less_than_half_of_the_parameters_is_warned_of(source, tied):
+    report = warm_start(tied(), source, patterns=["^middle"])
+    assert report.share == 12 / 24
+    assert report.warning == ""
+    report = warm_start(tied(), source, patterns=["weight", "!embedding"])
+    assert report.warning.startswith(f"WARNING: the warm start from {source} loaded 37.5% of")
 
 
 def test_numbers_of_another_kind_do_not_fit(tmp_path, tied):

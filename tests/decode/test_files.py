@@ -161,6 +161,29 @@ def test_inputs_are_not_written_over(predictor: Predictor, tmp_path: Path) -> No
     assert source.read_text() == "1 2\n"
 
 
+@pytest.mark.parametrize(("limit", "told"), [(5, ""), (-1, "; for the first N: --decode_hparams=")])
+def test_how_many_there_are_is_said_before_they_are_decoded(
+    predictor: Predictor,
+    reverse_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    limit: int,
+    told: str,
+) -> None:
+    asked: list[str] = []
+
+    def decoded(predictor: Predictor, inputs: list[list[int]], hparams: DecodeHParams) -> None:
+        asked.append(f"decoding {len(inputs):,} examples of dev{told}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("t2t_torch.decode.files.decode", decoded)
+    hparams = SHORT.replace(num_samples=limit)
+    with pytest.raises(KeyboardInterrupt):
+        decode_dataset(predictor, reverse_data, Split.EVAL, tmp_path / "dev", hparams)
+    assert capsys.readouterr().err.startswith(asked[0])
+
+
 def test_max_input_size_cuts_the_inputs_of_a_data_set(
     predictor: Predictor, reverse_data: Path, tmp_path: Path
 ) -> None:

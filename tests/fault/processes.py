@@ -266,8 +266,8 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
       estimator: whose network is tampered with.
       faults: die: [rank, forward pass] ends a process, where the folder has no file "died" yet;
         nan: [rank, [passes]] makes losses of one process not finite; hang: a pass that lasts for
-        ever; memory: [rank, [passes]] lets memory run out in one process; disk: no checkpoint can
-        be written.
+        ever; memory: [rank, [passes]] lets memory run out in one process;
+        memory_backward: so in the backward pass; disk: no checkpoint can be written.
     """
     rank = estimator.world.rank
     passes = 0
@@ -284,14 +284,20 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
             time.sleep(SECONDS)
         at_rank, at_passes = faults.get("memory", (-1, ()))
         if module.training and rank == at_rank and passes in at_passes:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+            run_out()
 
     def after(module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         at_rank, at_passes = faults.get("nan", (-1, ()))
         if module.training and rank == at_rank and passes in at_passes:
             for loss in output.losses.values():
                 loss.sum.mul_(float("nan"))
+        if module.training and faults.get("memory_backward") == [rank, passes]:
+            for loss in output.losses.values():
+                loss.sum.register_hook(run_out)
         return output
+
+    def run_out(*args: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
     def full(*args: Any) -> None:
         raise SaveError("no space is left")

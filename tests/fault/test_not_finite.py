@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import outcome_of, reports_of
 
+from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.errors import T2TError
 from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
@@ -254,6 +255,22 @@ def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_
     ]
     assert weights[2] == weights[3]
     assert flat(weights[2]) == pytest.approx(flat(weights[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [{"memory_backward": [1, 6]}, {"memory": [1, list(range(6, 20))]}],
+    ids=["in the backward pass", "for one row"],
+)
+def test_where_the_other_process_waits_for_gradients_both_end_with_a_whole_checkpoint(
+    spec, tmp_path, faults
+):
+    config = {"local_eval_frequency": 2, "async_save": False}
+    told = spec("run", 20, size=2, config=config, faults=faults)
+    leader, other = processes.start_world(tmp_path / "err", 2, processes.train, told)
+    assert (other.wait() != 0, leader.wait() != 0) == (True, True)
+    assert "The checkpoints before are whole. Go on with" in other.said
+    assert CheckpointDirectory(tmp_path / "run").newest().step == 4
 
 
 def test_a_metric_that_is_not_a_number_is_never_the_best_and_ends_nothing(

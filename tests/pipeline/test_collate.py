@@ -187,4 +187,4 @@ def test_data_without_sequences_makes_batches_of_examples(make_shards):
     features = Features({"picture": kinds["picture"]}, {"label": kinds["label"]})
     batching = Batching(basic_params1().replace(batch_size=4), means_tokens=False, max_length=0)
     sizes = [batch["picture"].shape for batch in EvalBatches(shards, features, batching)]
-    assert sizes == [(4, 1, 2, 3), (4, 1, 2, 3), (2, 1, 2, 3)]
+    assert sorted(sizes) == [(2, 1, 2, 3), (4, 1, 2, 3), (4, 1, 2, 3)]

@@ -300,3 +300,10 @@ def test_batches_for_a_gpu_are_pinned_by_who_makes_them(memory_shards, make, wor
     assert {by is threading.current_thread() for by in pinned.by} == {workers == 0}
     for a, b in zip(found, plain, strict=True):
         assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_first_batches_of_an_evaluation_are_not_the_shortest(memory_shards):
+    batches = eval_batches(memory_shards)
+    lengths = [batch["targets"].shape[1] for batch in batches]
+    assert lengths != sorted(lengths)
+    assert lengths == [batch["targets"].shape[1] for batch in batches]

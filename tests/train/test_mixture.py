@@ -54,12 +54,30 @@ def mixed_data(tmp_path_factory):
 def make_mixed(mixed_data):
     """Makes a task."""
 
-    def make(kind=Both, hparams=""):
+    def make(kind=Both, hparams="", **options):
         chosen = registry.hparams("transformer_test").parse("batch_size=256").parse(hparams)
-        model = registry.model("transformer")
-        return ProblemTask(kind(), model, chosen, data_dir=mixed_data, vocab_dir=mixed_data)
+        given = kind(), registry.model("transformer"), chosen
+        return ProblemTask(*given, data_dir=mixed_data, vocab_dir=mixed_data, **options)
 
     return make
+
+
+@pytest.mark.parametrize("name", [None, NAMES[0]], ids=["mixture", "alone"])
+def test_batches_are_pinned_where_the_task_is_told_to(make_mixed, name, monkeypatch):
+    """There is no GPU here: what would be pinned is counted."""
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda own: pinned.append(own) or own)
+    kind = Both if name is None else lambda: registry.problem(name)
+    for asked in (False, True):
+        task = make_mixed(kind, pin_memory=asked, loader_workers=0)
+        for batches in (
+            task.train_batches(seed=1, start=0, rank=0, world_size=1),
+            task.eval_batches(Split.EVAL, rank=0, world_size=1),
+        ):
+            pinned.clear()
+            batch = next(iter(batches))
+            assert {id(tensor) for tensor in batch.values()} == set(map(id, pinned)) or not asked
+            assert bool(pinned) == asked
 
 
 def test_training_resumes_bit_by_bit_at_its_place_in_the_mixture(make_mixed, make_estimator):
