@@ -12,12 +12,17 @@ A command keeps its own `FlagValues`, so that several of them live in one proces
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
+import json
 import os
+import re
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags, logging
@@ -139,6 +144,7 @@ def run_main(
         return code
     except T2TError as error:
         print(f"error: {error}", file=sys.stderr)
+        _tell_torchrun(f"error: {error}")
         return EXIT_CODE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -153,6 +159,17 @@ def run_main(
         print(f"error: {place}{error.strerror or error}", file=sys.stderr)
         logging.debug("Where it was met:", exc_info=True)
         return EXIT_CODE
+
+
+def _tell_torchrun(message: str) -> None:
+    """Hands a message to torchrun, which ends with what it finds in this file of its choice."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not file:
+        return
+    extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+    content = {"message": {"message": message, "extraInfo": extra}}
+    with contextlib.suppress(OSError):  # the message was printed
+        Path(file).write_text(json.dumps(content), encoding="utf-8")
 
 
 def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
@@ -180,9 +197,20 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
         hint = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
         raise UsageError(f"there is no flag --{error.flagname}.{hint} All flags: --help") from None
     except (flags.Error, ValueError) as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(_told(values, str(error))) from None
     if rest:
         raise UsageError(f"unexpected argument {rest[0]!r}; flags are written --name=value.")
+
+
+def _told(values: flags.FlagValues, message: str) -> str:
+    """Adds to what absl says of a value what its flag takes."""
+    match = re.match(r"flag --(\w+)=", message)
+    if match is None or match[1] not in values or "should be one of" in message:
+        return message
+    flag: Any = values[match[1]]
+    bounds = getattr(flag.parser, "syntactic_help", "")
+    taken = f" It takes {bounds}." if bounds else ""
+    return f"{message}.{taken} --{match[1]}: {flag.help}"
 
 
 def _start_logging(verbosity: int) -> None:

@@ -35,7 +35,7 @@ def recall(directory: RunDirectory) -> list[str]:
     for name, value in found.items():
         if not given(name) and value != flag(name):
             FLAGS[name].value = value
-            changed.append(f"--{name}={value}")
+            changed.append(run_json.argument(FLAGS, name, value))
     return changed
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from absl import flags
 
 import t2t_torch
-from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.hparam import HParams
 
 NAME = "config.json"
@@ -33,6 +33,7 @@ _NOT_KEPT = frozenset(
     resume_data tmp_dir verbosity
     """.split()
 )
+_ENDS = ("train_steps", "train_epochs")
 _HP = re.compile(r"--?hp_(\w+)(?:=(.*))?", re.DOTALL)
 
 
@@ -51,6 +52,9 @@ def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
     read = RunJson.read(Path(file).expanduser(), values)
     # A list is added to, not replaced, by absl: what is given replaces it as other flags do.
     given = {word.lstrip("-").partition("=")[0] for word in known if word.startswith("-")}
+    for one, other in (_ENDS, _ENDS[::-1]):
+        if _value_of(one, known) not in ("", "0"):
+            given.add(other)  # where the run ends is said in one way or the other
     return [
         *(word for name, words in read.words.items() if name not in given for word in words),
         *known,
@@ -200,15 +204,27 @@ def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) 
     """Returns what a run's own file says of some flags; of another version it may know fewer.
 
     Raises:
-      UsageError: it is no JSON object, or a value is of a wrong type.
+      CheckpointError: it is no JSON object, or a value is of a wrong type.
     """
     path = directory / NAME
     if not path.exists():
         return {}
-    content = _content(path)
-    found = {name: content[name] for name in names if name in content}
-    RunJson(path, found, values)  # checks them
+    try:
+        content = _content(path)
+        found = {name: content[name] for name in names if name in content}
+        RunJson(path, found, values)  # checks them
+    except UsageError as error:
+        raise CheckpointError(
+            f"{error}\nRestore it from a checkpoint (cp {directory}/ckpt-STEP/{NAME} "
+            f"{directory}/), or delete it and say anew what is not the default: it remembers how "
+            "the run is evaluated and saved."
+        ) from error
     return found
+
+
+def argument(values: flags.FlagValues, name: str, value: Any) -> str:
+    """Returns what says a flag's JSON value on the command line."""
+    return " ".join(_words(values[name], name, value) or ())
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -223,6 +239,11 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=pairs)
     except FileNotFoundError:
         raise UsageError(f"--config={path}: there is no such file.") from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. A JSON file was expected, such as the "
+            f"{NAME} of a run."
+        ) from None
     except ValueError as error:
         raise UsageError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):

@@ -8,7 +8,7 @@ evaluated and saved then come from there.  --config=run.json holds any of it; ru
 what reproduces a run.
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ...
 SIGTERM, SIGINT or SIGUSR1 saves and stops with exit code 128 + the signal's number, or
---signal_exit_code.
+--signal_exit_code (under torchrun the exit code is torchrun's, 1).
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from t2t_torch.bin.trainer_flags import FLAGS, eval_split, flag, run_config, tra
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.stop import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
+    from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.task import ProblemTask
 
 
@@ -49,6 +51,11 @@ def _run() -> int:
     check_flags()
     if flag("dry_run"):
         return _dry_run()
+    with EarlyExit(flag("signal_exit_code")) as early:
+        return _prepare(early)
+
+
+def _prepare(early: EarlyExit) -> int:
     if not flag("print_config"):
         shared.require(FLAGS, "data_dir", "output_dir")
     # Without --output_dir nothing is there, as in a new one.
@@ -66,7 +73,7 @@ def _run() -> int:
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
         _tell(directory, recalled)
-    return _run_schedule(directory, record, hparams)
+    return _run_schedule(directory, record, hparams, early)
 
 
 def _nowhere() -> Path:
@@ -86,7 +93,9 @@ def _tell(directory: RunDirectory, recalled: Sequence[str]) -> None:
         )
 
 
-def _run_schedule(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> int:
+def _run_schedule(
+    directory: RunDirectory, record: TaskRecord, hparams: HParams, early: EarlyExit
+) -> int:
     # torch takes seconds to import: everything before is answered without it.
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
     from t2t_torch.compute.distributed import join_world
@@ -94,11 +103,13 @@ def _run_schedule(directory: RunDirectory, record: TaskRecord, hparams: HParams)
     from t2t_torch.train.chosen_hooks import chosen_hooks
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment
-    from t2t_torch.train.stop import StopRequest
 
     keep_freed_memory()
     before = directory.hparams(type(hparams)) if directory.exists else None
-    with join_world(use_gpu=flag("worker_gpu") > 0) as world, StopRequest() as stop:
+    with (
+        join_world(use_gpu=flag("worker_gpu") > 0) as world,
+        early.gives_way_to(StopRequest()) as stop,
+    ):
         try:
             decoding = None
             if flag("schedule") in DECODING:
@@ -118,10 +129,24 @@ def _run_schedule(directory: RunDirectory, record: TaskRecord, hparams: HParams)
                         estimator, decode=decoding.of(estimator), scores=decoding.scores
                     )
                 experiment.run(flag("schedule"))
-                code: int = flag("signal_exit_code") or 128 + estimator.signal
-                return code if estimator.signal else 0
+            if not estimator.signal:
+                return 0
+            if world.leads and trains():
+                _tell_saved(estimator)
+            code: int = flag("signal_exit_code") or 128 + estimator.signal
+            return code
         finally:
             directory.unlock()
+
+
+def _tell_saved(estimator: Estimator) -> None:
+    """Says after a signal where the run goes on."""
+    steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
+    if steps:
+        print(
+            f"saved {estimator.directory.path}/ckpt-{max(steps)}; run the same command to go on",
+            file=sys.stderr,
+        )
 
 
 def _dry_run() -> int:

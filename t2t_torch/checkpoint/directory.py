@@ -5,7 +5,7 @@
       optimizer.safetensors  '<parameter>/<slot>'
       average.safetensors    the running mean of the weights, if the run keeps one
       trainer.json           `TrainerState`
-      hparams.json, task.json   copies, so that a checkpoint explains itself
+      hparams.json, task.json, config.json   copies, so that a checkpoint explains itself
       MANIFEST.json          sizes and sha256 of the others and of the run's vocabularies; last
       model/, optimizer/, average/   of divided weights, in place of the files of these names:
         00001-of-00002.safetensors   the parts of the first of two processes, written by itself

@@ -101,6 +101,8 @@ class Saver:
         try:
             self._directory.save(snapshot)
         except Exception as error:  # handed to the thread that trains
+            if isinstance(error, SaveError):
+                _let_go(error)
             self._last = error
             self._failures.append(error)
 
@@ -109,3 +111,10 @@ class Saver:
         if not isinstance(error, SaveError):
             raise error
         return error
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drops the frames of an error and its causes: they hold the snapshot, as large as the run."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__

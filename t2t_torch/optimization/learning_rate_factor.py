@@ -27,11 +27,13 @@ class Factor:
       formula: (hparams, train_steps, steps already done) -> value.
       reads: the hparams that it reads.
       until_end: whether it decays from the warm-up's end to `train_steps`, which must be more.
+      reads_end: whether it depends on `train_steps`.
     """
 
     formula: _Formula
     reads: frozenset[str]
     until_end: bool = False
+    reads_end: bool = False
 
 
 FACTORS: dict[str, Factor] = {}
@@ -43,7 +45,10 @@ left out."""
 
 
 def factor(
-    *reads: str, home: dict[str, Factor] = FACTORS, until_end: bool = False
+    *reads: str,
+    home: dict[str, Factor] = FACTORS,
+    until_end: bool = False,
+    reads_end: bool = False,
 ) -> Callable[[_Formula], _Formula]:
     """Declares a factor under its function's name, without a leading `_` or `_legacy_`.
 
@@ -51,6 +56,7 @@ def factor(
       reads: what follows `learning_rate_` in the names that it reads; "" is `learning_rate`.
       home: `FACTORS` or `LEGACY_DECAYS`.
       until_end: see `Factor`.
+      reads_end: see `Factor`; what decays until the end does.
     """
 
     def declare(formula: _Formula) -> _Formula:
@@ -58,7 +64,7 @@ def factor(
         if home is LEGACY_DECAYS:
             name = name.removeprefix("legacy_")
         names = frozenset(f"learning_rate_{read}".rstrip("_") for read in reads)
-        home[name] = Factor(formula, names, until_end)
+        home[name] = Factor(formula, names, until_end, until_end or reads_end)
         return formula
 
     return declare
@@ -85,7 +91,7 @@ def _linear_warmup(hparams: HParams, train_steps: int, step: float) -> float:
     return min(1.0, step / warmup) if warmup else 1.0
 
 
-@factor("decay_steps")
+@factor("decay_steps", reads_end=True)
 def _linear_decay(hparams: HParams, train_steps: int, step: float) -> float:
     return min(1.0, max(0.0, (train_steps - step) / hparams.learning_rate_decay_steps))
 
@@ -159,7 +165,7 @@ def _polynomial_decay(hparams: HParams, train_steps: int, step: float) -> float:
     return _from_to(hparams, part**hparams.learning_rate_decay_power)
 
 
-@factor("cut_fraction", "ratio")
+@factor("cut_fraction", "ratio", reads_end=True)
 def _slanted_triangular(hparams: HParams, train_steps: int, step: float) -> float:
     """Up from 1/ratio to 1 in the cut fraction of the run, down again in the rest.
 

@@ -102,8 +102,29 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
         and (before is None or getattr(before, name) != getattr(hparams, name))
         and not _is_read(hparams, name)
     ]
+    faults += _still(hparams, nobodys, before)
     if faults:
         raise HParamsError("\n".join(faults))
+
+
+def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Iterator[str]:
+    """Yields what is wrong with an exponential decay that a user has chosen, and that decays not.
+
+    Where nobody has chosen anything of it, it is as tensor2tensor has it.
+    """
+    names = ["learning_rate_schedule", *sorted(FACTORS["exp_decay"].reads)]
+    chosen = any(
+        hparams.provenance[name] not in nobodys
+        and (before is None or getattr(before, name) != getattr(hparams, name))
+        for name in names
+        if name != "learning_rate_warmup_steps"
+    )
+    if chosen and hparams.learning_rate_decay_rate == 1.0 and "exp_decay" in factor_names(hparams):
+        yield (
+            "exp_decay multiplies the rate by learning_rate_decay_rate every "
+            f"learning_rate_decay_steps={hparams.learning_rate_decay_steps}, and that rate is 1: "
+            "it never decays. Set learning_rate_decay_rate, for example to 0.5."
+        )
 
 
 def _unmet(hparams: HParams, name: str) -> list[str]:

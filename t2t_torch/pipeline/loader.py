@@ -180,7 +180,7 @@ class MixedBatches:
 
 
 class EvalBatches:
-    """One pass in a fixed order that is not by length, nothing dropped unless `eval_drop_long_sequences` says so.
+    """One pass in a fixed order, not by length; nothing dropped but by `eval_drop_long_sequences`.
 
     Attributes:
       cut: the examples that are longer than `Batching.bound` and are cut to it.

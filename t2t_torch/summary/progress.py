@@ -23,13 +23,21 @@ class Progress:
 
     def __init__(self, total: int, *, shown: bool, counted: str = "tokens") -> None:
         self._total = total
+        self._seconds = 0
         self._counted = counted
         self._shown = shown
         self._bar: tqdm[object] | None = None
 
-    def start(self, step: int, total: int = 0) -> None:
-        """Begins after `step` steps; `total`, if it is not 0, is known better than before."""
+    def start(self, step: int, total: int = 0, seconds: int = 0) -> None:
+        """Begins after `step` steps.
+
+        Args:
+          step: steps that are done.
+          total: if it is not 0, it is known better than before.
+          seconds: of training after which the run ends, if it is not 0.
+        """
         self._total = total or self._total
+        self._seconds = seconds
         if self._shown and sys.stderr.isatty():
             known = self._total or None
             self._bar = tqdm(
@@ -42,7 +50,7 @@ class Progress:
             self._bar.update(step - self._bar.n)
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows what `Tally.read` returned, and the learning rate."""
+        """Shows what `Tally.read` returned, the learning rate, and the seconds of the run."""
         numbers = (
             f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
             f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"
@@ -56,6 +64,8 @@ class Progress:
             self.say(f"step {step}  {numbers}")
             return
         left = (self._total - step) / max(values["steps_per_second"], 1e-9)
+        if self._seconds:
+            left = min(left, max(self._seconds - values["seconds"], 0.0))
         self.say(f"step {step}/{self._total}  {numbers}  {tqdm.format_interval(left)} left")
 
     def evaluation(

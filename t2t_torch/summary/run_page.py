@@ -51,7 +51,7 @@ def run_page(directory: Path) -> str:
     resumed = [start["step"] for start in starts[1:]]
     plots = dict(_charts(series, resumed))
     sections = [
-        _curves(plots, resumed),
+        _curves(plots, resumed, _counted(starts)),
         _evaluations(directory, reports),
         *_decodes(directory),
         *_figures(directory),
@@ -98,14 +98,21 @@ def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]
         yield name, chart(curves, logarithmic=name in _LOGARITHMIC, marks=resumed)
 
 
-def _curves(plots: Mapping[str, str], resumed: Sequence[int]) -> Section:
+def _counted(starts: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what the loss is a mean over; runs of before did not note it."""
+    return str(starts[-1].get("counted", "targets")) if starts else "targets"
+
+
+def _curves(plots: Mapping[str, str], resumed: Sequence[int], unit: str) -> Section:
     meaning = (
         "By optimizer steps; the number beside a name is the last one.  Training's numbers are of "
         "the steps since the report before."
     )
     if resumed:
         meaning += "  Dotted lines: where training was gone on with."
-    blocks: list[Block] = [Plot(name, short_name(name).replace("_", " ")) for name in plots]
+    titles = {name: short_name(name).replace("_", " ") for name in plots}
+    titles["tokens_per_second"] = f"{unit} per second"
+    blocks: list[Block] = [Plot(name, titles[name]) for name in plots]
     return Section("curves", "Curves", meaning, blocks or [Note("No report yet.")])
 
 
@@ -227,7 +234,7 @@ def _tiles(
             yield f"{report['loss']:.4g}", f"loss of {split}"
     if _TRAIN in last:
         report = last[_TRAIN]
-        yield f"{report['tokens_per_second']:,.0f}", "targets per second"
+        yield f"{report['tokens_per_second']:,.0f}", f"{_counted(starts)} per second"
         if report.get("seconds") is not None:
             yield tqdm.format_interval(report["seconds"]), "trained"
 

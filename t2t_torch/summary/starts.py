@@ -31,6 +31,7 @@ def add_start(directory: Path, estimator: Estimator) -> None:
         "step": estimator.state.step,
         "train_steps": estimator.train_steps,
         "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
+        "counted": estimator.task.counted,
         "precision": estimator.precision.name,
         "processes": estimator.world.size,
         "device": f"{device.type} ({name})",

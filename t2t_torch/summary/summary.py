@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 EVAL_FOLDER = "eval"
+_EVENTS = "TensorBoard's event files"
 FIGURE_FOLDER = "figures"
 _DOTS_PER_INCH = 100
 
@@ -67,21 +68,21 @@ class Summary:
         with self.surviving("metrics.jsonl"):
             self._metrics.add(split, step, values)
         folder = "" if split == "train" else EVAL_FOLDER
-        with self._writing(folder, step) as writer:
+        with self.surviving(_EVENTS), self._writing(folder, step) as writer:
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds numbers to TensorBoard alone: too many for `metrics.jsonl`."""
         if self.leads:
-            with self._writing("") as writer:
+            with self.surviving(_EVENTS), self._writing("") as writer:
                 for name, value in values.items():
                     writer.add_scalar(name, value, step)
 
     def text(self, tag: str, text: str, step: int) -> None:
         """Adds a text, which TensorBoard reads as Markdown."""
         if self.leads:
-            with self._writing(EVAL_FOLDER, step) as writer:
+            with self.surviving(_EVENTS), self._writing(EVAL_FOLDER, step) as writer:
                 writer.add_text(tag, text, step)
 
     def figure(self, tag: str, figure: Figure, step: int) -> None:
@@ -96,7 +97,7 @@ class Summary:
             warnings.filterwarnings("ignore", message="Glyph .* missing from")  # an empty box
             canvas.draw()
         picture = np.asarray(canvas.buffer_rgba())[..., :3]  # [height, width, 3]
-        with self._writing(EVAL_FOLDER, step) as writer:
+        with self.surviving(_EVENTS), self._writing(EVAL_FOLDER, step) as writer:
             writer.add_image(tag, picture, step, dataformats="HWC")
         with self.surviving(FIGURE_FOLDER):
             path = self._directory / FIGURE_FOLDER / f"{tag}.png"
@@ -111,7 +112,7 @@ class Summary:
         values = tensor.detach().float().flatten().cpu()
         values = values[values.isfinite()]
         if len(values):
-            with self._writing("") as writer:
+            with self.surviving(_EVENTS), self._writing("") as writer:
                 writer.add_histogram(tag, values, step)
 
     def hparams(self, values: Mapping[str, Any]) -> None:
@@ -129,7 +130,7 @@ class Summary:
         told = {k: v if type(v) in (int, float) else str(v) for k, v in values.items()}
         # Without the first part, the experiment's, TensorBoard lists what the runs have.
         _, session, _ = hparams(told, {})  # type: ignore[no-untyped-call]
-        with self._writing("") as writer:
+        with self.surviving(_EVENTS), self._writing("") as writer:
             file_writer: Any = writer.file_writer
             file_writer.add_summary(session, 0)
 
@@ -151,7 +152,7 @@ class Summary:
     def close(self) -> None:
         """Closes the event files."""
         for writer in self._writers.values():
-            with self.surviving("TensorBoard's event files"):
+            with self.surviving(_EVENTS):
                 writer.close()
         self._writers.clear()
 
@@ -163,14 +164,13 @@ class Summary:
           folder: of the event files.
           step: of what will be written, if it may be a report that is made again.
         """
-        with self.surviving("TensorBoard's event files"):
-            try:
-                writer = self._writer(folder, step)
-                yield writer
-                writer.flush()
-            except OSError:
-                self._writers.pop(folder, None)  # its thread has ended: the next begins a new file
-                raise
+        try:
+            writer = self._writer(folder, step)
+            yield writer
+            writer.flush()
+        except OSError:
+            self._writers.pop(folder, None)  # its thread has ended: the next begins a new file
+            raise
 
     def _writer(self, folder: str, step: int | None) -> SummaryWriter:
         if folder not in self._writers:

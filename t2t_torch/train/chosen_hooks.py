@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import TYPE_CHECKING
 
 from t2t_torch import registry
@@ -30,10 +32,17 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
         names.append("histograms")
     hooks: list[Hook] = []
     for name in dict.fromkeys(names):
-        hook = registry.hook(name)()
+        kind = registry.hook(name)
+        hook = kind()
         if not isinstance(hook, Hook):
+            code = getattr(inspect.unwrap(kind), "__code__", None)
+            file = (
+                code.co_filename
+                if code
+                else getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__)
+            )
             raise UsageError(
-                f"--hooks={name}: {hook!r} is no Hook. Register a subclass of "
+                f"--hooks={name}: {kind.__qualname__} in {file} is no Hook. Register a subclass of "
                 "t2t_torch.train.hook.Hook."
             )
         hooks.append(hook)

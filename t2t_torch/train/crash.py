@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from t2t_torch.train.learner import Learner
     from t2t_torch.train.task import Batch
 
+_FAULTS = {
+    "weights_not_finite": "bad of the weights is",
+    "outputs_not_finite": "not finite is the output of",
+    "gradients_not_finite": "not finite is the gradient of",
+}
+"""What `crash.json` lists -> how the message tells the first of it."""
+
 
 def dump(
     directory: Path,
@@ -36,6 +43,7 @@ def dump(
     step: int,
     batches: Sequence[tuple[int, Batch]],
     rank: int,
+    skipped: int,
 ) -> T2TError:
     """Computes a step again in this process alone, and writes down where it goes wrong.
 
@@ -46,6 +54,7 @@ def dump(
       step: steps that were done before it.
       batches: (number of the global batch, batch) of this process.
       rank: of this process.
+      skipped: steps in a row that were not finite, this one with them.
 
     Returns:
       the error that ends the run: it names the folder that was written.
@@ -61,12 +70,22 @@ def dump(
     (folder / "crash.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     numbers = ", ".join(str(number) for number, _ in batches)
     return T2TError(
-        f"the loss or its gradient is not finite at step {step + 1}, as at all steps since too "
-        "long (--max_consecutive_nonfinite). None of them moved the weights; the checkpoints are "
-        f"whole. Batch {numbers} and where numbers went bad are in {folder}. Try a smaller "
-        "learning rate, a longer learning_rate_warmup_steps, clip_grad_norm=1.0, or "
-        "activation_dtype=float32."
+        f"the loss or its gradient is not finite at step {step + 1}, as in the {skipped - 1} steps "
+        f"before (--max_consecutive_nonfinite). {_first_fault(found)}None of them moved the "
+        f"weights; the checkpoints are whole. Batch {numbers} and where numbers went bad are in "
+        f"{folder}. Try a smaller learning rate, a longer learning_rate_warmup_steps, "
+        "clip_grad_norm=1.0, or activation_dtype=float32. If that does not help the weights may "
+        "have been nonsense before: go back further, that is delete the newest checkpoints."
     )
+
+
+def _first_fault(found: Sequence[Mapping[str, Any]]) -> str:
+    """Says where numbers went bad first, as far as it is known."""
+    for batch in found:
+        for key, told in _FAULTS.items():
+            if batch.get(key):
+                return f"First {told} {batch[key][0]}. "
+    return ""
 
 
 def _rows(run: Learner, number: int) -> dict[str, Any]:

@@ -218,13 +218,14 @@ class Estimator:
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
-                self.directory.commit()  # nothing of a run is changed before all is known to fit
+                if newest is None or not self.is_done:  # what trains nothing changes nothing
+                    self.directory.commit()  # as nothing does before all is known to fit
                 tell_warm_start(self, warm)
         self.run = run
         self.summary.start(self.state.step)
         for line in opening_lines(self, source.report, run):
             self.say(line)
-        self._progress.start(self.state.step, self.train_steps)
+        self._progress.start(self.state.step, self.train_steps, self.config.train_seconds)
         for name, hook in _named(self.hooks):
             hook.restore(self.state.hooks.get(name, {}))
             hook.begin(self)
@@ -336,7 +337,9 @@ class Estimator:
         if skipped:
             self.say(f"step {step + 1}: the loss or its gradient is not finite; skipped")
         if skipped >= self.config.max_consecutive_nonfinite:
-            raise dump(self.directory.path, run, self.state.seed, step, batches, self.world.rank)
+            raise dump(
+                self.directory.path, run, self.state.seed, step, batches, self.world.rank, skipped
+            )
 
     def _report(self, run: Learner) -> None:
         report = run.tally.read()

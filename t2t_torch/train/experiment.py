@@ -83,7 +83,8 @@ class Experiment:
         if schedule in IN_TURNS or schedule == "continuous_eval":
             self._watched = self._find_watched(schedule)
         getattr(self, schedule)()
-        if schedule in TRAINING and schedule != "test" and not self.estimator.signal:
+        trained = schedule in TRAINING and schedule != "test"
+        if trained and not self.estimator.signal and not self._is_beyond():
             self._note_end()
 
     def continuous_train_and_eval(self) -> None:
@@ -166,6 +167,8 @@ class Experiment:
         """
         estimator, turn = self.estimator, self.config.local_eval_frequency
         self._is_done()  # says so; a last evaluation is still due
+        if self._is_beyond():
+            return
         while True:
             state, done = estimator.state, estimator.is_done
             is_turn = turn > 0 and state.step % turn == 0
@@ -338,12 +341,18 @@ class Experiment:
         if not estimator.is_done:
             return False
         step, flag, value = estimator.state.step, "train_steps", estimator.train_steps
+        done = f"is at step {step}"
         if config.train_epochs:
             flag, value = "train_epochs", config.train_epochs
         if step < estimator.train_steps:
             flag, value = "train_seconds", config.train_seconds
+            done = f"has trained {estimator.state.seconds:.1f} seconds"
         estimator.say(
             f"nothing to train: --{flag}={value} is absolute, counted from the beginning of the "
-            f"run, which is at step {step} already; raise it to train on"
+            f"run, which {done} already; raise it to train on"
         )
         return True
+
+    def _is_beyond(self) -> bool:
+        """Whether the run has more steps than were asked for: nothing of it is due or changed."""
+        return self.estimator.state.step > self.estimator.train_steps

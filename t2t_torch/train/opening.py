@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from t2t_torch.data.staging import staged
+from t2t_torch.optimization.learning_rate import factor_names
+from t2t_torch.optimization.learning_rate_factor import FACTORS
 from t2t_torch.summary.run_report import RunReport
+from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.task import ProblemTask
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Itera
     if task.hparams.shard_weights and run.processes == 1:
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
     yield f"learning rate: {_rates(estimator, run)}"
+    yield from _early_end(estimator)
     watching = [type(hook).__name__ for hook in estimator.hooks if not isinstance(hook, RunReport)]
     if watching:
         yield f"hooks: {', '.join(watching)}"
@@ -93,6 +97,20 @@ def _how(task: Task, run: Learner) -> Iterator[str]:
     if hparams.swa_start_step:
         every = f", every {hparams.swa_every}" if hparams.swa_every > 1 else ""
         yield f"SWA of the weights from step {hparams.swa_start_step}{every}"
+
+
+def _early_end(estimator: Estimator) -> Iterator[str]:
+    """Warns of a rate that falls to a number of steps that nobody has chosen."""
+    config = estimator.config
+    if not config.train_seconds or config.train_epochs:
+        return
+    names = [n for n in factor_names(estimator.task.hparams) if FACTORS[n].reads_end]
+    if names and config.train_steps == RunConfig().train_steps:
+        yield (
+            f"WARNING: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
+            f"the default, and --train_seconds={config.train_seconds} may end the run long before; "
+            "give --train_steps, too: about as many as there will be"
+        )
 
 
 def _rates(estimator: Estimator, run: Learner) -> str:

@@ -1,10 +1,14 @@
-"""A polite stop: the first signal asks, the second one ends the process."""
+"""A polite stop: the first signal asks, the second one ends the process.
+
+Before there is anything to save, the first one ends it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import threading
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -45,3 +49,57 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+class EarlyExit:
+    """Ends the process at a signal while nothing has begun: torch is imported, others are awaited.
+
+    A thread does it, told by what CPython writes to a pipe: it may be that the main thread sits in
+    C++, where handlers of Python's do not run.
+
+    Args:
+      code: exit code; 0: 128 + the signal's number.
+    """
+
+    def __init__(self, code: int = 0) -> None:
+        self._code = code
+        self._previous: dict[int, object] = {}
+
+    def gives_way_to(self, stop: StopRequest) -> StopRequest:
+        """Ends this, and returns what listens from now on."""
+        self.end()
+        return stop
+
+    def end(self) -> None:
+        """Lets signals do what they did before; does nothing the second time."""
+        if not self._previous:
+            return
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous = {}
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._write)
+        self._thread.join()
+        os.close(self._read)
+
+    def _watch(self) -> None:
+        while told := os.read(self._read, 1):
+            number = told[0]
+            if number in SIGNALS:
+                name = signal.Signals(number).name
+                with contextlib.suppress(OSError):
+                    os.write(2, f"\n{name}: nothing had begun, nothing is to be saved\n".encode())
+                os._exit(self._code or 128 + number)
+
+    def __enter__(self) -> EarlyExit:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="early-exit", daemon=True)
+        self._thread.start()
+        for number in SIGNALS:  # any handler of Python's makes CPython write to the pipe
+            self._previous[number] = signal.signal(number, lambda *_: None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from t2t_torch.bin import trainer
@@ -73,3 +75,25 @@ def test_early_stopping_that_was_remembered_does_not_hinder_another_schedule(arg
     flags = {"local_eval_frequency": 1, **EARLY}
     assert trainer.main(arguments(train_steps=1, **flags)) == 0
     assert trainer.main(arguments(train_steps=2, schedule="train")) == 0
+
+
+def test_a_flag_wins_over_the_other_end_of_a_file(arguments, tmp_path, capsys):
+    file = tmp_path / "run.json"
+    for in_file, given in [
+        ({"train_steps": 9}, "train_epochs"),
+        ({"train_epochs": 9}, "train_steps"),
+    ]:
+        file.write_text(json.dumps(in_file))
+        flags = {"train_steps": None, given: 2, "config": file, "output_dir": None}
+        assert trainer.main([*arguments(**flags), "--print_config"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert {n: v for n, v in printed.items() if n in ("train_steps", "train_epochs")} == {
+            given: 2
+        }
+
+
+@pytest.mark.parametrize("value", ["0.5", "300"])
+def test_a_value_that_does_not_fit_is_told_with_what_the_flag_takes(arguments, capsys, value):
+    assert trainer.main(arguments(signal_exit_code=value)) == 2
+    told = capsys.readouterr().err
+    assert "It takes an integer in the range [0, 255]. --signal_exit_code: Exit code" in told

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from absl import flags
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
+from t2t_torch.bin import trainer
 from t2t_torch.errors import DataError, UsageError
 
 DOC = """Bakes bread.
@@ -206,3 +208,12 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     told = left.stderr.read()
     left.stderr.close()
     assert (left.wait(), told) == (0, b"")
+
+
+def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    assert trainer.main(["--data_dir=nowhere", "--train_steps=x"]) == 2
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
+    told = str(ChildFailedError("trainer", {0: failure}))
+    assert "error: flag --train_steps=x" in told

@@ -194,3 +194,25 @@ def test_a_seed_that_was_given_is_still_told_when_the_run_goes_on(arguments, tmp
     assert trainer.main(arguments(train_steps=1, random_seed=7)) == 0
     assert trainer.main(arguments(train_steps=2)) == 0
     assert config_of(tmp_path / "run")["random_seed"] == 7
+
+
+def test_a_folder_is_no_config(arguments, capsys, tmp_path):
+    assert trainer.main(arguments(config=tmp_path)) == 2
+    assert f"{tmp_path} cannot be read: Is a directory. A JSON file was" in capsys.readouterr().err
+
+
+def test_a_broken_json_of_the_run_is_told_with_the_copy_that_mends_it(arguments, capsys, tmp_path):
+    run = tmp_path / "run"
+    assert trainer.main(arguments(train_steps=1)) == 0
+    whole = (run / "config.json").read_bytes()
+    (run / "config.json").write_text("{")
+    assert trainer.main(arguments(train_steps=2)) == 2
+    assert f"(cp {run}/ckpt-STEP/config.json {run}/), or delete it" in capsys.readouterr().err
+    assert (run / "ckpt-1" / "config.json").read_bytes() == whole
+
+
+def test_what_is_remembered_is_told_as_flags_are_written(arguments, capsys):
+    assert trainer.main(arguments(train_steps=1, hooks="profile,histograms")) == 0
+    capsys.readouterr()
+    assert trainer.main(arguments(train_steps=2)) == 0
+    assert "--hooks=profile,histograms" in capsys.readouterr().err

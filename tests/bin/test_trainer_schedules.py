@@ -260,3 +260,14 @@ def test_labels_cannot_be_decoded_from_data(arguments, tmp_path, capsys, monkeyp
     assert trainer.main(arguments(schedule="train_eval_and_decode")) == 2
     assert "Give a file of inputs, --decode_from_file" in capsys.readouterr().err
     assert not list(tmp_path.glob("run/ckpt-*"))
+
+
+def test_a_command_that_trains_nothing_changes_nothing(arguments, tmp_path, capsys):
+    assert trainer.main(arguments(train_steps=3, local_eval_frequency=2)) == 0
+    names = ["config.json", "task.json", "hparams.json", "ended.json", "metrics.jsonl", "best.json"]
+    files = [tmp_path / "run" / name for name in names]
+    before = [file.read_bytes() for file in files]
+    assert trainer.main(arguments(train_steps=1, local_eval_frequency=5)) == 0
+    assert "nothing to train" in capsys.readouterr().err
+    assert [file.read_bytes() for file in files] == before
+    assert [path.name for path in sorted((tmp_path / "run").glob("ckpt-*"))] == ["ckpt-2", "ckpt-3"]

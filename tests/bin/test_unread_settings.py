@@ -37,3 +37,10 @@ def test_a_run_goes_on_with_what_it_was_begun_with_and_takes_no_more(arguments, 
     assert trainer.main(arguments(hparams="learning_rate_schedule=constant", **go_on)) == 0
     assert trainer.main(arguments(hparams="learning_rate_decay_steps=9", **go_on)) == 2
     assert "learning_rate_decay_steps=9 is read by nothing" in capsys.readouterr().err
+
+
+def test_a_decay_that_does_not_decay_is_refused(arguments, capsys):
+    chosen = "learning_rate_schedule=exp_decay"
+    assert trainer.main(arguments(hparams=f"{SMALL},{chosen}")) == 2
+    assert "exp_decay multiplies the rate by learning_rate_decay_rate" in capsys.readouterr().err
+    assert trainer.main(arguments(hparams=f"{SMALL},{chosen},learning_rate_decay_rate=0.5")) == 0

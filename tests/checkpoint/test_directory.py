@@ -62,6 +62,61 @@ def test_a_disk_that_writes_something_else_is_found_out_before_the_checkpoint_ha
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_failure_is_told_at_once_and_when_it_is_tried_again(tmp_path, save, disk, capsys):
+    told = []
+    disk.left = 3
+    save(tmp_path, [7], wait=lambda seconds: told.append(capsys.readouterr().err))
+    start, end = "warning: the checkpoint ckpt-7 is not written yet: ", "; trying again in"
+    assert all(line.startswith(start + str(FULL) + end) for line in told)
+    assert [line.rpartition(" in ")[2] for line in told] == ["1 s\n", "5 s\n", "25 s\n"]
+
+
+def test_the_error_says_which_checkpoints_there_are(tmp_path, save, disk):
+    disk.left = 4
+    with pytest.raises(SaveError, match=r"; there is no other yet\.$"):
+        save(tmp_path, [1], wait=lambda seconds: None)
+    save(tmp_path, [2, 4])
+    disk.left = 4
+    with pytest.raises(SaveError, match=r"; there are those of the steps 2, 4\.$"):
+        save(tmp_path, [5], wait=lambda seconds: None)
+
+
+def test_a_full_disk_gets_room_by_what_would_be_deleted_afterwards(tmp_path, save, disk, capsys):
+    save(tmp_path, [1, 2, 3])
+    there = []
+
+    def look(seconds):
+        there.append(sorted(path.name for path in tmp_path.glob("ckpt-*")))
+
+    disk.left = 1
+    save(tmp_path, [4], keep=2, wait=look)
+    assert there == [["ckpt-3"]]
+    assert "deleted before ckpt-4 is written, to make room: ckpt-1, ckpt-2" in (
+        capsys.readouterr().err
+    )
+    disk.left = 1
+    save(tmp_path, [5], keep=1, wait=look)
+    assert there[1] == ["ckpt-4"]  # the newest stays till there is another
+    assert [one.step for one in CheckpointDirectory(tmp_path).list()] == [5]
+
+
+def test_nothing_makes_room_if_the_newest_is_broken_or_the_disk_is_not_full(tmp_path, save, disk):
+    save(tmp_path, [1, 2, 3])
+    there = []
+
+    def look(seconds):
+        there.append(len(list(tmp_path.glob("ckpt-*"))))
+
+    disk.left, disk.error = 4, BROKEN
+    with pytest.raises(SaveError):
+        save(tmp_path, [4], keep=2, wait=look)
+    disk.left, disk.error = 4, FULL
+    (tmp_path / "ckpt-3" / "trainer.json").write_text("")
+    with pytest.raises(SaveError):
+        save(tmp_path, [4], keep=2, wait=look)
+    assert there == [3] * 6
+
+
 def test_who_gives_up_does_not_wait_for_the_disk(tmp_path, snapshot, disk):
     disk.left = 99
     directory = CheckpointDirectory(tmp_path)

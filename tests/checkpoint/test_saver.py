@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import pytest
 
@@ -145,6 +146,60 @@ def test_closing_waits_for_the_save_but_not_for_a_disk_that_fails(
     saver.close()  # 31 seconds, if it waited as saving does
     assert len(calls) <= 2
     assert "IS NOT SAVED: cannot write the checkpoint" in capsys.readouterr().err
+
+
+class FullDirectory(CheckpointDirectory):
+    """On a disk that is full for the first step."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.tried, self.failed = [], threading.Event()
+
+    def _write(self, final, snapshot):
+        self.tried.append(final.step)
+        if final.step == 1:
+            self.failed.set()
+            raise OSError(28, "No space left on device")
+        super()._write(final, snapshot)
+
+
+def test_a_later_state_takes_the_place_of_one_that_waits_for_the_disk(tmp_path, snapshot):
+    directory = FullDirectory(tmp_path)
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    assert directory.failed.wait(30)
+    assert saver.is_busy
+    saver.settle(replace=True)  # 31 seconds, if it waited as saving does
+    assert not saver.is_busy
+    saver.save(snapshot(2))
+    saver.wait()
+    assert directory.tried == [1, 2]
+    assert "ckpt-1: [Errno 28] No space left on device. It is not tried again, as" in str(
+        saver.failure()
+    )
+
+
+def test_a_save_that_goes_well_is_never_replaced(tmp_path, snapshot):
+    directory = SlowDirectory(tmp_path)
+    saver = Saver(directory)
+    saver.save(snapshot(1))
+    threading.Timer(0.05, directory.go.set).start()
+    saver.settle(replace=True)
+    assert steps_of(directory) == [1]
+    assert saver.failure() is None
+
+
+def test_a_failure_does_not_keep_the_snapshot_in_memory(tmp_path, snapshot):
+    directory = FullDirectory(tmp_path)
+    directory.wait = lambda seconds: None
+    saver = Saver(directory)
+    failing = snapshot(1)
+    held = weakref.ref(failing)
+    saver.save(failing)
+    del failing
+    saver.settle()
+    assert held() is None
+    assert saver.failure() is not None
 
 
 def test_the_thread_holds_up_no_process_that_ends(tmp_path, snapshot):

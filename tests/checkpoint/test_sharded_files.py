@@ -283,6 +283,22 @@ def test_nobody_tries_again_when_one_has_given_up(shares, tmp_path, disk):
     assert disk.left == 1
 
 
+def test_a_later_state_takes_the_place_in_all_when_it_does_in_one(shares, tmp_path, disk):
+    disk.left = 2
+    outcomes = save(tmp_path, shares(1), lambda directory: directory.replace(True))
+    assert [type(error) for error in outcomes] == [SaveError, SaveError]
+    assert disk.left == 1
+
+    def late(directory):
+        if directory._peers.rank == 1:
+            directory.wait = lambda seconds: directory.replace(True)
+
+    disk.left = 2
+    outcomes = save(tmp_path, shares(1), late)
+    assert all("It is not tried again" in str(error) for error in outcomes)
+    assert disk.left == 1
+
+
 def test_a_defect_in_one_process_ends_the_save_of_all(shares, tmp_path, disk):
     disk.left, disk.error = 1, TypeError("of complex128")
     outcomes = save(tmp_path, shares(1))

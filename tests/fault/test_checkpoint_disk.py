@@ -6,12 +6,15 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
+import threading
 
 import pytest
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.checkpoint.saver import Saver
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.errors import CheckpointError
 from t2t_torch.train.estimator import Estimator
@@ -21,14 +24,19 @@ from t2t_torch.train.run_directory import RunDirectory
 
 @pytest.fixture
 def disk(monkeypatch):
-    """Is full as often as `left` says when a checkpoint's folder is written."""
+    """Is full as often as `left` says when a checkpoint is written, and always at some steps."""
     write = Checkpoint.write
 
     class Disk:
         left = 0
+        refused = ()
+        tried = 0
 
         def write(self, path, snapshot, **more):
             write(path, snapshot, **more)
+            self.tried += 1
+            if snapshot.state.step in self.refused:
+                raise OSError(errno.ENOSPC, "No space left on device")
             if self.left:
                 self.left -= 1
                 raise OSError(errno.ENOSPC, "No space left on device")
@@ -68,12 +76,86 @@ def test_training_goes_on_without_a_checkpoint_and_counts_it(
 ):
     run = make_estimator(local_eval_frequency=2, train_steps=5, async_save=asynchronous)
     run.checkpoints.wait = lambda seconds: None
-    disk.left = 4  # one save, and its three repetitions
+    disk.refused = (2,)
     Experiment(run).run("train")
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [4, 5]
     assert capsys.readouterr().err.count("IS NOT SAVED") == 1
     counts = [report["checkpoint_failures"] for report in reports(run.directory.path)]
     assert (counts[0], counts[-1]) == (0, 1)
+
+
+def test_training_does_not_stand_still_while_a_save_waits_for_the_disk(
+    make_estimator, disk, capsys
+):
+    run = make_estimator(local_eval_frequency=2, train_steps=7)
+    disk.refused = (2, 4)
+    run.train(7)  # 62 seconds, if each save waited for the one before
+    told = capsys.readouterr().err
+    lost = [line for line in told.splitlines() if "IS NOT SAVED" in line]
+    assert ["ckpt-2:" in lost[0], "ckpt-4:" in lost[1], len(lost)] == [True, True, 2]
+    assert all("that of a later step is to be written" in line for line in lost)
+    assert run.saving.failures == 2
+    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [6, 7]
+
+
+def test_who_wants_so_is_ended_by_the_first_save_that_fails_and_by_no_later_one(
+    make_estimator, disk
+):
+    run = make_estimator(local_eval_frequency=1, train_steps=50, on_save_error="fail")
+    run.checkpoints.wait = lambda seconds: None
+    disk.refused = range(99)
+    with pytest.raises(SaveError, match=r"cannot write the checkpoint .*ckpt-1: "):
+        run.train(50)
+    assert disk.tried == 4  # nothing of step 2
+
+
+def test_a_step_that_is_on_its_way_is_not_saved_twice_at_the_end(make_estimator, disk, monkeypatch):
+    run = make_estimator(local_eval_frequency=4, train_steps=4)
+    run.checkpoints.wait = lambda seconds: None
+    disk.refused, ending = (4,), threading.Event()
+    save, wait = run.checkpoints.save, Saver.wait
+
+    def slowly(snapshot):
+        assert ending.wait(30)
+        return save(snapshot)
+
+    def wait_for_it(saver):
+        ending.set()
+        wait(saver)
+
+    run.checkpoints.save = slowly
+    monkeypatch.setattr(Saver, "wait", wait_for_it)
+    with pytest.raises(SaveError, match="ckpt-4: "):
+        run.train(4)
+    assert disk.tried == 4
+
+
+def test_one_snapshot_is_in_memory_at_a_time(make_estimator, monkeypatch):
+    run = make_estimator(local_eval_frequency=1, train_steps=3)
+    busy, take = [], Snapshot.take.__func__
+
+    def looking(cls, *args):
+        busy.append(run.saving._saver.is_busy)
+        return take(cls, *args)
+
+    monkeypatch.setattr(Snapshot, "take", classmethod(looking))
+    run.train(3)
+    assert busy[:3] == [False] * 3
+
+
+def test_a_signal_on_a_full_disk_ends_the_run_within_seconds(make_estimator, disk):
+    run = make_estimator(local_eval_frequency=2, train_steps=99)
+    disk.refused, pauses = range(99), []
+
+    def wait(seconds):
+        pauses.append(seconds)
+        run._stop.signal = signal.SIGTERM
+
+    run.checkpoints.wait = wait
+    with pytest.raises(SaveError, match=r"cannot write .*; there is no other yet"):
+        run.train(99)
+    assert sum(pauses) <= 10
+    assert pauses[-2:] == [1.0, 3.0]
 
 
 def test_the_checkpoints_before_are_as_they_were(make_estimator, disk):

@@ -134,7 +134,7 @@ def test_fewer_in_a_row_do_not_end_the_run(make_estimator, break_at):
 def test_as_many_end_it_and_leave_the_checkpoint_before(make_estimator, break_at):
     break_at({4, 5, 6})
     run = make_estimator(max_consecutive_nonfinite=3, local_eval_frequency=2)
-    with pytest.raises(T2TError, match="not finite at step 6"):
+    with pytest.raises(T2TError, match="not finite at step 6, as in the 2 steps before"):
         run.train(20)
     run.saving.finish()
     newest = run.checkpoints.newest()
@@ -299,3 +299,15 @@ def test_a_metric_that_is_not_a_number_is_never_the_best_and_ends_nothing(
 def with_nan(run, metrics):
     """What an evaluation finds, spoilt at step 4."""
     return dict.fromkeys(metrics, math.nan) if run.state.step == 4 else metrics
+
+
+def test_the_error_names_what_went_bad_first_and_how_to_go_further_back(make_estimator):
+    run = make_estimator(max_consecutive_nonfinite=1)
+    run.train(1)
+    name, parameter = next(iter(run.model.named_parameters()))
+    with torch.no_grad():
+        parameter.fill_(torch.nan)
+    with pytest.raises(T2TError) as raised:
+        run.train(2)
+    assert f"First bad of the weights is {name}." in str(raised.value)
+    assert "delete the newest checkpoints" in str(raised.value)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
+from t2t_torch.train.stop import SIGNALS
 
 STEPS = 8
 
@@ -230,3 +233,41 @@ def test_what_the_commands_return_is_what_a_shell_sees(flags, tmp_path):
     os.kill(child.pid, signal.SIGTERM)
     assert child.wait(SECONDS_TO_SAVE) == 128 + signal.SIGTERM
     assert "Traceback" not in child.said
+
+
+EARLY = """
+import ctypes, sys
+from t2t_torch.bin import named_run, trainer
+def wait(*_):
+    print("waiting", flush=True)
+    mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+    lock(mutex)
+    lock(mutex)  # in C, for ever: as the store does where ranks are awaited
+named_run.record = wait
+sys.exit(trainer.main(["--data_dir=.", "--output_dir=nowhere", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize(("code", "number"), [(75, signal.SIGTERM), (0, signal.SIGUSR1)])
+def test_a_signal_before_anything_has_begun_ends_it_at_once_with_the_same_code(
+    tmp_path, code, number
+):
+    command = [sys.executable, "-c", EARLY, f"--signal_exit_code={code}"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "waiting\n"
+        child.send_signal(number)
+        _, told = child.communicate(timeout=60)
+    assert child.returncode == (code or 128 + number)
+    assert "nothing had begun, nothing is to be saved" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, capsys):
+    send.at(Transformer, "forward", 4, signal.SIGTERM, in_training)
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert trainer.main(flags()) == 128 + signal.SIGTERM
+    newest = CheckpointDirectory(tmp_path / "run").newest()
+    assert f"saved {newest.path}; run the same command to go on" in capsys.readouterr().err
+    assert [signal.getsignal(number) for number in SIGNALS] == before

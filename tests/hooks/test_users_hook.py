@@ -79,7 +79,7 @@ def test_what_is_no_hook_is_refused_before_the_first_step(trainer, tmp_path):
     )
     code, told = trainer(f"--t2t_usr_dir={folder}", "--hooks=no_hook", "--train_steps=2")
     assert code == 2
-    assert "--hooks=no_hook: " in told
+    assert f"--hooks=no_hook: NoHook in {folder / 'no_hook.py'} " in told
     assert "is no Hook. Register a subclass of" in told
 
 

@@ -95,3 +95,12 @@ def test_processes_that_do_not_lead_write_no_lines(capsys):
     progress.report(40, REPORT)
     progress.say("hello")
     assert capsys.readouterr().err == ""
+
+
+def test_the_time_left_is_that_of_the_clock_where_it_ends_first(capsys):
+    progress = Progress(100, shown=True)
+    progress.start(0, 100, 25)
+    progress.report(40, {**REPORT, "seconds": 20.0})
+    progress.report(99, {**REPORT, "seconds": 20.0})
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[-1] for line in told] == ["00:05 left", "00:00 left"]

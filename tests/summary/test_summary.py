@@ -160,3 +160,15 @@ def test_a_disk_that_fails_is_told_of_once_and_ends_nothing(tmp_path, capsys, mo
     summary.close()
     assert [report["step"] for report in MetricsFile(tmp_path).read()] == [3]
     assert 3 in [point.step for point in events(tmp_path).Scalars("loss")]
+
+
+def test_event_files_that_cannot_be_begun_end_nothing(tmp_path, capsys, monkeypatch):
+    def full(self, folder, step):
+        raise OSError(28, "No space left on device")
+
+    summary = Summary(tmp_path, leads=True)
+    monkeypatch.setattr(Summary, "_writer", full)
+    summary.write("train", 1, {"loss": 2.0})
+    summary.text("a", "b", 1)
+    assert capsys.readouterr().err.count("cannot be written: [Errno 28]") == 1
+    assert '"loss": 2.0' in (tmp_path / "metrics.jsonl").read_text()

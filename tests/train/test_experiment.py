@@ -321,7 +321,8 @@ def test_seconds_end_a_run_at_once_if_they_are_spent_already(make_estimator, cap
     assert (checkpoints(estimator), reports(estimator, "dev")) == ([2], [2])
     told = capsys.readouterr().err
     assert "nothing to train: --train_seconds=60 is absolute" in told
-    assert "is at step 2 already" in told
+    assert "has trained 6" in told
+    assert "seconds already" in told
 
 
 def test_epochs_end_a_run_when_the_data_was_seen_so_often(make_estimator, capsys):
@@ -450,3 +451,21 @@ def test_a_run_that_ends_early_is_on_the_disk_or_fails(make_estimator, monkeypat
     monkeypatch.setattr(estimator.checkpoints, "save", failing)
     with pytest.raises(SaveError, match="the disk is full"):
         watching(estimator, [1.0, 1.0, 1.0]).run("continuous_train_and_eval")
+
+
+def test_a_lower_end_than_the_run_has_reached_is_not_its_end(make_estimator):
+    first = make_estimator(train_steps=9)
+    first.train(3)
+    first.close()
+    estimator = make_estimator(train_steps=2)
+    Experiment(estimator).run("continuous_train_and_eval")
+    assert (first.directory.ended_at(), reports(estimator, "dev")) == (None, [])
+
+
+def test_a_rate_that_falls_to_an_end_that_nobody_chose_is_warned_of(make_estimator, capsys):
+    schedule = "learning_rate_schedule=constant*linear_decay"
+    make_estimator(hparams=schedule, train_steps=250000, train_seconds=60).begin()
+    told = "WARNING: linear_decay reaches its end at --train_steps=250000"
+    assert told in capsys.readouterr().err
+    make_estimator(hparams=schedule, name="other", train_steps=20, train_seconds=60).begin()
+    assert told not in capsys.readouterr().err

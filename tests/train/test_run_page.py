@@ -176,6 +176,16 @@ def test_a_run_writes_its_page_and_notes_each_start(make_estimator, make_task):
     assert "batch_size 256 4096" in " ".join(found.text["hparams"].split())
 
 
+@pytest.mark.parametrize("unit", ["tokens", "examples"])
+def test_a_page_counts_in_what_the_loss_is_a_mean_over(make_estimator, make_task, unit):
+    task = make_task()
+    task.counted = unit
+    found = read((run(make_estimator, task) / "report.html").read_text("utf-8"))
+    assert f"{unit} per second" in " ".join(found.text["header"].split())
+    assert f"{unit} per second" in found.text["curves"]
+    assert found.text["curves"].count(" per second") == 2  # and the steps
+
+
 def test_the_page_is_there_while_the_run_goes_on(make_estimator, make_task, monkeypatch):
     estimator = make_estimator(task=make_task(), train_steps=3)
     page = estimator.directory.path / "report.html"
