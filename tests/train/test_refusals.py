@@ -101,10 +101,17 @@ def test_an_evaluation_of_another_run_is_refused(run, capsys, flags, told, sched
 def test_an_evaluation_takes_the_hparams_of_the_run(run, tmp_path, hparams_set):
     run(hparams=f"{HPARAMS},hidden_size=32,label_smoothing=0.2")
     before = identity(tmp_path / "run")
+
+    def told():
+        lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+        (line,) = (json.loads(line) for line in lines if json.loads(line)["split"] == "dev")
+        return line
+
+    first = told()
     assert run(schedule="evaluate", hparams_set=hparams_set, hparams=None) == 0
     assert identity(tmp_path / "run") == before
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    first, again = (json.loads(line) for line in lines if json.loads(line)["split"] == "dev")
+    again = told()  # the same step and split: once in the file
+    assert again["time"] > first["time"]
     assert again["loss"] == first["loss"]
 
 
