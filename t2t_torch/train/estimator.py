@@ -181,8 +181,8 @@ class Estimator:
             f"{name.partition('/')[2].removeprefix('targets/') or name} {value:.4f}"
             for name, value in results.items()
         )
-        of = f", {limit} batches" if share is not None and share < len(batches) else ""
-        self.say(f"step {self.state.step}  {_reported(split)}{of}:  {told}")
+        part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
+        self.say(f"step {self.state.step}  {_reported(split)}:  {told}{part}")
         for hook in self.hooks:
             hook.after_evaluation(self, split, results)
         return results
