@@ -184,9 +184,9 @@ def test_a_checkpoint_of_an_older_version_is_evaluated_as_it_was_then(old_run, o
         data_dir=old_data,
         vocab_dir=old_data,
     )
-    with Estimator(task, run, RunConfig(eval_steps=2)) as estimator:
+    with Estimator(task, run, RunConfig(eval_steps=0)) as estimator:
         assert estimator.restore_newest().step == 3
-        assert estimator.evaluate()["loss"] == pytest.approx(1.1124673385346662, rel=1e-5)
+        assert estimator.evaluate()["loss"] == pytest.approx(1.0969813730010538, rel=1e-5)
 
 
 def test_a_checkpoint_of_an_older_version_is_decoded(old_run):
