@@ -18,10 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from t2t_torch.compute import groups
 from t2t_torch.compute.rendezvous import fresh_store
-
-_GROUPS: list[dist.ProcessGroup | None] = []
-"""Those that were joined, until the process ends; see `join_world`."""
 
 # The leader alone generates data, decodes and saves; the others wait for its word.  Of a process
 # that died they learn at once, by its closed connection.
@@ -30,6 +28,8 @@ _LONGEST_WAIT = datetime.timedelta(hours=12)
 # For gradients and metrics nobody waits longer than for a pass, a compilation or what a hook does
 # between two steps.  NCCL sees no closed connection: so long a process that died holds the others.
 _LONGEST_EXCHANGE = datetime.timedelta(minutes=30)
+
+_GRADIENTS = groups.hold(None)  # to torch, no group is the one that gradients go over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,13 +40,13 @@ class World:
       rank: of this process, from 0.
       size: processes.
       device: where this process computes.
-      decisions: the group that small numbers go over; None is that of gradients.
+      decisions: the group that small numbers go over.
     """
 
     rank: int
     size: int
     device: torch.device
-    decisions: dist.ProcessGroup | None = None
+    decisions: groups.Held = _GRADIENTS
 
     @property
     def leads(self) -> bool:
@@ -64,14 +64,14 @@ class World:
         if self.size == 1:
             return value
         message = torch.tensor([value])
-        dist.broadcast(message, src=0, group=self.decisions)
+        dist.broadcast(message, src=0, group=self.decisions())
         return int(message)
 
     def maximum(self, value: int) -> int:
         """Returns the greatest of all processes' numbers."""
         message = torch.tensor([value])
         if self.size > 1:
-            dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.decisions)
+            dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.decisions())
         return int(message)
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class Agreement:
         agreed: list[int] = self._handed_in.tolist()
         self._handed_in = torch.tensor(numbers, dtype=torch.int32)
         self._work = dist.all_reduce(
-            self._handed_in, op=dist.ReduceOp.MAX, group=self._world.decisions, async_op=True
+            self._handed_in, op=dist.ReduceOp.MAX, group=self._world.decisions(), async_op=True
         )
         return agreed
 
@@ -152,11 +152,8 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     dist.init_process_group(
         backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_EXCHANGE
     )
-    decisions = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
-    # The reducer of a DistributedDataParallel holds the group, too.  If it were the last to do so,
-    # the main thread would join gloo's threads without letting go of Python's lock, for which one
-    # of them may wait to free a message: neither would ever end.
-    _GROUPS.extend((dist.group.WORLD, decisions))
+    decisions = groups.hold(dist.new_group(backend="gloo", timeout=_LONGEST_WAIT))
+    groups.hold(dist.group.WORLD)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device, decisions)
     finally:

@@ -8,10 +8,10 @@ import datetime
 import torch
 import torch.distributed as dist
 
+from t2t_torch.compute import groups
+
 # As long as gradients may take: a thread that writes a large checkpoint holds up the others.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
-_GROUPS: list[dist.ProcessGroup] = []
-"""Those that were opened, until the process ends; why, see `distributed._GROUPS`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +26,12 @@ class SideChannel:
 
     rank: int
     size: int
-    group: dist.ProcessGroup
+    group: groups.Held
 
     @classmethod
     def open(cls) -> SideChannel:
         """Opens a channel between the processes of the world; all of them must do it."""
-        group = dist.new_group(backend="gloo", timeout=_LONGEST_WAIT)
-        _GROUPS.append(group)
+        group = groups.hold(dist.new_group(backend="gloo", timeout=_LONGEST_WAIT))
         return cls(dist.get_rank(), dist.get_world_size(), group)
 
     def exchange(self, message: str) -> list[str]:
@@ -43,12 +42,12 @@ class SideChannel:
         """
         own = torch.frombuffer(bytearray(message.encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(own)]), group=self.group)
+        dist.all_gather(sizes, torch.tensor([len(own)]), group=self.group())
         longest = int(max(sizes))
         padded = torch.zeros(longest, dtype=torch.uint8)
         padded[: len(own)] = own
         found = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(found, padded, group=self.group)
+        dist.all_gather(found, padded, group=self.group())
         return [
             bytes(text[: int(size)].tolist()).decode()
             for text, size in zip(found, sizes, strict=True)
