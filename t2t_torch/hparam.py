@@ -13,10 +13,13 @@ Mode never enters hparams: `module.training` turns dropout off.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from t2t_torch.loss_hparam import LossHParams, ScheduledSamplingHParams
 from t2t_torch.params import Params, hp
+
+if TYPE_CHECKING:
+    from t2t_torch.features import Feature
 
 __all__ = [
     "DataHParams",
@@ -334,6 +337,10 @@ class HParams(
     DataHParams,
 ):
     """What every model has."""
+
+    def input_width(self, feature: Feature) -> int:
+        """Returns the width of the vectors that an input's bottom gives, for this model."""
+        return self.hidden_size
 
     # tensor2tensor 1.15.7, layers/common_hparams.py and models/transformer.py.
     unsupported: ClassVar[frozenset[str]] = frozenset(

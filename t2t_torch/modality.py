@@ -203,6 +203,10 @@ class Modality(nn.Module, abc.ABC):
             return logits
         return logits.masked_fill(~hidden.mask[..., None], -torch.inf)
 
+    def readable(self, logits: Tensor) -> Tensor:
+        """Returns logits whose highest are what `predict` takes, as metrics read them."""
+        return logits
+
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the best guess of each example; of what generates, a search finds it.
 

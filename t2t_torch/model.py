@@ -66,6 +66,8 @@ class T2TModel(nn.Module, abc.ABC):
       name: its registered name.
       HParams: the class of hparams it needs.
       produces: the kinds of target that it can learn.
+      reads: the kinds of input that it can be given.
+      texts: the fewest and the most inputs that are texts.
       reads_packed: whether `body` keeps packed examples apart, by `_segmentation` and `_position`.
 
     Args:
@@ -75,12 +77,14 @@ class T2TModel(nn.Module, abc.ABC):
       target_space_id: tensor2tensor's SpaceID of the targets.
 
     Raises:
-      HParamsError: the hparams are of another model, or it cannot learn a target.
+      HParamsError: the hparams are of another model, or it cannot learn a target or read an input.
     """
 
     name: ClassVar[str]
     HParams: ClassVar[type[HParams]] = HParams
     produces: ClassVar[tuple[type[Feature], ...]] = (Text,)
+    reads: ClassVar[tuple[type[Feature], ...]] = (Feature,)
+    texts: ClassVar[tuple[int, int]] = (0, 1000)
     reads_packed: ClassVar[bool] = False
 
     def __init__(
@@ -97,18 +101,13 @@ class T2TModel(nn.Module, abc.ABC):
                 f"model {self.name!r} needs {self.HParams.__name__}, but the set is of "
                 f"{type(hparams).__name__}. List the sets:  t2t-trainer --registry_help"
             )
-        for target, feature in features.targets.items():
-            if not isinstance(feature, self.produces):
-                raise HParamsError(
-                    f"model {self.name!r} produces {_named(self.produces)}; {target!r} is a "
-                    f"{type(feature).__name__}. Look for a model that does:  t2t-trainer "
-                    "--registry_help"
-                )
+        check_features(type(self), features)
         self.hparams = hparams
         self.features = features
         self.input_space_id = input_space_id
         self.target_space_id = target_space_id
-        self.modalities = build_modalities(hparams, features)
+        widths = {name: self.target_width(hparams, features, name) for name in features.targets}
+        self.modalities = build_modalities(hparams, features, widths)
         objectives = [self._modality(name).objective for name in features.targets]
         self._passes = max((o.passes for o in objectives if o is not None), default=1)
         self._teacher: tuple[T2TModel, ...] = ()  # a tuple, so that it is no submodule
@@ -116,6 +115,11 @@ class T2TModel(nn.Module, abc.ABC):
         if hparams.scheduled_sampling_prob:
             self._check_samples()
             self.scheduled_sampling = ScheduledSampling(hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of what `body` finds for a target; asked before there are layers."""
+        return int(hparams.hidden_size)
 
     @abc.abstractmethod
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -160,9 +164,10 @@ class T2TModel(nn.Module, abc.ABC):
         losses: dict[str, Loss] = {}
         for name in self.features.targets:
             modality = self._modality(name)
-            logits[name] = modality.logits(_hidden(name, hidden))
+            found = modality.logits(_hidden(name, hidden))
             weights = self._weights(name, batch)
-            losses[name] = modality.loss(logits[name], batch[name], weights)
+            losses[name] = modality.loss(found, batch[name], weights)
+            logits[name] = modality.readable(found)
         return Output(logits, losses)
 
     def _training_losses(self, batch: dict[str, Tensor]) -> dict[str, Loss]:
@@ -312,6 +317,35 @@ class T2TModel(nn.Module, abc.ABC):
 def _hidden(target: str, found: dict[str, Tensor]) -> Hidden:
     """Returns what a body has found for a target."""
     return Hidden(found[target], found.get(f"{target}_mask"))
+
+
+def check_features(model: type[T2TModel], features: Features) -> None:
+    """Checks that a model can learn a problem's targets from its inputs.
+
+    Raises:
+      HParamsError: it cannot; says what it can.
+    """
+    look = "Look for a model that does:  t2t-trainer --registry_help"
+    for target, feature in features.targets.items():
+        if not isinstance(feature, model.produces):
+            raise HParamsError(
+                f"model {model.name!r} produces {_named(model.produces)}; {target!r} is a "
+                f"{type(feature).__name__}. {look}"
+            )
+    for name, feature in features.inputs.items():
+        if not isinstance(feature, model.reads):
+            raise HParamsError(
+                f"model {model.name!r} reads {_named(model.reads)}; {name!r} is a "
+                f"{type(feature).__name__}. {look}"
+            )
+    texts = [name for name, feature in features.inputs.items() if isinstance(feature, Text)]
+    fewest, most = model.texts
+    if not fewest <= len(texts) <= most:
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        raise HParamsError(
+            f"model {model.name!r} reads {wanted} texts, and this problem has "
+            f"{', '.join(texts) or 'none'}. {look}"
+        )
 
 
 def _named(kinds: tuple[type[Feature], ...]) -> str:

@@ -28,6 +28,7 @@ FLOORS = {
     "errors": 0, "mode": 0, "allocator": 0, "problem_name": 0,
     "shelf": 0, "registry": 0, "params": 0, "hparam": 0, "loss_hparam": 0,
     "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
+    "token_hparam": 1,
     "problem": 2, "text_problem": 2, "families": 2, "declaration": 2, "problems": 2,
     "census": 2, "report": 2,
     "pipeline": 3, "layers": 3,

@@ -39,6 +39,19 @@ class Dropout(nn.Module):
         return f"rate={self.rate}"
 
 
+class LockedDropout(Dropout):
+    """Dropout of the same units at all positions of a sequence.
+
+    Gal and Ghahramani 2016, arXiv:1512.05287, who call it variational.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Returns `x` with some units of each row zeroed.  [B, S, H]."""
+        if not self.training or self.rate == 0.0:
+            return x
+        return x * super().forward(x.new_ones(x.size(0), 1, x.size(2)))
+
+
 def keep_mask(shape: torch.Size, rate: float) -> Tensor:
     """Returns a bool CPU tensor, each element False with probability `rate`."""
     count = shape.numel()

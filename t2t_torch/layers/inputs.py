@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import Features, WordStarts
+from t2t_torch.features import Features
 from t2t_torch.layers.positions import sinusoids
+from t2t_torch.layers.words import WordPlaces
 
 
 class Joined(NamedTuple):
@@ -39,6 +40,7 @@ class JoinInputs(nn.Module):
 
     Attributes:
       names: the inputs that have positions of their own, in their order.
+      places: where the words of texts stand.
     """
 
     def __init__(self, features: Features, hidden_size: int, *, timing: bool) -> None:
@@ -48,9 +50,7 @@ class JoinInputs(nn.Module):
         self._of_words = {name: f.aligned_to for name, f in inputs.items() if f.aligned_to}
         self.names = [name for name in inputs if name not in self._of_words]
         self._texts = {name for name in self.names if inputs[name].is_sequence}
-        self._starts = {
-            note.of: name for name, note in features.notes.items() if isinstance(note, WordStarts)
-        }
+        self.places = WordPlaces(features)
         if len(self.names) > 1:
             table = torch.randn(len(self.names), hidden_size) * hidden_size**-0.5
             self.which = nn.Parameter(table)
@@ -87,41 +87,15 @@ class JoinInputs(nn.Module):
             return None
         return torch.cat([features[f"{name}_segmentation"] for name in self.names], 1)
 
-    def at_words(self, name: str, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Returns what stands at the first ids of a text's words.
-
-        [B, S, H], S being the text's own positions -> [B, W, H].
-        """
-        if name not in self._starts:
-            return hidden
-        starts = features[self._starts[name]]  # [B, W]
-        return hidden.gather(1, starts[..., None].expand(-1, -1, hidden.size(-1)))
-
-    def word_mask(self, name: str, features: dict[str, Tensor]) -> Tensor:
-        """Returns where a text has words.  [B, W] bool."""
-        if name not in self._starts:
-            return features[f"{name}_mask"]
-        starts = features[self._starts[name]]
-        # Only the first word starts at 0, which is also what fills up.
-        return (starts != 0) | (torch.arange(starts.size(1), device=starts.device) == 0)
-
     def _embedded(self, name: str, features: dict[str, Tensor]) -> Tensor:
         """Returns an input with what is known of its words, and its positions.  [B, S, H]."""
         x = features[name]
         for word_feature, text in self._of_words.items():
             if text == name:
-                x = x + self._at_ids(name, features[word_feature], x, features)
+                x = x + self.places.at_ids(name, features[word_feature], x, features).to(x.dtype)
         if not self._timing or name not in self._texts:
             return x
         positions = features.get(f"{name}_position")
         if positions is None:
             positions = torch.arange(x.size(1), device=x.device)
         return x + sinusoids(positions, x.size(-1))
-
-    def _at_ids(self, name: str, words: Tensor, x: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Puts vectors of words at the words' first ids.  [B, W, H] -> [B, S, H]."""
-        if name not in self._starts:
-            return words
-        starts = features[self._starts[name]]  # [B, W]; what fills up adds zeros to position 0
-        index = starts[..., None].expand_as(words)
-        return torch.zeros_like(x).scatter_add(1, index, words.to(x.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -20,25 +21,39 @@ MODALITIES = (image, label, real, span, tags, words)
 """What is imported so that its modalities are known."""
 
 
-def build_modalities(hparams: HParams, features: Features) -> nn.ModuleDict:
+def build_modalities(
+    hparams: HParams, features: Features, widths: Mapping[str, int] | None = None
+) -> nn.ModuleDict:
     """Returns a modality for each input and target.  The one place where tables are shared.
 
     `shared_embedding_and_softmax_weights` hands one table to all bottoms of texts and to the
-    softmax, `shared_embedding` one table to all bottoms.
+    softmax, `shared_embedding` one table to all bottoms.  A modality is built with a `hidden_size`
+    that is the width of its own side of the network: what its bottom gives, or its top takes.
+
+    Args:
+      hparams: of the model.
+      features: of the problem.
+      widths: of what the tops of targets take; `hidden_size` unless they are named.
 
     Raises:
       HParamsError: a table is to be shared by vocabularies of different sizes, a feature's type
         has no modality, or a loss does not fit its target.
     """
     modalities = nn.ModuleDict()
-    texts = _text_modalities(hparams, features)
+    widths = {
+        **{name: hparams.input_width(feature) for name, feature in features.inputs.items()},
+        **dict.fromkeys(features.targets, hparams.hidden_size),
+        **(widths or {}),
+    }
+    texts = _text_modalities(hparams, features, widths)
     for name, feature in {**features.inputs, **features.targets}.items():
         if name in texts:
             modalities[name] = texts[name]
         else:
             kind = modality_of(name, feature)
             is_target = name in features.targets
-            modalities[name] = kind.build(feature, hparams, is_target=is_target)
+            sized = hparams.replace(hidden_size=widths[name])
+            modalities[name] = kind.build(feature, sized, is_target=is_target)
     for name, objective in objectives(hparams, features).items():
         modality: Any = modalities[name]
         modality.objective = objective
@@ -57,7 +72,9 @@ def objectives(hparams: HParams, features: Features) -> dict[str, Objective | No
     }
 
 
-def _text_modalities(hparams: HParams, features: Features) -> dict[str, TextModality]:
+def _text_modalities(
+    hparams: HParams, features: Features, widths: Mapping[str, int]
+) -> dict[str, TextModality]:
     texts = {
         name: feature
         for name, feature in {**features.inputs, **features.targets}.items()
@@ -74,11 +91,20 @@ def _text_modalities(hparams: HParams, features: Features) -> dict[str, TextModa
     modalities = {}
     shared: Embedding | None = None
     for name, size in sizes.items():
-        bottom = shared or embedding(size, hparams)
+        is_target = name in features.targets
+        # What is produced is read, too, one step later.
+        width = hparams.input_width(texts[name])
+        bottom = shared or embedding(size, hparams.replace(hidden_size=width))
         if share_all or hparams.shared_embedding:
             shared = bottom
         top = None
-        if name in features.targets:
-            top = Softmax(bottom.weight if share_all else embedding(size, hparams).weight)
+        if is_target and share_all and widths[name] != width:
+            raise HParamsError(
+                f"shared_embedding_and_softmax_weights=True needs vectors of one width, but those "
+                f"that are read have {width} and the softmax of {name!r} takes {widths[name]}."
+            )
+        if is_target:
+            own = hparams.replace(hidden_size=widths[name])
+            top = Softmax(bottom.weight if share_all else embedding(size, own).weight)
         modalities[name] = TextModality(bottom, top)
     return modalities

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from t2t_torch.features import IGNORED, Tags
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Guess
+from t2t_torch.modality import Guess, Hidden
 
 
 class TagsModality(TargetModality):
@@ -17,6 +17,13 @@ class TagsModality(TargetModality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there are labels.  [B, W] -> [B, W] bool."""
         return values != IGNORED
+
+    def logits(self, hidden: Hidden) -> Tensor:
+        """Returns what `top` makes of each word; padding has no weight in a loss, whatever it
+        gets.
+        """
+        logits: Tensor = self.top(hidden.states)
+        return logits
 
     def counted(self, targets: Tensor) -> Tensor:
         """Returns 1 where the label is known.  [B, W] -> [B, W]."""

@@ -21,6 +21,7 @@ from t2t_torch.features import (
     Tags,
 )
 from t2t_torch.hparams.transformer_encoder import TransformerEncoderHParams
+from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.initialization import initialize
@@ -73,19 +74,20 @@ class TransformerEncoder(T2TModel):
         if not all(isinstance(target, Choice) for target in targets.values()):
             joined = self.join(features)
             hidden = self._encode(joined, self.join.segments(features))
-            summary = _mean(hidden, joined.mask)  # [B, H]
+            summary = pooling.mean(hidden, joined.mask)  # [B, H]
         for name, target in targets.items():
             if isinstance(target, Choice):
                 found[name] = self._candidates(target, features)
             elif isinstance(target, Tags | Span):
                 of = target.of
                 first, last = joined.places[of]
-                words = self.join.at_words(of, hidden[:, first:last], features)  # [B, W, H]
+                words = self.join.places.at_words(of, hidden[:, first:last], features)  # [B, W, H]
                 found[name] = words
+                there = self.join.places.mask(of, features)
                 if isinstance(target, Span):  # position 0 says that there is no answer
                     found[name] = torch.cat([summary[:, None], words], 1)
-                    there = self.join.word_mask(of, features)
-                    found[f"{name}_mask"] = nn.functional.pad(there, (1, 0), value=True)
+                    there = nn.functional.pad(there, (1, 0), value=True)
+                found[f"{name}_mask"] = there
             else:
                 found[name] = summary
         return found
@@ -104,11 +106,5 @@ class TransformerEncoder(T2TModel):
         summaries = []
         for candidate in target.candidates:
             joined = self.join(features, [*common, candidate], {candidate: target.candidates[0]})
-            summaries.append(_mean(self._encode(joined), joined.mask))
+            summaries.append(pooling.mean(self._encode(joined), joined.mask))
         return torch.stack(summaries, 1)
-
-
-def _mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean over the positions that hold data.  [B, S, H], [B, S] -> [B, H]."""
-    kept = mask[..., None].to(hidden.dtype)
-    return (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)

@@ -27,10 +27,10 @@ def test_what_belongs_to_a_word_is_added_at_its_first_id_and_read_there():
     joined = join(batch)
     assert joined.places == {"inputs": (0, 5)}
     assert joined.x[..., 0].tolist() == [[1, 0, 2, 3, 0], [4, 0, 0, 0, 0]]
-    at_words = join.at_words("inputs", joined.x, batch)
+    at_words = join.places.at_words("inputs", joined.x, batch)
     assert at_words[0, :, 0].tolist() == [1, 2, 3]
     assert at_words[1, 0, 0].item() == 4
-    assert join.word_mask("inputs", batch).tolist() == [[True] * 3, [True, False, False]]
+    assert join.places.mask("inputs", batch).tolist() == [[True] * 3, [True, False, False]]
 
 
 def test_texts_keep_positions_of_their_own_and_say_which_they_are():
