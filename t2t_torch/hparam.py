@@ -15,7 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from t2t_torch.loss_hparam import LossHParams, ScheduledSamplingHParams
+from t2t_torch.input_hparam import InputHParams
+from t2t_torch.loss_hparam import (
+    LossHParams,
+    MultiProblemHParams,
+    SamplingHParams,
+    ScheduledSamplingHParams,
+    TagHParams,
+)
 from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
@@ -24,19 +31,22 @@ if TYPE_CHECKING:
 __all__ = [
     "DataHParams",
     "HParams",
+    "InputHParams",
     "LossHParams",
     "ModelHParams",
+    "MultiProblemHParams",
     "OptimizationHParams",
     "Params",
     "PrecisionHParams",
     "RegularizationHParams",
     "ReportHParams",
     "ScheduledSamplingHParams",
+    "TagHParams",
     "hp",
 ]
 
 
-class DataHParams(Params):
+class DataHParams(SamplingHParams):
     """Data: how examples become batches."""
 
     batch_size: int = hp(
@@ -83,6 +93,18 @@ class DataHParams(Params):
         "Tokens; the texts of a language model are cut in pieces of this length, each an example. "
         " 0: never, but where the problem does.",
         low=0,
+    )
+    stream_length: int = hp(
+        0,
+        "Tokens; a language model reads its examples as one text, cut in streams that lie side by "
+        "side, so many tokens of each in a batch, whatever batch_size is.  0: no streams.",
+        low=0,
+    )
+    stream_rows: int = hp(
+        32, "Streams of training: those of all batches of a step, and of all processes.", low=1
+    )
+    eval_stream_rows: int = hp(
+        1, "Streams of an evaluation.  1: the whole text in its order, as is published.", low=1
     )
     pack_dataset: bool = hp(
         False,
@@ -225,6 +247,9 @@ class OptimizationHParams(Params):
         "decoded.  0: no mean.",
         low=0,
     )
+    swa_patience: int = hp(
+        0, "The mean begins when an evaluation is worse than the best of all but the last n.", low=0
+    )
     swa_every: int = hp(1, "Steps between the weights that the mean is of.", low=1)
     learning_rate_schedule: str = hp(
         "legacy", "Factors joined by *, as in constant*linear_warmup*rsqrt_decay."
@@ -332,7 +357,10 @@ class HParams(
     OptimizationHParams,
     ScheduledSamplingHParams,
     RegularizationHParams,
+    MultiProblemHParams,
     LossHParams,
+    TagHParams,
+    InputHParams,
     ModelHParams,
     DataHParams,
 ):

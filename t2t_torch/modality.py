@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -26,10 +27,13 @@ class Guess(NamedTuple):
     Attributes:
       numbers: for `Feature.decode`; those of a sequence go on where the others of a batch end.
       probability: of this guess; None where there is none, as of numbers.
+      scores: the probability of each class, by its id; of tags, that of each word's tag; None
+        where there are none.
     """
 
     numbers: Sequence[Any]
     probability: float | None
+    scores: Sequence[float] | None = None
 
 
 class Hidden(NamedTuple):
@@ -37,7 +41,8 @@ class Hidden(NamedTuple):
 
     Attributes:
       states: what `top` takes, [B, ..., H].
-      mask: where there is something, [B, T] bool; None is everywhere.
+      mask: where there is something, [B, T] bool, or what may be there, [B, T, V]; None is
+        everywhere and all.
     """
 
     states: Tensor
@@ -54,7 +59,9 @@ class Modality(nn.Module, abc.ABC):
       serves: the type of feature.
       default_loss: registered name of a target's loss, unless another one is chosen; if empty, the
         modality has one of its own: it overrides `loss`.
+      loss_reads: the hparams of losses that a loss of its own reads; None is any.
       is_distribution: whether `alternatives` gives the scores of a distribution.
+      learns_from_teacher: whether it imitates a teacher in a way of its own, where it is none.
       bottom: what is in a batch -> [B, S, H]; None for a target that no model is given.
       top: hidden [..., H] -> logits; targets only.
       objective: what is trained on, a target that `build_modalities` made; else None.
@@ -62,7 +69,9 @@ class Modality(nn.Module, abc.ABC):
 
     serves: ClassVar[type[Feature]]
     default_loss: ClassVar[str] = ""
+    loss_reads: ClassVar[tuple[str, ...] | None] = None
     is_distribution: ClassVar[bool] = False
+    learns_from_teacher: ClassVar[bool] = False
     bottom: nn.Module | None
     top: nn.Module
     objective: Objective | None
@@ -89,6 +98,11 @@ class Modality(nn.Module, abc.ABC):
         Raises:
           HParamsError: it cannot be what it is asked to be.
         """
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns what stands for this class under these hparams: itself, unless they say."""
+        return cls
 
     def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
         """Returns what the body is given for the feature of this name: [B, S, H]."""
@@ -149,7 +163,7 @@ class Modality(nn.Module, abc.ABC):
             return self.loss(logits[0], targets, weights)
         taught = None
         if beside.teacher is not None and beside.taught is not None:
-            taught = beside.teacher.logits(beside.taught)
+            taught = beside.teacher.teaching(beside.teacher.logits(beside.taught))
         counted = self.item_weights(targets, weights)
         values = self.training_values(logits, targets, taught, counted.dim())
         return Loss((values * counted).sum(), counted.sum())
@@ -201,7 +215,32 @@ class Modality(nn.Module, abc.ABC):
         logits: Tensor = self.top(hidden.states)
         if hidden.mask is None:
             return logits
-        return logits.masked_fill(~hidden.mask[..., None], -torch.inf)
+        mask = hidden.mask if hidden.mask.dim() == logits.dim() else hidden.mask[..., None]
+        return logits.masked_fill(~mask, -torch.inf)
+
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the logits of several models as one: those of the mean of their probabilities.
+
+        Of what is no distribution, the mean itself.
+
+        Args:
+          logits: of each model, of one shape.
+        """
+        if not self.is_distribution:
+            return torch.stack([one.float() for one in logits]).mean(0)
+        return log_mean_exp([one.float().log_softmax(-1) for one in logits])
+
+    def teaching(self, logits: Tensor) -> Tensor:
+        """Returns what a student imitates of a teacher's logits: themselves, if they say it all."""
+        return logits
+
+    def averaged(self, members: Sequence[Any]) -> Modality:
+        """Returns what reads the `mean` of several models' logits: itself, unless it has weights.
+
+        Args:
+          members: the modalities of all models, its own first.
+        """
+        return self
 
     def readable(self, logits: Tensor) -> Tensor:
         """Returns logits whose highest are what `predict` takes, as metrics read them."""
@@ -232,18 +271,24 @@ class Beside(NamedTuple):
     taught: Hidden | None = None
 
 
+def log_mean_exp(values: Sequence[Tensor]) -> Tensor:
+    """Returns the logarithm of the mean of what log-probabilities stand for."""
+    return torch.logsumexp(torch.stack(tuple(values)), 0) - math.log(len(values))
+
+
 _SERVING: dict[type[Feature], type[Modality]] = {}
 
 
-def modality_of(name: str, feature: Feature) -> type[Modality]:
-    """Returns the modality of a feature.
+def modality_of(name: str, feature: Feature, hparams: HParams | None = None) -> type[Modality]:
+    """Returns the modality of a feature; under hparams, the one that they choose.
 
     Raises:
       HParamsError: there is none.
     """
     for kind in type(feature).__mro__:
         if kind in _SERVING:
-            return _SERVING[kind]
+            found = _SERVING[kind]
+            return found if hparams is None else found.chosen(hparams)
     raise HParamsError(
         f"feature {name!r} is a {type(feature).__name__}: it has no modality. Write a subclass of "
         f"Modality with `serves = {type(feature).__name__}`."

@@ -7,6 +7,7 @@ vocabulary, N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K 
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, final
 
@@ -19,9 +20,11 @@ from t2t_torch.hparam import HParams
 from t2t_torch.layers.scheduled_sampling import ScheduledSampling
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
+from t2t_torch.modalities.objective import target_weights
 from t2t_torch.modality import Beside, Hidden, Modality
 
 if TYPE_CHECKING:
+    from t2t_torch.ensemble import Ensemble
     from t2t_torch.features import Features
 
 __all__ = ["Loss", "Output", "State", "T2TModel"]
@@ -69,6 +72,8 @@ class T2TModel(nn.Module, abc.ABC):
       reads: the kinds of input that it can be given.
       texts: the fewest and the most inputs that are texts.
       reads_packed: whether `body` keeps packed examples apart, by `_segmentation` and `_position`.
+      reads_streams: whether `body` reads on where the batch before has ended; see
+        `pipeline/streams.py`.
 
     Args:
       hparams: of the class that `HParams` names.
@@ -86,6 +91,7 @@ class T2TModel(nn.Module, abc.ABC):
     reads: ClassVar[tuple[type[Feature], ...]] = (Feature,)
     texts: ClassVar[tuple[int, int]] = (0, 1000)
     reads_packed: ClassVar[bool] = False
+    reads_streams: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -110,7 +116,10 @@ class T2TModel(nn.Module, abc.ABC):
         self.modalities = build_modalities(hparams, features, widths)
         objectives = [self._modality(name).objective for name in features.targets]
         self._passes = max((o.passes for o in objectives if o is not None), default=1)
-        self._teacher: tuple[T2TModel, ...] = ()  # a tuple, so that it is no submodule
+        self._target_weights = target_weights(hparams.target_weights, features)
+        self._counts_examples = False
+        # A tuple, so that it is no submodule.
+        self._teacher: tuple[T2TModel | Ensemble, ...] = ()
         self.scheduled_sampling: ScheduledSampling | None = None
         if hparams.scheduled_sampling_prob:
             self._check_samples()
@@ -126,14 +135,16 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns the hidden states of each target.
 
         Args:
-          features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool; targets
-            that no model is given, notes and what else the batch holds (`_segmentation` and
-            `_position` of packed examples) as they are.
+          features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool, and of
+            a text its `_ids`, [B, S]; targets that no model is given, notes and what else the batch
+            holds (`_segmentation` and `_position` of packed examples) as they are.
 
         Returns:
           For each target what its modality's top takes: [B, T, H] for a text, [B, H] for a class,
           [B, W, H] for tags ...  With `<target>_mask`, [B, T] bool, logits are minus infinity where
-          it is False.
+          it is False; a text's may be [B, T, V], of the ids that may stand there.  In TRAIN
+          `<target>_penalty` is added to the target's loss: [B] to that of each item of an example,
+          so that it counts as the example does; [] to the sum.
         """
 
     @final
@@ -142,6 +153,8 @@ class T2TModel(nn.Module, abc.ABC):
         features = dict(batch)
         for name, modality in self.modalities.items():
             if name in batch:  # whoever generates has no targets yet
+                if isinstance(self.features.all[name], Text):
+                    features[f"{name}_ids"] = batch[name]
                 features[name] = modality.embed(name, batch)  # type: ignore[operator]
                 features[f"{name}_mask"] = modality.mask(batch[name])  # type: ignore[operator]
         return features
@@ -165,7 +178,7 @@ class T2TModel(nn.Module, abc.ABC):
         for name in self.features.targets:
             modality = self._modality(name)
             found = modality.logits(_hidden(name, hidden))
-            weights = self._weights(name, batch)
+            weights = self.example_weights(name, batch)
             losses[name] = modality.loss(found, batch[name], weights)
             logits[name] = modality.readable(found)
         return Output(logits, losses)
@@ -179,25 +192,41 @@ class T2TModel(nn.Module, abc.ABC):
         for name in self.features.targets:
             modality = self._modality(name)
             first, *others = [_hidden(name, one) for one in passes]
-            found = (first.states, batch[name], self._weights(name, batch))
+            found = (first.states, batch[name], self.example_weights(name, batch))
             if not others and first.mask is None and taught is None:
                 losses[name] = modality.training_loss(*found)
                 continue
             beside = Beside(tuple(one.states for one in others), first.mask)
             if taught is not None:
-                teacher = self._teacher[0]._modality(name)
+                teacher: Any = self._teacher[0].modalities[name]
                 beside = beside._replace(teacher=teacher, taught=_hidden(name, taught))
             losses[name] = modality.training_loss(*found, beside)
+        for one, name in itertools.product(passes, losses):
+            if (penalty := one.get(f"{name}_penalty")) is not None:
+                if penalty.dim():
+                    weights = self.example_weights(name, batch)
+                    counted = self._modality(name).item_weights(batch[name], weights)
+                    penalty = (penalty * counted.reshape(len(penalty), -1).sum(1)).sum()
+                losses[name] = losses[name]._replace(sum=losses[name].sum + penalty / len(passes))
+        for name, weight in self._target_weights.items():
+            losses[name] = losses[name]._replace(sum=losses[name].sum * weight)
         return losses
 
-    def learn_from(self, teacher: T2TModel) -> None:
+    def count_examples(self) -> None:
+        """In TRAIN an example counts once in the loss, however many positions its target has.
+
+        Where models of several problems are trained together, and some count examples anyway.
+        """
+        self._counts_examples = True
+
+    def learn_from(self, teacher: T2TModel | Ensemble) -> None:
         """Makes another model the teacher of this one: its probabilities are imitated in TRAIN.
 
         The teacher is frozen, in EVAL mode, and no part of this model's weights; it stays on the
         device on which it is.
 
         Args:
-          teacher: of the same features.
+          teacher: of the same features; or several, whose mean it is.
         """
         self._teacher = (teacher.eval().requires_grad_(False),)
 
@@ -233,6 +262,9 @@ class T2TModel(nn.Module, abc.ABC):
         """Tells how many steps are done; called before each step of training."""
         if self.scheduled_sampling is not None:
             self.scheduled_sampling.at_step(step)
+
+    def after_step(self) -> None:
+        """Called after each update of the weights: what must hold of them is made to hold."""
 
     @torch.no_grad()
     def _with_guesses(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -276,7 +308,7 @@ class T2TModel(nn.Module, abc.ABC):
             for name in self.features.targets
         }
 
-    def _weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
+    def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
         """Returns how much each position of an example counts in a target's loss, [B]; None is 1.
 
         Of several targets each counts by examples, whatever their lengths: a tag in a sentence of n
@@ -284,7 +316,8 @@ class T2TModel(nn.Module, abc.ABC):
         """
         weights: Tensor | None = None
         feature = self.features.targets[target]
-        if len(self.features.targets) > 1 and feature.is_sequence:
+        by_example = len(self.features.targets) > 1 or (self.training and self._counts_examples)
+        if by_example and feature.is_sequence:
             positions = (batch[target] != feature.padding).sum(1)  # [B]
             weights = 1.0 / positions.clamp(min=1).float()
         for name, note in self.features.notes.items():
@@ -349,4 +382,4 @@ def check_features(model: type[T2TModel], features: Features) -> None:
 
 
 def _named(kinds: tuple[type[Feature], ...]) -> str:
-    return ", ".join(kind.__name__ for kind in kinds)
+    return ", ".join(kind.__name__ for kind in kinds) or "no inputs"

@@ -39,6 +39,9 @@ from t2t_torch.features import (
     Span,
     Tags,
     Text,
+    TreeFeature,
+    Turns,
+    WordLabel,
     Words,
     WordShape,
 )
@@ -47,8 +50,8 @@ from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel, check_features
 from t2t_torch.problem import Problem
 from t2t_torch.problem_name import parse_problem_name
+from t2t_torch.random_batch import random_batch
 from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import EOS, NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.token import TokenEncoder
@@ -65,6 +68,8 @@ def small(hparams: HParams) -> HParams:
     """Returns a set's hparams with sizes at which a check takes a second."""
     sizes = {"hidden_size": 16, "filter_size": 32, "num_heads": 2, "num_hidden_layers": 2}
     sizes |= {"embedding_size": 16, "character_size": 4}
+    sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
+    sizes |= {"lstm_size": 8, "attention_hops": 2, "ngram_buckets": 50}
     known = {name: size for name, size in sizes.items() if name in type(hparams).model_fields}
     return hparams.replace(**known)
 
@@ -91,6 +96,8 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
 
     made: list[tuple[type[Feature], dict[str, Feature], Feature]] = [
         (ClassLabel, {"inputs": text, "dense": Real(2)}, ClassLabel(labels)),
+        (ClassLabel, {"inputs": words, "inputs_shape": WordShape("inputs")}, ClassLabel(labels)),
+        (ClassLabel, {"inputs": Turns(text.encoder), "dense": Real(2)}, ClassLabel(labels)),
         (MultiLabel, {"inputs": text}, MultiLabel(labels)),
         (SoftLabel, {"inputs": Image(8, 8, 3)}, SoftLabel(labels)),
         (SoftLabel, {"inputs": text}, SoftLabel(labels)),
@@ -100,6 +107,12 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         (Tags, {"inputs": words, "inputs_shape": WordShape("inputs")}, Tags(labels)),
         (Span, {"question": words, "context": words}, Span()),
         (Choice, candidates, Choice(("positive", "negative"))),
+        (TreeFeature, {"inputs": words}, TreeFeature(TransitionEncoder(["IN:A", "SL:B", "SL:C"]))),
+        (
+            TreeFeature,
+            {"inputs": words, "inputs_tags": WordLabel("inputs", labels)},
+            TreeFeature(TransitionEncoder(["S", "NP", "VP"])),
+        ),
     ]
     if Text in model_class.produces:
         yield from filter(fits, (text_features(), text_features(has_inputs=False)))
@@ -108,49 +121,12 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         features = Features(inputs, {"targets": target}, notes=notes)
         if kind in model_class.produces and fits(features):
             yield features
-
-
-def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[str, Tensor]:
-    """Returns a padded batch of random values, each row of a text ended by EOS."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths: dict[str, list[int]] = {}
-    batch = {}
-    for k, (name, feature) in enumerate(features.all.items()):
-        if feature.is_sequence:
-            # What belongs to words has as many entries; rows differ in length.
-            of = feature.aligned_to or name
-            width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
-            batch[name] = _random_rows(feature, width, generator)
-        else:
-            batch[name] = _random_values(feature, rows, generator)
-    return batch
-
-
-def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
-    low = NUM_RESERVED if isinstance(feature, Text) else int(feature.padding == 0)
-    shape = (len(lengths), max(lengths), *feature.shape[1:])
-    ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
-    for i, length in enumerate(lengths):
-        if feature.generates:
-            ids[i, length - 1] = EOS
-        ids[i, length:] = feature.padding
-    return ids
-
-
-def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> Tensor:
-    if isinstance(feature, Span):
-        return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(rows) % 3]
-    if feature.vocab_size:
-        return torch.randint(feature.vocab_size, (rows,), generator=generator)
-    shape = (rows, *(size or 1 for size in feature.shape))
-    if feature.arrow_type == "list<uint8>":
-        top = 256 if isinstance(feature, Image) else 2
-        return torch.randint(top, shape, generator=generator, dtype=torch.uint8)
-    values = torch.rand(shape, generator=generator) + 0.1
-    if isinstance(feature, SoftLabel):  # peaked: there is something to learn
-        values = values**6
-        return values / values.sum(-1, keepdim=True)
-    return values
+    both = Features(
+        {"inputs": words, "inputs_shape": WordShape("inputs"), "dense": Real(2)},
+        {"intent": ClassLabel(labels), "slots": Tags(labels)},
+    )
+    if {ClassLabel, Tags} <= set(model_class.produces) and fits(both):
+        yield both
 
 
 def check_hparams(name: str) -> None:
@@ -204,7 +180,10 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
         if isinstance(feature, Text | Tags):
             assert logits.shape[:-1] == batch[name].shape, f"{name}: {tuple(logits.shape)}"
             assert logits.size(-1) >= feature.vocab_size
-            assert output.losses[name].weight == (batch[name] != feature.padding).sum()
+            present = (batch[name] != feature.padding).float()
+            several = len(output.losses) > 1  # then each counts by examples
+            expected = present.amax(1).sum() if several else present.sum()
+            torch.testing.assert_close(output.losses[name].weight, expected)
 
 
 def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
@@ -288,11 +267,18 @@ def _check_learning(model: T2TModel, batch: dict[str, Tensor]) -> None:
 def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
     """Checks that a problem makes samples, that its features read them back, and that names agree.
 
+    Of several problems each is checked.
+
     Args:
       problem: any, also with `_rev`.
       data_dir: an empty folder for the vocabulary.
       tmp_dir: the raw files, for a problem that needs some.
     """
+    if problem.mixing_schedule is not None:  # it has no data of its own
+        for component in problem.components:
+            check_problem(component, data_dir, tmp_dir)
+        assert set(problem.features(data_dir).all)
+        return
     spec = parse_problem_name(problem.full_name)
     assert (spec.was_reversed, spec.was_copy) == (problem.was_reversed, problem.was_copy)
     problem.prepare(tmp_dir)

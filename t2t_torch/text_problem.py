@@ -67,6 +67,8 @@ class TextProblem(Problem):
       max_samples_for_vocab: a subword vocabulary is learnt from so many samples, drawn evenly from
         all; None for all.
       min_word_count: words that are seen more seldom are not in a learnt vocabulary of words.
+      lower_case_words: whether a learnt vocabulary of words is of lower-case words; what else is
+        known of words, their characters and shape, keeps their capitals.
       oov_token: the word of a token vocabulary that stands for unknown words; None refuses them.
       splits_words: whether texts are cut at spaces into words, for a vocabulary of words; else they
         are lists of words.
@@ -81,6 +83,7 @@ class TextProblem(Problem):
     approx_vocab_size: ClassVar[int] = 2**15
     max_samples_for_vocab: ClassVar[int | None] = 1_000_000
     min_word_count: ClassVar[int] = 0
+    lower_case_words: ClassVar[bool] = False
     oov_token: ClassVar[str | None] = None
     use_vocab_from_other_problem: ClassVar[str | None] = None
     class_labels: ClassVar[tuple[str, ...]] = ()
@@ -94,6 +97,7 @@ class TextProblem(Problem):
     )
     optional_setting_names: ClassVar[tuple[str, ...]] = (
         "min_word_count",
+        "lower_case_words",
         "class_labels",
         "dense_size",
         "row_weight",
@@ -178,7 +182,8 @@ class TextProblem(Problem):
         if path.suffix == ".tokens":
             return TokenEncoder.load(path, replace_oov=self.oov_token)
         if path.suffix == ".words":
-            return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD)
+            lower_case = self._vocab_owner().lower_case_words
+            return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD, lower_case=lower_case)
         if path.suffix == ".symbols":
             return CharacterEncoder.load(path)
         return load_subwords(path)
@@ -234,7 +239,8 @@ class TextProblem(Problem):
     def _words(self, sample: Mapping[str, Any]) -> Iterator[str]:
         for field in self.text_fields:
             value = sample[field]
-            for part in [value] if isinstance(value, str) else value:
+            for given in [value] if isinstance(value, str) else value:
+                part = given.lower() if self.lower_case_words else given
                 yield from part.split() if self.splits_words else [part]
 
     def _vocab_owner(self) -> TextProblem:

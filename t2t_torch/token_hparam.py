@@ -6,7 +6,18 @@ A token's vector is its own beside those of what is known of its word, concatena
 
 from __future__ import annotations
 
-from t2t_torch.features import Feature, Gazetteer, Real, Text, WordCharacters, WordShape
+from typing import Literal
+
+from t2t_torch.features import (
+    Feature,
+    Gazetteer,
+    Real,
+    Text,
+    WordCharacters,
+    WordLabel,
+    WordReal,
+    WordShape,
+)
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
 
@@ -17,18 +28,42 @@ class TokenHParams(HParams):
     embedding_size: int = hp(100, "Width of a token's own vector.", low=1)
     character_size: int = hp(50, "Width of what a word's characters or bytes add.", low=1)
     shape_size: int = hp(8, "Width of what a word's shape adds.", low=1)
+    word_label_size: int = hp(16, "Width of what a given label of a word (its tag) adds.", low=1)
     gazetteer_size: int = hp(16, "Width of what a word's gazetteer entries add.", low=1)
+    word_dense_size: int = hp(64, "Width of what the numbers of a word become.", low=1)
     dense_size: int = hp(16, "Width of what the numbers of an example become.", low=1)
+
+    @property
+    def text_size(self) -> int:
+        """Width of the vectors of a text: those of its tokens, and those in context."""
+        return self.embedding_size + (self.contextual_size if self.contextual_embeddings else 0)
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of the part that a feature is."""
         for kind, width in (
-            (Text, self.embedding_size),
+            (Text, self.text_size),
             (WordCharacters, self.character_size),
             (WordShape, self.shape_size),
+            (WordLabel, self.word_label_size),
             (Gazetteer, self.gazetteer_size),
+            (WordReal, self.word_dense_size),
             (Real, self.dense_size),
         ):
             if isinstance(feature, kind):
                 return width
         return self.hidden_size
+
+
+class SentenceHParams(TokenHParams):
+    """Sentences: what makes one vector of a text; see `layers/sentence_encoder.py`."""
+
+    encoder: Literal["lstm", "cnn", "none"] = hp(
+        "lstm",
+        "lstm: LSTMs in both directions; cnn: convolutions of one width; none: a text's vectors "
+        "are those of its tokens.",
+    )
+    encoder_size: int = hp(128, "Units of each direction of an LSTM, or filters.", low=1)
+    kernel_size: int = hp(3, "cnn: positions that a filter sees.", low=1)
+    sentence_pooling: Literal["max", "mean", "attention"] = hp(
+        "max", "How a text's vectors become one; attention: weights are learnt."
+    )

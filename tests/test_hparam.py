@@ -287,7 +287,9 @@ def test_a_description_parses_back_to_the_set(name: str) -> None:
     assert [row[0] for row in rows] == [*dict.fromkeys(row[0] for row in rows)]
     assert {row[0] for row in rows} == type(made).model_fields.keys()
     values = made.model_dump()
-    text = ",".join(f"{k}={v}" for k, v in values.items() if isinstance(v, int | float | str))
+    lists = {k: f"[{','.join(map(str, v))}]" for k, v in values.items() if isinstance(v, tuple)}
+    plain = {k: v for k, v in values.items() if isinstance(v, int | float | str)}
+    text = ",".join(f"{k}={v}" for k, v in {**plain, **lists}.items())
     assert type(made)().parse(text) == made
 
 

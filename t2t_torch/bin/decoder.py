@@ -3,6 +3,7 @@
     t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
     t2t-decoder --output_dir=run --data_dir=data
     t2t-decoder --output_dir=run --decode_interactive
+    t2t-decoder --output_dir=run --score_file=lines.txt
 
 Problem, model, hyperparameters and vocabularies come from the run directory.
 """
@@ -37,10 +38,14 @@ shared.define(
     "t2t_usr_dir",
     "registry_help",
 )
-FLAGS["output_dir"].help = "Run directory of t2t-trainer: all that is needed to decode."
+FLAGS["output_dir"].help = (
+    "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer as "
+    "one, with the mean of their probabilities."
+)
 FLAGS["data_dir"].help = "Directory of the generated data; only to decode a data set."
-for _name in ("problem", "model", "hparams_set"):
+for _name in ("model", "hparams_set"):
     FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
+FLAGS["problem"].help = "Of a run of several problems, which one is asked; else the run's own."
 shared.define_path(
     FLAGS,
     "checkpoint_path",
@@ -59,6 +64,13 @@ shared.define_path(
     "decode_reference",
     None,
     "File of right outputs: BLEU and chrF are printed with sacreBLEU's signatures.",
+)
+shared.define_path(
+    FLAGS,
+    "score_file",
+    None,
+    "File of texts, or of inputs and outputs with a tab between: writes the log-probability (nats) "
+    "of each line, to --decode_to_file or beside it.",
 )
 flags.DEFINE_string(
     "decode_hparams", "", 'How to decode: "beam_size=4,alpha=0.6".', flag_values=FLAGS
@@ -89,7 +101,9 @@ def _run() -> int:
         print(hparams.describe(), end="")
         return 0
     _check_flags()
-    if _flag("decode_interactive"):
+    if _flag("score_file"):
+        _score_file(hparams)
+    elif _flag("decode_interactive"):
         _interact(hparams)
     elif _flag("decode_from_file"):
         _decode_file(hparams)
@@ -103,8 +117,13 @@ def _check_flags() -> None:
     if path and path != "best" and not _flag("output_dir"):
         FLAGS["output_dir"].value = str(Path(path).resolve().parent)
     shared.require(FLAGS, "output_dir")
-    if _flag("decode_interactive") and _flag("decode_from_file"):
-        raise UsageError("--decode_interactive and --decode_from_file: give one of them.")
+    given = [
+        f"--{name}"
+        for name in ("score_file", "decode_interactive", "decode_from_file")
+        if _flag(name)
+    ]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: give one of them.")
     if _flag("decode_reference") and not _flag("decode_from_file"):
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."
@@ -117,15 +136,34 @@ def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
 
     keep_freed_memory()
 
-    task = RunDirectory(_flag("output_dir")).task()
+    runs = _runs()
+    task = RunDirectory(runs[0]).task()
     for name in ("problem", "model", "hparams_set"):
         asked, here = _flag(name), getattr(task, name)
-        if asked and asked != here:
+        # A run of several problems is asked for one of them: `load` knows whether it has it.
+        if asked and asked != here and not (name == "problem" and _is_of_several(here)):
             raise UsageError(
-                f"--{name}={asked}, but '{_flag('output_dir')}' is a run of {name} {here!r}. Leave "
+                f"--{name}={asked}, but '{runs[0]}' is a run of {name} {here!r}. Leave "
                 f"--{name} out, or give the --output_dir of another run."
             )
-    return load(_flag("output_dir"), _flag("checkpoint_path"), hparams=hparams)
+    problem = _flag("problem") if _flag("problem") != task.problem else None
+    several: Any = runs if len(runs) > 1 else runs[0]
+    return load(several, _flag("checkpoint_path"), problem=problem, hparams=hparams)
+
+
+def _runs() -> list[str]:
+    """The run, or the several that answer as one."""
+    return [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
+
+
+def _is_of_several(problem: str) -> bool:
+    from t2t_torch import registry
+    from t2t_torch.errors import RegistryError
+
+    try:
+        return registry.problem(problem).mixing_schedule is not None
+    except RegistryError:  # of a folder of the user's, which is imported later
+        return True
 
 
 def _generating(hparams: DecodeHParams) -> Predictor:
@@ -140,8 +178,8 @@ def _generating(hparams: DecodeHParams) -> Predictor:
     if not isinstance(predictor, Predictor):
         raise UsageError(
             f"'{_flag('output_dir')}' has learnt to give {', '.join(predictor.features.targets)}, "
-            "not texts: give its inputs, one a line, with --decode_from_file; how well it does on "
-            "the data tells  t2t-trainer --schedule=evaluate"
+            "not texts: give its inputs, one a line, with --decode_from_file; what it finds in the "
+            "data tells  t2t-eval --output=FOLDER"
         )
     return predictor
 
@@ -163,11 +201,12 @@ def _decode_file(hparams: DecodeHParams) -> None:
         scoring.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
     predictor = _load(hparams)
     if not isinstance(predictor, Predictor):
-        lines = label_files.label_file(predictor, source, _flag("decode_to_file"))
+        lines = label_files.label_file(predictor, source, _flag("decode_to_file"), hparams)
         if references is not None:
             to_stdout = _flag("decode_to_file") and goes_to_stdout(Path(_flag("decode_to_file")))
             report = sys.stderr if to_stdout else sys.stdout
-            print(scoring.table(lines, references, ["exact_match"]), file=report)
+            names = scoring.label_scores_of(predictor.features)
+            print(scoring.table(lines, references, names), file=report)
         return
     target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
     check_target(target, *read)
@@ -177,7 +216,28 @@ def _decode_file(hparams: DecodeHParams) -> None:
     if references is not None:
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         outputs = [files.one_line(found, best) for found in decoded.predictions]
-        print(scoring.table(outputs, references), file=report)
+        print(
+            scoring.table(outputs, references, scoring.scores_of(predictor.features)), file=report
+        )
+
+
+def _score_file(hparams: DecodeHParams) -> None:
+    import math
+
+    from t2t_torch.decode import line_scores
+    from t2t_torch.decode.target import check_target, goes_to_stdout
+
+    source = Path(_flag("score_file"))
+    target = Path(_flag("decode_to_file") or f"{source}.scores")
+    check_target(target, source)
+    found = line_scores.score_file(_generating(hparams), source, target)
+    total = sum(score.log_probability for score in found)
+    tokens = sum(score.tokens for score in found)
+    print(
+        f"{len(found):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, perplexity "
+        f"{math.exp(min(-total / max(1, tokens), 700.0)):.4f}: {target}",
+        file=sys.stderr if goes_to_stdout(target) else sys.stdout,
+    )
 
 
 def _decode_dataset(hparams: DecodeHParams) -> None:
@@ -203,7 +263,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     predictor = _generating(hparams)
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     step = predictor.run.step if predictor.run else 0
-    default = Path(_flag("output_dir"), "decodes", f"{split.value}-{step}")
+    default = Path(_runs()[0], "decodes", f"{split.value}-{step}")
     base = asked or default
     decoded, targets = files.decode_dataset(
         predictor, Path(_flag("data_dir")), split, base, hparams
@@ -213,16 +273,26 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     outputs = [files.one_line(found, best) for found in decoded.predictions]
     right = sum(output == target for output, target in zip(outputs, targets, strict=True))
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
-    print(scoring.table(outputs, targets))
+    if mended := sum(found.hypotheses[0].mended for found in decoded.predictions):
+        print(f"mended, as they were no trees over the words: {mended:,}")
+    print(scoring.table(outputs, targets, scoring.scores_of(predictor.features)))
 
 
 def _interact(hparams: DecodeHParams) -> None:
     from t2t_torch.decode.interactive import Prompt
+    from t2t_torch.decode.label_prompt import LabelPrompt
+    from t2t_torch.decode.predictor import Predictor
 
-    predictor = _generating(hparams)
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    predictor = _load(hparams)
     if isinstance(sys.stdin, io.TextIOWrapper):  # The prompt says which line is not UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
-    Prompt(predictor, hparams, lambda text: print(text, end="", flush=True)).run(sys.stdin)
+    if isinstance(predictor, Predictor):
+        Prompt(predictor, hparams, write).run(sys.stdin)
+    else:
+        LabelPrompt(predictor, hparams, write).run(sys.stdin)
 
 
 if __name__ == "__main__":

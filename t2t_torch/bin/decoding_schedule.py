@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch.bin.trainer_flags import eval_split, flag
-from t2t_torch.decode.checkpoints import SCORES, CheckpointDecoder, Decodes
+from t2t_torch.decode.checkpoints import CheckpointDecoder, Decodes, score_names
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
 from t2t_torch.summary.decode_samples import choose_samples, show_samples
@@ -28,6 +28,9 @@ _DONE, _GOES_ON, _FAILED, _GONE = range(4)
 
 class DecodingSchedule:
     """Decodes as the flags say, and tells the scores.
+
+    Attributes:
+      scores: the names of what a decoding is told by, after `check`.
 
     Args:
       directory: of the run.
@@ -59,21 +62,19 @@ class DecodingSchedule:
             once=flag("schedule") == "decode",
             device=world.device,
         )
+        self.scores: tuple[str, ...] = ()
         if world.leads:
             self._decoder.check()
 
-    @property
-    def scores(self) -> tuple[str, ...]:
-        """The names of what a decoding is told by."""
-        return SCORES if self._decoder.has_references else ()
-
     def check(self, task: ProblemTask) -> None:
-        """Checks before training that there will be something to decode.
+        """Checks before training that there will be something to decode; finds `scores`.
 
         Raises:
           UsageError: the model will give labels, and no file of inputs is named; or the data has no
             inputs.
         """
+        if self._decoder.has_references:
+            self.scores = score_names(task.features)
         if self._decoder.source is not None:
             return
         targets, schedule = task.features.targets, flag("schedule")

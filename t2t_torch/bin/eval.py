@@ -3,6 +3,7 @@
     t2t-eval --output_dir=run --data_dir=data
     t2t-eval --output_dir=run --data_dir=data --checkpoint_path=best --eval_use_test_set
     t2t-eval --output_dir=run --data_dir=data --checkpoint_path=6000 --output_json=eval.json
+    t2t-eval --output_dir=run --data_dir=data --output=eval    # eval/results.json, eval/rows.tsv
 
 Problem, model, hyperparameters and vocabularies come from the run directory; of a run that keeps an
 average of its weights, the average is evaluated.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +23,19 @@ from absl import flags
 
 import t2t_torch
 from t2t_torch.bin import flags as shared
-from t2t_torch.data.staging import staged
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.stopping import short_name
+from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.compute.distributed import World
+    from t2t_torch.decode.evaluation_report import Files
+    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.task import ProblemTask
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -44,10 +47,14 @@ shared.define(
     "model",
     "hparams_set",
     "hparams",
+    "eval_metrics",
     "t2t_usr_dir",
     "registry_help",
 )
-FLAGS["output_dir"].help = "Run directory of t2t-trainer."
+FLAGS["output_dir"].help = (
+    "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of their "
+    "probabilities."
+)
 FLAGS["hparams"].help = "Changes to the run's, of those that may change: batch_size may not."
 for _name in ("problem", "model", "hparams_set"):
     FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
@@ -67,6 +74,16 @@ flags.DEFINE_integer(
     "worker_gpu", 1, "1: a GPU, if there is one; 0: the CPU.", 0, 1, flag_values=FLAGS
 )
 shared.define_path(FLAGS, "output_json", None, "File that the results are written to; - prints.")
+shared.define_path(
+    FLAGS,
+    "output",
+    None,
+    "Folder, or file .tsv or .json: the results, and every row of the split with what is right and "
+    "what is found, probabilities beside.",
+)
+flags.DEFINE_string(
+    "decode_hparams", "", "--output: how texts are decoded, as in t2t-decoder.", flag_values=FLAGS
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,6 +97,8 @@ def _flag(name: str) -> Any:
 
 def _run() -> int:
     shared.require(FLAGS, "output_dir", "data_dir")
+    if "," in _flag("output_dir"):
+        return _evaluate_ensemble()
     directory = RunDirectory(_flag("output_dir"))
     record = directory.task()
     for name in ("problem", "model", "hparams_set"):
@@ -92,6 +111,7 @@ def _run() -> int:
     target = Path(_flag("output_json")) if _flag("output_json") else None
     if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
         raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
+    files, decoding = _files()
     from t2t_torch.compute.distributed import join_world
     from t2t_torch.summary.summary import Summary
     from t2t_torch.train.estimator import Estimator
@@ -101,20 +121,123 @@ def _run() -> int:
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         task = _task(directory, world)
+        _add_metrics(task)
         with Estimator(task, directory, config, world=world, stop=stop) as estimator:
             estimator.summary = Summary(directory.path, leads=False)  # the run stays as it is
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
             metrics = estimator.evaluate()
             if estimator.signal:
                 return 128 + estimator.signal
-            if world.leads:
-                _report(_results(record, checkpoint, metrics, split), target)
+            leads = world.leads
+    if leads:  # the others have gone: what follows may take long
+        found = (record.problem, record.model, checkpoint.step, split)
+        results = _results(*found, str(checkpoint.path), metrics)
+        _report(results, target)
+        if files is not None:
+            run = (_flag("output_dir"), str(checkpoint.path))
+            _write(files, results, run, getattr(task, "tasks", ()), decoding)
     return 0
 
 
-def _task(directory: RunDirectory, world: World) -> ProblemTask:
+def _files() -> tuple[Files | None, DecodeHParams]:
+    """Returns what `--output` names, None without it, and how texts are decoded.
+
+    Raises:
+      UsageError: it cannot be written, or not all rows are evaluated.
+    """
+    from t2t_torch.decode.evaluation_report import Files
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.decode.target import check_target
+
+    hparams = parse_decode_hparams(_flag("decode_hparams"))
+    if not _flag("output"):
+        if _flag("decode_hparams"):
+            raise UsageError("--decode_hparams: texts are decoded for --output alone. Give it.")
+        return None, hparams
+    if _flag("eval_steps"):
+        raise UsageError(
+            f"--output writes every row of the split, --eval_steps={_flag('eval_steps')} evaluates "
+            "some. Leave one of them out."
+        )
+    files = Files.of(_flag("output"))
+    for path in files:
+        check_target(path, flag="--output")
+    return files, hparams
+
+
+def _add_metrics(task: ProblemTask | MultiTask) -> None:
+    """Adds what tables of labels are made of, and what `--eval_metrics` names."""
+    from t2t_torch.decode.evaluation_report import label_metrics
+    from t2t_torch.train.more_metrics import add_metrics
+
+    add_metrics(task, _flag("eval_metrics"), label_metrics)
+
+
+def _write(
+    files: Files,
+    results: dict[str, Any],
+    run: Sequence[Any],
+    problems: Iterable[str],
+    how: DecodeHParams,
+) -> None:
+    """Writes the results, and the rows.
+
+    Args:
+      files: where to.
+      results: as they were told.
+      run: what `decode.loading.load` takes: a run directory or several, and a checkpoint.
+      problems: of a run of several.
+      how: texts are decoded.
+    """
+    from t2t_torch.decode.evaluated import EvaluatedRows
+    from t2t_torch.decode.evaluation_report import confusion, write_results, write_rows
+    from t2t_torch.decode.loading import load
+
+    device = None if _flag("worker_gpu") else "cpu"
+    data_dir, split = Path(_flag("data_dir")), Split(results["split"])
+    write_results(files.results, results)  # rows may take long
+    results["confusion"] = {}
+    for problem in problems or (None,):
+        predictor = load(*run, problem=problem, hparams=how, device=device)
+        rows = EvaluatedRows(predictor, data_dir, split, how)
+        path = files.rows_of(problem)
+        print(f"{write_rows(path, rows):,} rows written to {path}")
+        for target, counts in rows.confusion.items():
+            name = target if problem is None else f"{problem}/{target}"
+            results["confusion"][name] = confusion(counts)
+    write_results(files.results, results)
+    print(f"results written to {files.results}")
+
+
+def _evaluate_ensemble() -> int:
+    """Evaluates several runs as one, in this process."""
+    from t2t_torch.decode.evaluation import evaluate_ensemble
+
+    files, decoding = _files()
+    runs = [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
+    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    metrics = evaluate_ensemble(
+        runs,
+        Path(_flag("data_dir")),
+        split,
+        _flag("checkpoint_path"),
+        limit=_flag("eval_steps"),
+        device=None if _flag("worker_gpu") else "cpu",
+        prepare=_add_metrics,
+    )
+    problem = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
+    step = _flag("checkpoint_path") or "newest"
+    found = (problem, f"{len(runs)} runs as one", step, split)
+    results = _results(*found, ", ".join(runs), metrics)
+    _report(results, Path(_flag("output_json")) if _flag("output_json") else None)
+    if files is not None:
+        _write(files, results, (runs, _flag("checkpoint_path")), (), decoding)
+    return 0
+
+
+def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
     from t2t_torch.decode.loading import registered
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.multi_task import task_of
 
     problem, model = registered(directory, directory.task())
     hparams = directory.hparams(model.HParams).parse(_flag("hparams"))
@@ -123,7 +246,7 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask:
         if leads:
             directory.check_hparams(hparams)
             directory.check_vocabularies(problem.vocab_files, data_dir)
-    return ProblemTask(
+    return task_of(
         problem,
         model,
         hparams,
@@ -156,35 +279,46 @@ def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
 
 
 def _results(
-    record: TaskRecord, checkpoint: Checkpoint, metrics: Mapping[str, float], split: Split
+    problem: str,
+    model: str,
+    step: int | str,
+    split: Split,
+    checkpoint: str,
+    metrics: Mapping[str, float],
 ) -> dict[str, Any]:
     """Returns what is told; JSON has no NaN, which becomes null."""
+    from t2t_torch.decode.evaluation_report import label_tables
+
+    tables, plain = label_tables(metrics)
     return {
-        "problem": record.problem,
-        "model": record.model,
-        "checkpoint": str(checkpoint.path),
-        "step": checkpoint.step,
+        "problem": problem,
+        "model": model,
+        "checkpoint": checkpoint,
+        "step": step,
         "split": split.value,
         "batches": _flag("eval_steps") or "all",
         "version": t2t_torch.__version__,
-        "metrics": {name: v if math.isfinite(v) else None for name, v in metrics.items()},
+        "metrics": {name: v if math.isfinite(v) else None for name, v in plain.items()},
+        "labels": tables,
     }
 
 
 def _report(results: dict[str, Any], target: Path | None) -> None:
-    text = json.dumps(results, indent=2) + "\n"
+    from t2t_torch.decode.evaluation_report import told_tables, write_results
+
     if str(target) == "-":
-        print(text, end="")
+        print(json.dumps(results, indent=2))
         return
     what = f"{results['problem']}, {results['split']}, step {results['step']}"
     print(f"{what}  ({results['checkpoint']})")
-    names = {name: short_name(name) for name in results["metrics"]}
+    names = short_names(results["metrics"])
     width = max(map(len, names.values()))
     for name, value in results["metrics"].items():
         print(f"  {names[name]:<{width}}  {'nan' if value is None else format(value, '.6g')}")
+    for line in told_tables(results["labels"]):
+        print(line)
     if target is not None:
-        with staged(target) as file:
-            file.write_text(text, encoding="utf-8")
+        write_results(target, results)
         print(f"written to {target}")
 
 

@@ -45,7 +45,7 @@ _PATHS = {
     "tmp_dir": "Directory of raw files; what is there is used, what is not is downloaded.",
     "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
 }
-_OTHERS = ("hparams", "t2t_usr_dir", "random_seed", "registry_help")
+_OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "random_seed", "registry_help")
 
 
 class PathParser(flags.ArgumentParser[str]):
@@ -78,6 +78,9 @@ def define(values: flags.FlagValues, *names: str) -> None:
         elif name == "hparams":
             meaning = 'Changes to the set: "hidden_size=512,label_smoothing=0".'
             flags.DEFINE_string(name, "", meaning, flag_values=values)
+        elif name == "eval_metrics":
+            meaning = "Metrics beside the problem's, each for the targets that it is of: a,b,c."
+            flags.DEFINE_list(name, [], meaning, flag_values=values)
         elif name == "t2t_usr_dir":
             meaning = "Directory of your own problems, models and sets; may be given repeatedly."
             flags.DEFINE_multi_string(name, [], meaning, flag_values=values)

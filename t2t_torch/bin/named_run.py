@@ -99,7 +99,7 @@ def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
 def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     """Returns the named set, or that of the run if none is named, changed as the flags say.
 
-    First comes the object of `--config`, then `--hparams`, then each `--hp`.  What only evaluates
+    First comes the object of `--config`, then `--hparams`, then each `--hp` and `--teacher`.  What only evaluates
     takes the run's if its own set is named, too.
     """
     own = not flag("hparams_set")
@@ -121,6 +121,10 @@ def changed(known: HParams) -> HParams:
     known = known.parse(flag("hparams"))
     for item in flag("hp"):
         known = known.parse(item, f"--hp_{item.partition('=')[0]}")
+    if flag("teacher"):
+        named = ",".join(flag("teacher"))
+        named = f"[{named}]" if len(flag("teacher")) > 1 else named
+        known = known.parse(f"distill_from={named}", "--teacher")
     return known
 
 

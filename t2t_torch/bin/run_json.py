@@ -30,7 +30,7 @@ _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
     """
     config dry_run generate_data help_hparams hp hparams output_dir print_config registry_help
-    resume_data tmp_dir verbosity
+    resume_data teacher tmp_dir verbosity
     """.split()
 )
 _ENDS = ("train_steps", "train_epochs")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.task import ProblemTask
 
 
@@ -101,6 +102,7 @@ def _run_schedule(
     from t2t_torch.compute.distributed import join_world
     from t2t_torch.compute.probe import resolve
     from t2t_torch.train.chosen_hooks import chosen_hooks
+    from t2t_torch.train.contextual import with_architecture
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment
 
@@ -114,7 +116,7 @@ def _run_schedule(
             decoding = None
             if flag("schedule") in DECODING:
                 decoding = DecodingSchedule(directory, world, stop)
-            hparams = resolve(hparams, world, before)
+            hparams = with_architecture(resolve(hparams, world, before), before)
             task = _task(directory, record, hparams, world)
             config = run_config(record.train_steps)
             hooks = chosen_hooks(config, hparams)
@@ -157,15 +159,17 @@ def _dry_run() -> int:
     if not flag("output_dir"):
         shared.require(FLAGS, "problem", "model", "hparams_set")
     from t2t_torch.compute.distributed import join_world
+    from t2t_torch.train.contextual import with_architecture
     from t2t_torch.train.dry_run import dry_run_lines
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.multi_task import task_of
 
     directory = RunDirectory(flag("output_dir") or _nowhere())
     record = named_run.record(directory)
     problem, model = registry.problem(record.problem), registry.model(record.model)
     hparams, data_dir = named_run.hparams(directory, record), Path(flag("data_dir"))
+    hparams = with_architecture(hparams)
     with join_world(use_gpu=False) as world:
-        task = ProblemTask(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
+        task = task_of(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
         if world.leads:
             split = None if flag("schedule") == "train" else eval_split()
             for line in dry_run_lines(task, world, flag("random_seed"), eval_split=split):
@@ -175,10 +179,12 @@ def _dry_run() -> int:
 
 def _task(
     directory: RunDirectory, record: TaskRecord, hparams: HParams, world: World
-) -> ProblemTask:
+) -> ProblemTask | MultiTask:
     """Joins what the flags name, in a run directory that is claimed if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
-    from t2t_torch.train.task import ProblemTask, check_pairing
+    from t2t_torch.train.more_metrics import add_metrics
+    from t2t_torch.train.multi_task import task_of
+    from t2t_torch.train.task import check_pairing
 
     problem, model = registry.problem(record.problem), registry.model(record.model)
     check_pairing(model, hparams)
@@ -201,7 +207,7 @@ def _task(
                 directory.claim_vocabularies(problem.vocab_files, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
     vocab_dir = data_dir if trains() else directory.path
-    task = ProblemTask(
+    task = task_of(
         problem,
         model,
         hparams,
@@ -210,6 +216,7 @@ def _task(
         loader_workers=flag("loader_workers"),
         pin_memory=world.device.type == "cuda",
     )
+    add_metrics(task, flag("eval_metrics"))
     if _evaluates():  # that nothing is left to evaluate is found before training
         task.eval_batches(eval_split(), rank=world.rank, world_size=world.size)
     return task

@@ -27,6 +27,7 @@ shared.define(
     "data_dir",
     "output_dir",
     "tmp_dir",
+    "eval_metrics",
     "t2t_usr_dir",
     "random_seed",
     "registry_help",
@@ -156,6 +157,13 @@ def _define_config() -> None:
 def _define_others() -> None:
     """Defines what this command alone knows."""
     flags.DEFINE_enum("schedule", SCHEDULES[0], SCHEDULES, "What is done.", flag_values=FLAGS)
+    flags.DEFINE_list(
+        "teacher",
+        [],
+        "Run whose probabilities are imitated: the same as --hp_distill_from; several with commas "
+        "are one teacher, their mean.",
+        flag_values=FLAGS,
+    )
     flags.DEFINE_boolean(
         "eval_use_test_set", False, "Evaluates on the test split, not on dev.", flag_values=FLAGS
     )

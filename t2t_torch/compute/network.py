@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from t2t_torch.compute.activation_checkpointing import CheckpointedLayer
 from t2t_torch.compute.compiled import CompiledLayer, check_compiler
 from t2t_torch.errors import HParamsError
+from t2t_torch.layers.carried_memory import CarriedMemory
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
@@ -71,6 +72,8 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
         model,
         device_ids=[world.device] if world.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
+        # Of several problems a process's batches may be of one: others' weights have no gradient.
+        find_unused_parameters=getattr(model, "has_unused", False),
     )
     # Else each pass would send the buffers, and a process that makes more of them than others, as
     # its memory has run out, would meet their gradients: see share_buffers.  (By its property: the
@@ -82,7 +85,8 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
 def share_buffers(model: nn.Module, processes: int) -> None:
     """Gives all processes the leader's buffers that are saved and may change in training.
 
-    Those of a BatchNorm are such; without any nothing is sent.  All processes must call it equally
+    Those of a BatchNorm are such; without any nothing is sent.  What the processes make in parts,
+    as the memory of streams, is put together (`CarriedMemory.share`).  All processes must call it equally
     often: each does at every step and evaluation.
 
     Args:
@@ -92,6 +96,9 @@ def share_buffers(model: nn.Module, processes: int) -> None:
     if processes == 1:
         return
     for module in model.modules():
+        if isinstance(module, CarriedMemory):
+            module.share(dist.all_reduce)
+            continue
         for name, buffer in module.named_buffers(recurse=False):
             if name not in module._non_persistent_buffers_set:
                 dist.broadcast(buffer, src=0)

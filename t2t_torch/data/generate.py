@@ -93,7 +93,11 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
         publication = Publication(request, features, staging)
         with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
             for split in problem.shards:
-                shuffle = Shuffle(f"{request.seed}:{split.value}", staging / f"spill-{split.value}")
+                shuffle = Shuffle(
+                    f"{request.seed}:{split.value}",
+                    staging / f"spill-{split.value}",
+                    keeps_order=problem.keeps_order,
+                )
                 share = encode_share(request, split, features, encoder, shuffle, progress=progress)
                 entry = whole([share], request.where(split))
                 logging.info(

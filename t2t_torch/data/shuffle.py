@@ -26,9 +26,20 @@ class Shuffle:
     about `memory_bytes`, or 1/4096 of all rows if that is more, are sorted in memory at a time.
     """
 
-    def __init__(self, seed: str, directory: Path, *, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Starts empty; `directory` is made when rows are spilled, and the caller removes it."""
+    def __init__(
+        self,
+        seed: str,
+        directory: Path,
+        *,
+        keeps_order: bool = False,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        """Starts empty; `directory` is made when rows are spilled, and the caller removes it.
+
+        With `keeps_order` the new order is that of the rows' numbers: nothing is shuffled.
+        """
         self.num_rows = 0
+        self._keeps_order = keeps_order
         self._seed = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little")
         self._directory = directory
         self._memory_bytes = memory_bytes
@@ -47,7 +58,12 @@ class Shuffle:
         count = ragged.num_rows(rows)
         if numbers is None:
             numbers = np.arange(self.num_rows, self.num_rows + count)
-        self._keys.append(_splitmix64(self._seed, numbers))
+        self._keys.append(
+            # Shifted, so that runs, which are cut by the highest bits, have ranges of 2^20 rows.
+            numbers.astype(np.uint64) << np.uint64(32)
+            if self._keeps_order
+            else _splitmix64(self._seed, numbers)
+        )
         self._buffer.append(rows)
         self._buffered_bytes += ragged.nbytes(rows) + 8 * count
         self.num_rows += count

@@ -266,7 +266,11 @@ class Tasks:
         splits, runs = {}, {}
         with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
             for split in problem.shards:
-                shuffle = Shuffle(f"{request.seed}:{split.value}", place / split.value)
+                shuffle = Shuffle(
+                    f"{request.seed}:{split.value}",
+                    place / split.value,
+                    keeps_order=problem.keeps_order,
+                )
                 splits[split.value] = encode_share(
                     request,
                     split,

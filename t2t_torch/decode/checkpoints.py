@@ -13,14 +13,17 @@ from t2t_torch.decode import files
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.loading import load
-from t2t_torch.decode.predictor import Predictor
-from t2t_torch.decode.scoring import check_counts, score
+from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.decode.scoring import check_counts, score, scores_of
 from t2t_torch.decode.target import check_target
 from t2t_torch.errors import UsageError
+from t2t_torch.features import Features
 from t2t_torch.mode import Split
 
-SCORES = ("decode/bleu", "decode/chrf", "decode/exact_match")
-"""The names of what is told of outputs for which there are references."""
+
+def score_names(features: Features) -> tuple[str, ...]:
+    """Returns the names of what is told of outputs for which there are references."""
+    return tuple(f"decode/{name}" for name in (*scores_of(features), "exact_match"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Decodes:
 
     Attributes:
       target: the file of outputs.
-      scores: by the names `SCORES`; none without references.
+      scores: by the names `score_names` gives; none without references.
       signatures: what the scores were counted with.
       inputs: texts; none of labels.
       outputs: as many.
@@ -120,14 +123,14 @@ class CheckpointDecoder:
             return self._decode_split(predictor, split or self.split, checkpoint.step)
         target = self._of_step(self._target(self.source.name), checkpoint.step)
         if not isinstance(predictor, Predictor):
-            label_file(predictor, self.source, str(target))
+            label_file(predictor, self.source, str(target), self.hparams)
             return Decodes(target)
         decoded = files.decode_file(predictor, self.source, target, self.hparams)
         inputs = files.read_inputs(self.source, self.hparams.separator)
         references = None
         if self.reference is not None:
             references = files.read_inputs(self.reference, self.hparams.separator)
-        return self._scored(target, inputs, decoded, references)
+        return self._scored(predictor, target, inputs, decoded.predictions, references)
 
     def _decode_split(self, predictor: Predictor, split: Split, step: int) -> Decodes:
         base = self._of_step(self._target(split.value), step)
@@ -136,23 +139,24 @@ class CheckpointDecoder:
         )
         target = files.decodes_name(base, predictor, self.hparams)
         inputs = files.read_inputs(target.with_suffix(".inputs"), self.hparams.separator)
-        return self._scored(target, inputs, decoded, references)
+        return self._scored(predictor, target, inputs, decoded.predictions, references)
 
     def _scored(
         self,
+        predictor: Predictor,
         target: Path,
         inputs: Sequence[str],
-        decoded: files.Decoded,
+        predictions: Sequence[Prediction],
         references: Sequence[str] | None,
     ) -> Decodes:
         best = self.hparams.replace(
             return_beams=False, write_beam_scores=False, identity_output=False
         )
-        outputs = [files.one_line(found, best) for found in decoded.predictions]
+        outputs = [files.one_line(found, best) for found in predictions]
         inputs = inputs[: len(outputs)]
         if references is None:
             return Decodes(target, inputs=inputs, outputs=outputs)
-        names = [name.partition("/")[2] for name in SCORES]
+        names = [name.partition("/")[2] for name in score_names(predictor.features)]
         found = score(outputs, references, names)
         return Decodes(
             target,

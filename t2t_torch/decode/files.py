@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -15,7 +16,10 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Prediction, Predictor
 from t2t_torch.decode.progress import DecodeProgress
+from t2t_torch.decode.record import prediction_record
+from t2t_torch.decode.table import write_table
 from t2t_torch.decode.target import check_target, open_target
+from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.mode import Split
 from t2t_torch.text.lines import read_lines
@@ -59,6 +63,40 @@ def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
     return [line.strip() for line in lines]
 
 
+def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list[str]:
+    """Reads the inputs of a file as `read_inputs` does, or of one called .jsonl, JSON objects.
+
+    Args:
+      path: of the file.
+      predictor: whose inputs they are: an object has a text under the name of its input, or of the
+        target of a language model; a JSON string is that text.  A parser is given objects whole.
+      hparams: the delimiter of what is no JSON.
+
+    Raises:
+      DataError: as `read_inputs`, or a line is no such JSON; names it.
+    """
+    if ".jsonl" not in path.suffixes[-2:]:
+        return read_inputs(path, hparams.separator)
+    field = predictor.field
+    texts: list[Any] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path}, line {number} is no JSON: {error}.") from None
+        if isinstance(predictor, TreePredictor) and isinstance(given, dict):
+            texts.append(given)  # it says itself what is missing
+            continue
+        text = given.get(field) if isinstance(given, dict) else given
+        if not isinstance(text, str):
+            raise DataError(
+                f"{path}, line {number}: expected a JSON object with a text, "
+                f'{{"{field}": "..."}}, but it is {line[:80]}'
+            )
+        texts.append(text.strip())
+    return texts
+
+
 def decode(
     predictor: Predictor, inputs: Sequence[Sequence[int]], hparams: DecodeHParams
 ) -> Decoded:
@@ -85,11 +123,11 @@ def decode_file(
       UsageError: the target cannot be written, or is the source.
     """
     check_target(target, source)
-    texts = read_inputs(source, hparams.separator)
+    texts = read_texts(source, predictor, hparams)
     decoded = decode(predictor, _encode(predictor, texts, source, hparams), hparams)
     if hparams.log_results:
         _log(texts, decoded.predictions, hparams)
-    write_outputs(target, [one_line(found, hparams) for found in decoded.predictions], hparams)
+    write_predictions(target, predictor, texts, decoded.predictions, hparams)
     return decoded
 
 
@@ -137,6 +175,10 @@ def decode_dataset(
         )
     sides = [next(iter(side)) for side in (features.inputs, features.targets)]
     inputs, targets = (_rows_of_all(predictor, data_dir, split, side, hparams) for side in sides)
+    if isinstance(predictor, TreePredictor):
+        columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in predictor.given]
+        rows = (dict(zip(predictor.given, row, strict=True)) for row in zip(*columns, strict=True))
+        inputs = [predictor.stored(row) for row in rows]
     name = decodes_name(base, predictor, hparams)
     for kind in ("decodes", "targets", "inputs"):
         check_target(name.with_suffix(f".{kind}"))
@@ -150,11 +192,14 @@ def decode_dataset(
         ("inputs", features.inputs, inputs),
     ):
         feature = next(iter(side.values()))
-        texts[kind] = [_without_breaks(feature.decode(ids), hparams) for ids in rows]
+        if not isinstance(predictor, TreePredictor):
+            texts[kind] = [_without_breaks(feature.decode(ids), hparams) for ids in rows]
+        else:
+            texts[kind] = predictor.written(inputs, rows if kind == "targets" else None)
         write_outputs(name.with_suffix(f".{kind}"), texts[kind], hparams)
     if hparams.log_results:
         _log(texts["inputs"], decoded.predictions, hparams)
-    write_outputs(name, [one_line(found, hparams) for found in decoded.predictions], hparams)
+    write_predictions(name, predictor, texts["inputs"], decoded.predictions, hparams)
     return decoded, texts["targets"]
 
 
@@ -186,6 +231,8 @@ def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:
 def decodes_name(base: Path, predictor: Predictor, hparams: DecodeHParams) -> Path:
     """tensor2tensor's name: `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`."""
     how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
+    if hparams.draws:
+        how = f"random{hparams.random_seed}.temp{hparams.sampling_temp}.decodes"
     if how in base.name:
         return base
     what = [base.name]
@@ -206,10 +253,60 @@ def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
         if hparams.identity_output:
             text = " ".join(map(str, hypothesis.ids))
         text = _without_breaks(text, hparams)
-        cells.append(text.replace("\t", " ") if hparams.return_beams else text)
+        cells.append(text.replace("\t", " ") if hparams.writes_several else text)
         if hparams.write_beam_scores:
             cells.append(f"{hypothesis.score:.2f}")
     return "\t".join(cells)
+
+
+def write_predictions(
+    path: Path,
+    predictor: Predictor,
+    inputs: Sequence[str],
+    predictions: Sequence[Prediction],
+    hparams: DecodeHParams,
+) -> None:
+    """Writes what was found in the form of `output_format`; whole or not at all.
+
+    Args:
+      path: of the file.
+      predictor: that found it.
+      inputs: texts.
+      predictions: as many.
+      hparams: how to write.
+    """
+    if hparams.output_format == "text":
+        write_outputs(path, [one_line(found, hparams) for found in predictions], hparams)
+        return
+    target = next(iter(predictor.features.targets))
+    records = [prediction_record(found, ids=hparams.identity_output) for found in predictions]
+    with open_target(path) as stream:
+        if hparams.output_format == "jsonl":
+            for text, record in zip(inputs, records, strict=True):
+                given = text if isinstance(text, dict) else {predictor.field: text}
+                whole = {"input": given, "output": {target: record}}
+                stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
+            return
+        told = ("value", "score", *(("ids",) if hparams.identity_output else ()))
+        names = ["" if name == "value" else f"_{name}" for name in told]
+        places = max((len(found.hypotheses) for found in predictions), default=1)
+        after = ["", *(f"_{place}" for place in range(2, places + 1))]
+        given = "prompt" if predictor.field == target else predictor.field
+        header = [given, *(f"{target}{name}{place}" for place in after for name in names)]
+        write_table(
+            stream,
+            header,
+            (
+                [text, *_cells(record.get("hypotheses", [record]), told, places)]
+                for text, record in zip(inputs, records, strict=True)
+            ),
+        )
+
+
+def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places: int) -> list[Any]:
+    """Returns the cells of hypotheses, empty ones where there are fewer than places."""
+    cells = [hypothesis[name] for hypothesis in hypotheses for name in told]
+    return cells + [None] * (places * len(told) - len(cells))
 
 
 def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:

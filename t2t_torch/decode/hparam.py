@@ -44,8 +44,7 @@ REFUSED = {
     "decode_in_memory": "t2t_torch.load(run_dir) decodes in memory",
     "decode_timeout_mins": "it is for waiting for checkpoints; --schedule=continuous_eval waits",
     "summaries_log_dir": "decoding writes no summaries",
-    "num_decodes": "a search gives the same each time; return_beams=true gives the n best",
-    "multiproblem_task_id": "there are no multi-problems",
+    "multiproblem_task_id": "--problem says which of several problems is asked",
     "skip_eos_postprocess": "a hypothesis ends at its end symbol; nothing is decoded after it",
     "export_extra_infer_outputs": "a run has no other outputs",
 }
@@ -62,6 +61,27 @@ class DecodeHParams(Params):
         high=1000,
     )
     alpha: float = hp(0.6, "Exponent of the length penalty; larger favours longer outputs.", low=0)
+    sampling_method: Literal["argmax", "random"] = hp(
+        "argmax", "argmax: the likeliest output is searched for.  random: outputs are drawn."
+    )
+    sampling_temp: float = hp(
+        1.0, "random: logits are divided by it; below 1 the likely becomes likelier.", above=0
+    )
+    sampling_keep_top_k: int = hp(
+        -1, "random: only so many of the likeliest tokens are drawn.  -1 or 0: all.", low=-1
+    )
+    top_p: float = hp(
+        1.0,
+        "random: only the likeliest tokens that reach this probability together are drawn.",
+        above=0,
+        high=1,
+    )
+    num_decodes: int = hp(
+        1, "random: outputs drawn of each input, separated by tabs.", low=1, high=1000
+    )
+    random_seed: int = hp(
+        0, "random: an output depends on it, on its input, and on its number alone.", low=0
+    )
     extra_length: int = hp(
         100,
         "Tokens that an output may be longer than its input, end symbol included.",
@@ -88,6 +108,22 @@ class DecodeHParams(Params):
     delimiter: str = hp(
         r"\n", r"What separates the inputs of a file, and the outputs; \n and \t are understood."
     )
+    output_format: Literal["text", "tsv", "jsonl"] = hp(
+        "text",
+        "What is written of each input.  text: the output alone; tsv: a row with a header, inputs "
+        "and probabilities; jsonl: a JSON object of all that was found.",
+    )
+    num_labels: int = hp(
+        5, "tsv and jsonl: so many labels are told with their probabilities, the best ones.", low=1
+    )
+    valid_trees: bool = hp(
+        True,
+        "Trees: a search looks only at transitions that go on to one tree over all words.  False: "
+        "at all, and what is no tree is mended.",
+    )
+    max_open_constituents: int = hp(
+        100, "Trees, with valid_trees: the most constituents in each other.", low=1, high=10_000
+    )
     log_results: bool = hp(False, "Logs every input and output.")
 
     def check_beam(self, vocab_size: int) -> None:
@@ -104,6 +140,16 @@ class DecodeHParams(Params):
                 f"beam_size={self.beam_size} is too wide for a vocabulary of {vocab_size:,} ids: "
                 f"expected at most {most}."
             )
+
+    @property
+    def draws(self) -> bool:
+        """Whether outputs are drawn, not searched for."""
+        return self.sampling_method == "random"
+
+    @property
+    def writes_several(self) -> bool:
+        """Whether there may be several outputs of an input."""
+        return self.num_decodes > 1 if self.draws else self.return_beams
 
     @property
     def separator(self) -> str:
@@ -125,11 +171,26 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
                 "Leave it out."
             )
     hparams = DecodeHParams().parse(text, source)
-    if hparams.write_beam_scores and not hparams.return_beams:
+    if hparams.write_beam_scores and not hparams.writes_several:
         raise HParamsError(
             f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "
-            "return_beams=true with it."
+            "return_beams=true with it, or num_decodes of more than 1."
         )
+    _check_draws(hparams, source)
     if not hparams.delimiter:
         raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
     return hparams
+
+
+def _check_draws(hparams: DecodeHParams, source: str) -> None:
+    """Checks that what is asked of draws and of search does not stand beside the other."""
+    of_draws = ("sampling_temp", "sampling_keep_top_k", "top_p", "num_decodes", "random_seed")
+    unread = [*of_draws] if not hparams.draws else ["beam_size", "alpha", "return_beams"]
+    fields = DecodeHParams.model_fields
+    asked = [name for name in unread if getattr(hparams, name) != fields[name].default]
+    if asked:
+        other = "argmax" if hparams.draws else "random"
+        raise HParamsError(
+            f"{source}: sampling_method={hparams.sampling_method} does not read "
+            f"{', '.join(asked)}. Leave it out, or say sampling_method={other}."
+        )

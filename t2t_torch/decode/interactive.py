@@ -10,7 +10,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import T2TError
 
 HELP = """Type an input and Enter.  Commands:
-  ns=N   show the N best outputs with their scores (widens the beam if need be)
+  ns=N   show the N best outputs, or N draws, with their scores (widens the beam if need be)
   dl=N   let an output be N tokens longer than its input
   q      quit
   ?      show these commands"""
@@ -36,7 +36,8 @@ class Prompt:
         self._predictor = predictor
         self._hparams = hparams
         self._write = write
-        self._shown = hparams.beam_size if hparams.return_beams else 1
+        several = hparams.num_decodes if hparams.draws else hparams.beam_size
+        self._shown = several if hparams.writes_several else 1
 
     def run(self, lines: Iterable[str]) -> None:
         """Answers each line.  A line that cannot be decoded is told and passed over."""
@@ -73,6 +74,9 @@ class Prompt:
             self._hparams = self._hparams.replace(extra_length=number)
             return f"outputs may be {number} tokens longer than inputs\n"
         shown = max(1, number)
+        if self._hparams.draws:
+            self._shown, self._hparams = shown, self._hparams.replace(num_decodes=shown)
+            return f"showing {shown} draws\n"
         hparams = self._hparams.replace(
             beam_size=max(self._hparams.beam_size, shown), return_beams=shown > 1
         )

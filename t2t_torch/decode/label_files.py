@@ -9,25 +9,34 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.decode.label_predictor import Input, InputError, LabelPredictor
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.label_predictor import Answer, Input, InputError, LabelPredictor
+from t2t_torch.decode.record import BEST, answer_record, cells_of, columns_of, readable
+from t2t_torch.decode.table import write_table
 from t2t_torch.decode.target import check_target, goes_to_stdout, open_target
 from t2t_torch.errors import DataError
 from t2t_torch.features import Choice, ClassLabel, Span, Tags
 from t2t_torch.text.lines import read_lines
 
 
-def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> list[str]:
+def label_file(
+    predictor: LabelPredictor,
+    source: Path,
+    target: str | None,
+    hparams: DecodeHParams | None = None,
+) -> list[str]:
     """Writes what is found for each line of a file, a line for each, and says how long it took.
 
-    A line is read as `input_of` says, and written as `form_of` says.
+    A line is read as `input_of` says, and written as `form_of` says, or as `output_format` does.
 
     Args:
       predictor: of a model that labels.
       source: one input a line.
       target: appears whole or not at all; by default the source's name and ".labels".
+      hparams: `output_format` and `num_labels`.
 
     Returns:
-      the lines that were written, without their ends.
+      the values alone, a line each as `form_of` writes them, whatever the format.
 
     Raises:
       DataError: a line cannot be read or encoded; names it.
@@ -41,18 +50,26 @@ def label_file(predictor: LabelPredictor, source: Path, target: str | None) -> l
     ]
     start = time.perf_counter()
     try:
-        values = predictor(inputs)
+        answers = predictor.predict(inputs)
     except InputError as error:
         place = f"{source}, line {error.number + 1}"
         raise DataError(f"{place}: {error.why} {_how(predictor)}") from None
     seconds = time.perf_counter() - start
     written = form_of(predictor)
-    lines = [written(value) for value in values]
+    lines = [written(answer.value) for answer in answers]
+    how = hparams or DecodeHParams()
     with open_target(path) as stream:
-        stream.writelines(f"{line}\n" for line in lines)
+        if how.output_format == "tsv":
+            write_table(stream, *table_of(predictor, inputs, answers, how.num_labels))
+        elif how.output_format == "jsonl":
+            for given, answer in zip(inputs, answers, strict=True):
+                record = record_of(predictor, given, answer, how.num_labels)
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        else:
+            stream.writelines(f"{line}\n" for line in lines)
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
-    rate = len(values) / max(seconds, 1e-9)
-    told = f"{len(values):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
+    rate = len(answers) / max(seconds, 1e-9)
+    told = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
     print(f"{told}: {path}", file=report)
     return lines
 
@@ -86,6 +103,48 @@ def input_of(predictor: LabelPredictor, line: str, place: str) -> Input:
     if alone in predictor.lists and isinstance(given, list):
         return {alone: given}
     return line
+
+
+def record_of(
+    predictor: LabelPredictor, given: Input, answer: Answer, best: int = BEST
+) -> dict[str, Any]:
+    """Returns what `jsonl` says of an input: `input`, all its fields, and `output` by target.
+
+    Args:
+      predictor: whose answer it is.
+      given: the input.
+      answer: what was found for it.
+      best: labels that are told with their probabilities.
+    """
+    sample = predictor.sample_of(given)
+    found = answer_record(predictor.features, sample, answer, best)
+    return {"input": dict(sample), "output": found}
+
+
+def table_of(
+    predictor: LabelPredictor, inputs: Sequence[Input], answers: Sequence[Answer], best: int = BEST
+) -> tuple[list[str], list[list[Any]]]:
+    """Returns what `tsv` says of inputs: the names of its columns, and the rows.
+
+    Args:
+      predictor: whose answers they are.
+      inputs: as they were given; fields that the problem does not read are no columns.
+      answers: as many.
+      best: labels that are told with their probabilities.
+    """
+    targets = predictor.features.targets
+    header = list(predictor.fields)
+    for name, feature in targets.items():
+        header += columns_of(name, feature)
+    rows = []
+    for given, answer in zip(inputs, answers, strict=True):
+        record = record_of(predictor, given, answer, best)
+        inputs_of = predictor.features.inputs
+        row = [readable(inputs_of.get(f), record["input"][f]) for f in predictor.fields]
+        for name, feature in targets.items():
+            row += cells_of(feature, record["output"][name])
+        rows.append(row)
+    return header, rows
 
 
 def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:

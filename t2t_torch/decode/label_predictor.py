@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,8 +12,19 @@ import torch
 from torch import Tensor
 
 from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Features, Tags, Text, Turns, Words
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    MultiLabel,
+    Tags,
+    Text,
+    Turns,
+    Words,
+)
 from t2t_torch.features.text import words_of
 from t2t_torch.modality import Guess
 from t2t_torch.model import T2TModel
@@ -53,10 +64,13 @@ class Answer:
     Attributes:
       values: by target: a label, a list of tags, numbers, a part of a text.
       probabilities: by target, of the value; of those that have one.
+      scores: by target, the probability of each label, the likeliest first; of tags, that of each
+        word's tag; of those that have them.
     """
 
     values: Mapping[str, Any]
     probabilities: Mapping[str, float]
+    scores: Mapping[str, Mapping[str, float] | Sequence[float]] = field(default_factory=dict)
 
     @property
     def value(self) -> Any:
@@ -93,7 +107,11 @@ class LabelPredictor:
     """
 
     def __init__(
-        self, model: T2TModel, problem: Problem, features: Features, run: RunInfo | None = None
+        self,
+        model: T2TModel | Ensemble,
+        problem: Problem,
+        features: Features,
+        run: RunInfo | None = None,
     ) -> None:
         self.model = model.eval()
         self.problem = problem
@@ -152,16 +170,22 @@ class LabelPredictor:
 
     def _answer(self, sample: Mapping[str, Any], found: Sequence[_Values]) -> Answer:
         """Returns what users read, of what is found in the parts of a sample."""
-        values, probabilities = {}, {}
-        for name in self.features.targets:
-            its = [each[name] for each in found]
-            values[name], probability = self.problem.answer_of(name, its, sample)
-            if probability is not None:
-                probabilities[name] = probability
-        return Answer(values, probabilities)
+        whole = {
+            name: self.problem.answer_of(name, [each[name] for each in found], sample)
+            for name in self.features.targets
+        }
+        return Answer(
+            {name: one.value for name, one in whole.items()},
+            {name: one.probability for name, one in whole.items() if one.probability is not None},
+            {name: one.scores for name, one in whole.items() if one.scores is not None},
+        )
+
+    def sample_of(self, given: Input) -> Mapping[str, Any]:
+        """Returns an input as a mapping by field."""
+        return {self.fields[0]: given} if isinstance(given, str) else given
 
     def _sample(self, number: int, given: Input) -> Mapping[str, Any]:
-        sample = {self.fields[0]: given} if isinstance(given, str) else given
+        sample = self.sample_of(given)
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
@@ -226,11 +250,29 @@ class LabelPredictor:
         ]
 
     def _value(self, name: str, guess: Guess, sample: Mapping[str, Any]) -> Found:
-        feature = self.features.targets[name]
-        numbers = guess.numbers
+        feature, words = self.features.targets[name], None
         if isinstance(feature, Tags):
-            numbers = numbers[: len(words_of(sample[self.features.sources[feature.of]]))]
-        return Found(feature.decode(numbers), guess.probability)
+            words = len(words_of(sample[self.features.sources[feature.of]]))
+        return found_of(feature, guess, words)
+
+
+def found_of(feature: Feature, guess: Guess, words: int | None = None) -> Found:
+    """Returns a guess as users read it.
+
+    Args:
+      feature: the target.
+      guess: of an example.
+      words: how many of a sequence are the example's; the rest fills up a batch.
+    """
+    scores: Mapping[str, float] | Sequence[float] | None = guess.scores
+    if scores is not None and isinstance(feature, ClassLabel | MultiLabel | Choice):
+        labels = feature.candidates if isinstance(feature, Choice) else feature.encoder.labels
+        ranked = sorted(zip(labels, guess.scores or (), strict=True), key=lambda one: -one[1])
+        scores = dict(ranked)
+    elif scores is not None:
+        scores = list(scores)[:words]
+    numbers = guess.numbers if words is None else guess.numbers[:words]
+    return Found(feature.decode(numbers), guess.probability, scores)
 
 
 class _Encoded(NamedTuple):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.checkpoint import Checkpoint
@@ -13,20 +16,35 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
-from t2t_torch.errors import CheckpointError, DataError, RegistryError
-from t2t_torch.features import Features
+from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.ensemble import Ensemble
+from t2t_torch.errors import (
+    CheckpointError,
+    DataError,
+    HParamsError,
+    RegistryError,
+    UsageError,
+)
+from t2t_torch.families.multi import MultiProblem
+from t2t_torch.features import Features, TreeFeature
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.train.multi_task import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.sharing import meanings
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
 
 BEST = "best"
 """What asks for the best checkpoint, in place of a step."""
 
 
 def load(
-    run_dir: str | Path,
+    run_dir: str | Path | Sequence[str | Path],
     checkpoint: int | str | Path | None = None,
     *,
+    problem: str | None = None,
     hparams: DecodeHParams | None = None,
     device: str | torch.device | None = None,
 ) -> Predictor | LabelPredictor:
@@ -37,36 +55,124 @@ def load(
     either is called with a list of inputs and returns a list of outputs.
 
     Args:
-      run_dir: the run directory.
+      run_dir: the run directory; or several, or `ckpt-<step>` folders in them, whose models answer
+        as one: the mean of their probabilities (`ensemble.py`).
       checkpoint: a step, "best" (the one that evaluations found best), or the path of a
         `ckpt-<step>` folder, which may be relative to `run_dir`; the newest whole one by default.
         Of a run that keeps an average of its weights, the average is taken.
+      problem: of a run of several problems, the one that is asked.
       hparams: how to decode.
       device: where to compute; a GPU by default, where there is one.
 
     Raises:
       CheckpointError: this is no run directory, its vocabulary is missing or damaged, or it has no
         such whole checkpoint.
-      HParamsError: the beam is too wide for the vocabulary.
+      HParamsError: the beam is too wide for the vocabulary, or models of different targets or
+        vocabularies are to answer as one.
+      UsageError: `problem` is not what the run has learnt, or of several it is not said which.
     """
+    if isinstance(run_dir, str | Path):
+        loaded = load_run(run_dir, checkpoint, problem)
+        model: T2TModel | Ensemble = loaded.model
+    else:
+        members = [load_member(path, checkpoint, problem) for path in run_dir]
+        model = Ensemble([member.model for member in members])
+        loaded = members[0]
+        for other in members[1:]:
+            _check_same_ids(loaded, other)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    given = model.to(device), loaded.problem, loaded.features
+    if all(feature.generates for feature in loaded.features.targets.values()):
+        trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
+        return (TreePredictor if trees else Predictor)(*given, hparams, loaded.info)
+    return LabelPredictor(*given, loaded.info)
+
+
+class Loaded(NamedTuple):
+    """A model of a run, and what it is of."""
+
+    model: T2TModel
+    problem: Problem
+    features: Features
+    info: RunInfo
+
+
+def load_member(
+    path: str | Path, checkpoint: int | str | Path | None = None, problem: str | None = None
+) -> Loaded:
+    """Loads a model of an ensemble, as `load_run` does, or of a `ckpt-<step>` folder in a run."""
+    folder = Path(path).resolve()
+    match = re.fullmatch(r"ckpt-(\d+)", folder.name)
+    if match and folder.is_dir():
+        return load_run(folder.parent, int(match[1]), problem)
+    return load_run(path, checkpoint, problem)
+
+
+def load_run(
+    run_dir: str | Path, checkpoint: int | str | Path | None = None, problem: str | None = None
+) -> Loaded:
+    """Loads the model of a run on the CPU; see `load`."""
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
     task = run.task()
-    problem, model_class = registered(run, task)
-    features = _features(run, problem)
-    model = model_class(
-        run.hparams(model_class.HParams),
-        features,
-        input_space_id=problem.input_space_id,
-        target_space_id=problem.target_space_id,
-    )
-    chosen = _load_weights(model, run, checkpoint)
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    info = RunInfo(task, chosen.step)
-    if all(feature.generates for feature in features.targets.values()):
-        return Predictor(model.to(device), problem, features, hparams, info)
-    return LabelPredictor(model.to(device), problem, features, info)
+    learnt, model_class = registered(run, task)
+    hparams = run.hparams(model_class.HParams)
+    if not isinstance(learnt, MultiProblem):
+        if problem not in (None, learnt.full_name):
+            raise UsageError(
+                f"'{run.path}' is a run of problem {learnt.full_name!r}, not of {problem!r}. Leave "
+                "it out, or give another run."
+            )
+        features = _features(run, learnt)
+        model = _model(model_class, hparams, learnt, features)
+        step = _load_weights(model, run, checkpoint).step
+        return Loaded(model, learnt, features, RunInfo(task, step))
+    if problem is None:
+        raise UsageError(
+            f"'{run.path}' is a run of several problems. Say which one is asked, --problem= (in "
+            f"Python problem=) one of {', '.join(learnt.problem_names)}."
+        )
+    asked = learnt.component(problem)
+    _features(run, learnt)
+    parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
+    models = {name: _model(model_class, hparams, *part) for name, part in parts.items()}
+    step = _load_weights(multi_model(models, hparams), run, checkpoint).step
+    return Loaded(models[problem], asked, parts[problem][1], RunInfo(task, step))
+
+
+def _model(
+    model: type[T2TModel], hparams: HParams, problem: Problem, features: Features
+) -> T2TModel:
+    spaces = {
+        "input_space_id": problem.input_space_id,
+        "target_space_id": problem.target_space_id,
+    }
+    return model(hparams, features, **spaces)
+
+
+def _check_same_ids(first: Loaded, other: Loaded) -> None:
+    """Checks that the ids of two models mean the same.
+
+    Raises:
+      HParamsError: they do not; names the feature.
+    """
+    ours, theirs = first.features, other.features
+    for role in ("inputs", "targets"):
+        here, there = getattr(ours, role), getattr(theirs, role)
+        differ = [
+            name
+            for name in {**here, **there}
+            if name not in here
+            or name not in there
+            or meanings(ours, name) != meanings(theirs, name)
+        ]
+        if differ:
+            raise HParamsError(
+                f"an ensemble is of runs with the same {role} and vocabularies, but {differ[0]!r} "
+                f"is not the same in a run of {first.problem.full_name} and one of "
+                f"{other.problem.full_name}. Train them on the same --data_dir."
+            )
 
 
 def _check_is_no_checkpoint(path: Path) -> None:
@@ -99,7 +205,7 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
 
 
 def _load_weights(
-    model: T2TModel, run: RunDirectory, wanted: int | str | Path | None
+    model: nn.Module, run: RunDirectory, wanted: int | str | Path | None
 ) -> Checkpoint:
     """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
 

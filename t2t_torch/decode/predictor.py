@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.sampling import Sampler, numbers_of, sample
 from t2t_torch.decode.search import NO_SCORE, beam_search
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.model import T2TModel
@@ -27,11 +29,13 @@ class Hypothesis:
       text: what the ids mean.
       ids: what the model made, the end symbol left out.
       score: log-probability (nats), over the length penalty if the beam is wider than 1.
+      mended: whether the ids build no tree as they stand; false of texts.
     """
 
     text: str
     ids: tuple[int, ...]
     score: float
+    mended: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class Prediction:
     """What was found for one input.
 
     Attributes:
-      hypotheses: at least one, best first; more than one only with `return_beams`.
+      hypotheses: at least one, best first; more than one only with `return_beams`, or where
+        `num_decodes` are drawn, in the order of their numbers.
     """
 
     hypotheses: tuple[Hypothesis, ...]
@@ -82,7 +87,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: T2TModel,
+        model: T2TModel | Ensemble,
         problem: Problem,
         features: Features,
         hparams: DecodeHParams | None = None,
@@ -102,6 +107,13 @@ class Predictor:
     def vocab_size(self) -> int:
         """The number of ids that an output is made of."""
         return self._target.vocab_size
+
+    @property
+    def field(self) -> str:
+        """The name of the text that is read; of a language model its target, which it goes on."""
+        return next(
+            iter(self.features.inputs if self.features.has_inputs else self.features.targets)
+        )
 
     def __call__(self, inputs: Sequence[str]) -> list[str]:
         """Returns the best output of each input, in their order.
@@ -176,7 +188,9 @@ class Predictor:
         if not (hparams.force_decode_length and has_inputs):
             limits += lengths  # a prompt counts: it is part of what is made
         name = next(iter(self.features.inputs if has_inputs else self.features.targets))
-        with self._autocast(hparams, device):
+        if hparams.draws:
+            return self._draw_batch(inputs, {name: ids}, limits, hparams)
+        with self.autocast(hparams, device):
             found = beam_search(
                 self._step,
                 self.model.encode({name: ids}),
@@ -195,8 +209,35 @@ class Predictor:
             )
         ]
 
-    def _autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
-        """The context of `activation_dtype`.  Weights are cast once in it, not once a step."""
+    def _draw_batch(
+        self,
+        inputs: list[Sequence[int]],
+        batch: dict[str, Tensor],
+        limits: Tensor,
+        hparams: DecodeHParams,
+    ) -> list[Prediction]:
+        """Draws outputs; each draw is a row of its own, as it ends when it ends."""
+        count, (ids,) = hparams.num_decodes, batch.values()
+        numbers = numbers_of(hparams.random_seed, inputs, count, int(limits.max()), ids.device)
+        rows = {name: values.repeat_interleave(count, 0) for name, values in batch.items()}
+        with self.autocast(hparams, ids.device):
+            found = sample(
+                self._step,
+                self.model.encode(rows),
+                max_lengths=limits.repeat_interleave(count, 0),
+                numbers=numbers,
+                sampler=Sampler(hparams.sampling_temp, hparams.sampling_keep_top_k, hparams.top_p),
+                prefix=None if self.features.has_inputs else ids.repeat_interleave(count, 0),
+            )
+        together = zip(
+            found.ids.view(len(inputs), count, -1).tolist(),
+            found.scores.view(len(inputs), count).tolist(),
+            strict=True,
+        )
+        return [self._prediction(ids, scores) for ids, scores in together]
+
+    def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
+        """Returns the context of `activation_dtype`, in which weights are cast once, not each step."""
         asked = hparams.activation_dtype
         dtype = self.model.hparams.activation_dtype if asked == "as_trained" else asked
         half = torch.float16 if dtype == "float16" else torch.bfloat16
@@ -208,19 +249,28 @@ class Predictor:
         return logits[:, : self._target.vocab_size], state
 
     def _prediction(self, rows: list[list[int]], scores: list[float]) -> Prediction:
-        hypotheses: list[Hypothesis] = []
-        for row, score in zip(rows, scores, strict=True):
-            if hypotheses and score <= NO_SCORE:
-                break  # places that nothing filled
-            ids = row[: row.index(EOS)] if EOS in row else row
-            ids = ids[: _content_length(ids)]
-            hypotheses.append(Hypothesis(self._target.decode(ids), tuple(ids), score))
-        return Prediction(tuple(hypotheses))
+        return Prediction(
+            tuple(
+                Hypothesis(self._target.decode(ids), tuple(ids), score)
+                for ids, score in found_of(rows, scores)
+            )
+        )
+
+
+def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
+    """Returns the ids, without end symbol and padding, and scores of an input's hypotheses."""
+    found: list[tuple[list[int], float]] = []
+    for row, score in zip(rows, scores, strict=True):
+        if found and score <= NO_SCORE:
+            break  # places that nothing filled
+        ids = row[: row.index(EOS)] if EOS in row else row
+        found.append((ids[: _content_length(ids)], score))
+    return found
 
 
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Text:
     """The one text among inputs or targets."""
-    found = list(features.values())
+    found = [feature for feature in features.values() if feature.aligned_to is None]
     if len(found) != 1 or not isinstance(found[0], Text):
         kinds = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in features.items())
         raise DecodeError(

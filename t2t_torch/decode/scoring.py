@@ -6,19 +6,26 @@ its signatures; `t2t_bleu` is the number that tensor2tensor's own `t2t-bleu` pri
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features import Features, Span, TreeFeature
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
+from t2t_torch.text import answers
+from t2t_torch.text.brackets import NO_TREES, TreeCounts, compare_texts
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "flores200", "none")
 """How sacreBLEU may cut lines into words."""
 
+_BRACKETS = "micro|root:yes|punctuation:yes|parts of speech:no"
+
 _BACKSLASH = "\ufdd0"  # never a character of a text; neither punctuation nor a symbol
 _WORD = re.compile(r"[^\W_]+")
+_ANSWERS = "best of all answers|case:lc|punctuation:no|articles:no|SQuAD 2.0"
 
 
 class Score(NamedTuple):
@@ -172,6 +179,54 @@ def _exact_match(outputs: Sequence[str], references: Sequence[str], _: str) -> S
     return Score(right / max(len(outputs), 1), "exact match|case:mixed|lines", line)
 
 
+def _squad_exact_match(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    pairs = zip(outputs, references, strict=True)
+    right = sum(answers.exact_match(output, answers.answers_of(line)) for output, line in pairs)
+    value = right / max(len(outputs), 1)
+    line = f"SQuAD exact match = {value:.4f} ({right:,.0f} of {len(outputs):,})"
+    return Score(value, f"exact match|{_ANSWERS}", line)
+
+
+def _squad_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    pairs = zip(outputs, references, strict=True)
+    total = sum(answers.f1(output, answers.answers_of(line)) for output, line in pairs)
+    value = total / max(len(outputs), 1)
+    return Score(value, f"F1 of words|{_ANSWERS}", f"SQuAD F1 = {value:.4f}")
+
+
+def _trees(outputs: Sequence[str], references: Sequence[str]) -> TreeCounts:
+    pairs = zip(outputs, references, strict=True)
+    counts = (compare_texts(output, reference) for output, reference in pairs)
+    return functools.reduce(TreeCounts.plus, counts, NO_TREES)
+
+
+def _bracket_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    line = (
+        f"bracket F1 = {found.f1:.4f} (precision {found.precision:.4f}, recall {found.recall:.4f};"
+        f" {found.right:,} right, {found.found:,} found, {found.there:,} there)"
+    )
+    return Score(found.f1, f"bracket F1|{_BRACKETS}", line)
+
+
+def _tree_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    return Score(found.tree_f1, f"tree F1|{_BRACKETS}", f"tree F1 = {found.tree_f1:.4f}")
+
+
+def _tree_frame_accuracy(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    value = found.frames / max(found.trees, 1)
+    return Score(value, "frames|outermost and next brackets", f"frame accuracy = {value:.4f}")
+
+
+def _malformed_trees(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    value = found.malformed / max(found.trees, 1)
+    line = f"malformed = {value:.4f} ({found.malformed:,} of {found.trees:,})"
+    return Score(value, "malformed|no tree over the words", line)
+
+
 def _word_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
     from t2t_torch.metrics.alignment import word_errors
 
@@ -231,5 +286,25 @@ SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
     "rouge_l": _rouge_l,
     "word_error_rate": _word_error_rate,
     "exact_match": _exact_match,
+    "squad_exact_match": _squad_exact_match,
+    "squad_f1": _squad_f1,
+    "bracket_f1": _bracket_f1,
+    "tree_f1": _tree_f1,
+    "tree_frame_accuracy": _tree_frame_accuracy,
+    "malformed_trees": _malformed_trees,
 }
 """What outputs can be scored with, by name."""
+
+
+def scores_of(features: Features) -> tuple[str, ...]:
+    """Returns the names of what outputs of a problem are scored with, unless others are named."""
+    if any(isinstance(target, TreeFeature) for target in features.targets.values()):
+        return ("bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees")
+    return ("bleu", "chrf")
+
+
+def label_scores_of(features: Features) -> tuple[str, ...]:
+    """Returns the names of what labels and answers of a problem are scored with."""
+    if all(isinstance(target, Span) for target in features.targets.values()):
+        return ("squad_exact_match", "squad_f1")
+    return ("exact_match",)

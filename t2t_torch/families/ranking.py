@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.learner import Learner
-from t2t_torch.features import Choice, ClassLabel, Features, Text
+from t2t_torch.features import Choice, ClassLabel, Feature, Features, Place, Text
 from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
 
 
@@ -39,10 +39,20 @@ class QueryRelevanceProblem(TextProblem):
 
     `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
     label such as "0" or "1".
+
+    Attributes:
+      max_queries: so many queries a split has at most; if given, a sample's "place" holds the
+        numbers of its query and of its document, both from 0, and `query_map` and `query_mrr` may
+        be among the metrics.
+      max_documents: so many documents a query has at most.
     """
 
+    max_queries: ClassVar[int] = 0
+    max_documents: ClassVar[int] = 1000
+    optional_setting_names = (*TextProblem.optional_setting_names, "max_queries")
+
     text_fields = ("query", "document")
-    metrics = ("accuracy", "neg_log_perplexity")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = ENCODER_FLAGS
     batch_size_means_tokens = True
 
@@ -56,4 +66,7 @@ class QueryRelevanceProblem(TextProblem):
         labels = self.label_encoder(directory, "targets")
         inputs = {"query": text, "document": text, **self.dense(directory)}
         target = ClassLabel(labels, allow_unknown=not self.class_labels)
-        return Features(inputs, {"targets": target}, notes=self.weights())
+        notes: dict[str, Feature] = self.weights()
+        if self.max_queries:
+            notes["targets_place"] = Place(self.max_queries, self.max_documents)
+        return Features(inputs, {"targets": target}, notes=notes)

@@ -13,6 +13,7 @@ from t2t_torch.features import (
     Gazetteer,
     GazetteerWeights,
     WordCharacters,
+    WordReal,
     Words,
     WordShape,
     WordStarts,
@@ -38,6 +39,8 @@ class WordProblem(TextProblem):
       gazetteer: whether the field "gazetteer", a mapping of labels to weights for each word, is an
         input more.
       gazetteer_width: so many of a word's labels are kept, those of greatest weight.
+      word_dense_size: numbers of each word in the field "word_dense", a list of lists, which are an
+        input more, such as vectors that were made elsewhere; 0 for none.
     """
 
     vocab_type = VocabType.WORD
@@ -51,12 +54,14 @@ class WordProblem(TextProblem):
     word_shape: ClassVar[bool] = False
     gazetteer: ClassVar[bool] = False
     gazetteer_width: ClassVar[int] = 4
+    word_dense_size: ClassVar[int] = 0
     optional_setting_names = (
         *TextProblem.optional_setting_names,
         "word_characters",
         "word_bytes",
         "word_shape",
         "gazetteer",
+        "word_dense_size",
     )
 
     def learners(self) -> Sequence[Learner]:
@@ -82,6 +87,8 @@ class WordProblem(TextProblem):
         if self.gazetteer:
             entries = self._gazetteer_labels(directory)
             inputs["gazetteer"] = Gazetteer(field, entries, width=self.gazetteer_width)
+        if self.word_dense_size:
+            inputs["word_dense"] = WordReal(field, self.word_dense_size)
         return {**inputs, **self.dense(directory)}
 
     def word_notes(self, directory: Path) -> dict[str, Feature]:
@@ -97,17 +104,20 @@ class WordProblem(TextProblem):
         return notes
 
     def check_aligned(self, sample: Mapping[str, Any], field: str) -> None:
-        """Checks that a field has one entry for each word.
+        """Checks that a field, and what else is known of words, has one entry for each word.
 
         Raises:
           DataError: it has more or fewer.
         """
-        words, tags = sample[self.words_field], sample[field]
-        if len(words) != len(tags):
-            raise DataError(
-                f"{len(words)} words and {len(tags)} {field}, where one for each word was expected:"
-                f" {list(words)!r}, {list(tags)!r}."
-            )
+        words = sample[self.words_field]
+        beside = {"gazetteer": self.gazetteer, "word_dense": self.word_dense_size > 0}
+        for name in (field, *(name for name, is_there in beside.items() if is_there)):
+            entries = sample[name]
+            if len(words) != len(entries):
+                raise DataError(
+                    f"{len(words)} words and {len(entries)} {name}, where one for each word was "
+                    f"expected: {list(words)!r}, {list(entries)!r}."
+                )
 
     def _gazetteer_labels(self, directory: Path) -> ClassLabelEncoder:
         return ClassLabelEncoder.load(self._there(directory, self.labels_file("gazetteer")))

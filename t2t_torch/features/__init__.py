@@ -3,6 +3,7 @@
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features
 from t2t_torch.features.image import Image
 from t2t_torch.features.label import Choice, ClassLabel, MultiLabel, SoftLabel
+from t2t_torch.features.place import Place
 from t2t_torch.features.real import Real, RowWeight
 from t2t_torch.features.span import NO_SPAN, Span
 from t2t_torch.features.tags import Tags
@@ -12,6 +13,8 @@ from t2t_torch.features.word import (
     Gazetteer,
     GazetteerWeights,
     WordCharacters,
+    WordLabel,
+    WordReal,
     WordShape,
     WordStarts,
 )
@@ -28,6 +31,7 @@ __all__ = [
     "GazetteerWeights",
     "Image",
     "MultiLabel",
+    "Place",
     "Real",
     "RowWeight",
     "SoftLabel",
@@ -37,6 +41,8 @@ __all__ = [
     "TreeFeature",
     "Turns",
     "WordCharacters",
+    "WordLabel",
+    "WordReal",
     "WordShape",
     "WordStarts",
     "Words",

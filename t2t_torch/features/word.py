@@ -156,6 +156,38 @@ def shape_of(word: str) -> Shape:
 
 
 @dataclass(frozen=True)
+class WordLabel(OfWords):
+    """A label of each word that is given, such as its part of speech; `[B, W]`, filled up with 0.
+
+    Attributes:
+      encoder: between labels and their places; ids are one more.
+      field: of a sample: a list of labels, or labels separated by spaces.
+    """
+
+    encoder: ClassLabelEncoder
+    field: str = "tags"
+
+    @property
+    def vocab_size(self) -> int:
+        """The labels, and padding."""
+        return NUM_RESERVED + self.encoder.vocab_size
+
+    @property
+    def source(self) -> str:
+        """The field."""
+        return self.field
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the ids of a list of labels; one that training does not know becomes 0."""
+        labels: Sequence[str] = value.split() if isinstance(value, str) else value
+        return [NUM_RESERVED + self.encoder.encode(x, allow_unknown=True) for x in labels]
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns the labels of the ids that have one."""
+        return [self.encoder.decode(int(i) - NUM_RESERVED) for i in ids if i]
+
+
+@dataclass(frozen=True)
 class Gazetteer(OfWords):
     """Which entries of word lists each word belongs to; `[B, W, width]` ids, filled up with 0.
 
@@ -236,3 +268,50 @@ class GazetteerWeights(Gazetteer):
         """Returns the weights of each word, the greatest first."""
         flat = [float(x) for x in ids]
         return [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
+
+
+@dataclass(frozen=True)
+class WordReal(OfWords):
+    """So many numbers for each word, such as vectors that were made elsewhere; `[B, W, size]`.
+
+    A value is a list with a list of numbers for each word.
+
+    Attributes:
+      size: how many numbers a word has.
+      field: of a sample.
+    """
+
+    size: int = 1
+    field: str = "word_dense"
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit floats."""
+        return "list<float32>"
+
+    @property
+    def source(self) -> str:
+        """The field."""
+        return self.field
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """`size` numbers for each word."""
+        return (None, self.size)
+
+    def encode(self, value: Any) -> Sequence[Any]:
+        """Returns the numbers of all words; DataError unless each has `size`."""
+        flat: list[float] = []
+        for numbers in value:
+            row = numbers_of(numbers)
+            if len(row) != self.size:
+                raise DataError(
+                    f"{self.field}: a word has {len(row)} numbers, where {self.size} were expected."
+                )
+            flat += row
+        return flat
+
+    def decode(self, ids: Iterable[Any]) -> list[list[float]]:
+        """Returns the numbers of each word."""
+        flat = [float(x) for x in ids]
+        return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.layers.attention import AttentionWeights
+from t2t_torch.layers.attention_pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
 from t2t_torch.report.heat_map import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
@@ -62,10 +63,12 @@ class AttentionMaps(Hook):
         Raises:
           UsageError: the model has no attention, or the task no features.
         """
-        if not any(isinstance(module, AttentionWeights) for module in estimator.model.modules()):
+        kinds = (AttentionWeights, MaskedSoftmax)
+        if not any(isinstance(module, kinds) for module in estimator.model.modules()):
             raise UsageError(
                 f"--hooks=attention_maps: {type(estimator.model).__name__} has no layer of "
-                "attention (layers/attention.py, AttentionWeights). Leave the hook out."
+                "attention (AttentionWeights of layers/attention.py, MaskedSoftmax of "
+                "layers/attention_pooling.py). Leave the hook out."
             )
         _features(estimator)
 
@@ -103,7 +106,7 @@ class AttentionMaps(Hook):
 
 def _features(estimator: Estimator) -> Features:
     features = getattr(estimator.task, "features", None)
-    if not isinstance(features, Features):
+    if not isinstance(features, Features) or hasattr(estimator.task, "tasks"):
         raise UsageError(
             f"--hooks=attention_maps: {type(estimator.task).__name__} has no features that say "
             "what its tokens are. Leave the hook out."
@@ -178,7 +181,10 @@ def _text(feature: Any, identity: int) -> str:
 
 
 def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-    """Returns the attention weights of each layer, [N, T, S], of a batch of one example."""
+    """Returns the attention weights of each layer, [N, T, S], of a batch of one example.
+
+    The hops of a pooling are the rows of one map.
+    """
     found: dict[str, Tensor] = {}
 
     def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -199,6 +205,12 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
                 handle = module.register_forward_pre_hook(
                     lambda *given, short=short: note(short, *given),
                     with_kwargs=True,
+                )
+                handles.callback(handle.remove)
+            if isinstance(module, MaskedSoftmax):
+                short = name.removesuffix(".weights")
+                handle = module.register_forward_hook(
+                    lambda _, given, weights, short=short: found.__setitem__(short, weights.float())
                 )
                 handles.callback(handle.remove)
         model(batch)

@@ -98,11 +98,11 @@ class ConfusionMatrix(Hook):
     def _count(self, model: nn.Module, args: tuple[Any, ...], output: Output) -> None:
         """Adds a batch."""
         (batch,) = args
-        modalities: Any = model.modalities
         for name, counts in self._counts.items():
-            guesses = modalities[name].predict(output.logits[name])
+            if name not in batch:  # it is of another of several problems
+                continue
             right = batch[name].cpu()
-            said = torch.tensor([list(guess.numbers) for guess in guesses]).view(right.shape)
+            said = output.logits[name].argmax(-1).cpu()
             there = right >= 0
             classes = round(len(counts) ** 0.5)
             pairs = right[there] * classes + said[there]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.hparam import HParams
+from t2t_torch.interop.variables import is_training_state, load_all
 
 Array = npt.NDArray[np.float32]
 
@@ -134,20 +135,7 @@ def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
         weights[top] = weights.get(bottom, shared[bottom])
     if "modalities.inputs.bottom.weight" not in shared and "shared" in _table_kinds(variables):
         weights.pop("modalities.inputs.bottom.weight", None)  # a language model has no inputs
-    faults = [f"the model has no {name}" for name in sorted(weights.keys() - shared.keys())]
-    for name, here in shared.items():
-        if name not in weights:
-            faults.append(f"there is no variable for {name}")
-        elif weights[name].shape != here.shape:
-            shapes = [list(weights[name].shape), list(here.shape)]
-            faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
-    if faults:
-        raise CheckpointError(
-            "the variables do not fit the model:\n  "
-            + "\n  ".join(faults[:10])
-            + "\nMake the model from the run's own hparams.json and vocabularies."
-        )
-    model.load_state_dict(weights)
+    load_all(model, weights)
 
 
 def _weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
@@ -161,7 +149,7 @@ def _weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
             continue
         for ours in place[0]:
             parts.setdefault(ours, {})[place[1]] = _as_ours(name, value)
-    strangers = [name for name in strangers if not _is_training_state(name)]
+    strangers = [name for name in strangers if not is_training_state(name)]
     if strangers:
         raise CheckpointError(
             "not variables of a Transformer that we know: " + ", ".join(strangers[:10])
@@ -206,13 +194,6 @@ def _as_ours(name: str, value: Array) -> Array:
     """TensorFlow's kernels are [in, out], torch's [out, in]; tables are the same."""
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
-
-
-def _is_training_state(name: str) -> bool:
-    """Whether a variable belongs to the optimizer or counts steps."""
-    return name.startswith(("training/", "global_step", "losses_avg")) or bool(
-        re.search(r"/(Adam(_1)?|Momentum|[vm][rc]?|grad_acc)$", name)
-    )
 
 
 def _table_kinds(variables: Mapping[str, Array]) -> set[str]:

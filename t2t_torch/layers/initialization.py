@@ -29,6 +29,25 @@ def initialize(module: nn.Module, hparams: HParams) -> None:
                     child.bias.zero_()
 
 
+def initialize_lstm(module: nn.Module, hparams: HParams) -> None:
+    """Initializes every LSTM below `module`: a layer's weights as one matrix, biases 0, those of
+    the forget gates 1 (Jozefowicz et al. 2015), as tensor2tensor does.
+    """
+    fill = _FILLS[hparams.initializer]
+    with torch.no_grad():
+        for child in module.modules():
+            if isinstance(child, nn.LSTM | nn.LSTMCell):
+                weights = [p for name, p in child.named_parameters() if "weight" in name]
+                sizes = [weight.size(1) for weight in weights]
+                joint = weights[0].new_empty(len(weights[0]), sum(sizes))
+                fill(joint, hparams.initializer_gain)
+                for weight, part in zip(weights, joint.split(sizes, 1), strict=True):
+                    weight.copy_(part)
+                first, second = [p for name, p in child.named_parameters() if "bias" in name]
+                second.zero_()
+                first.zero_().chunk(4)[1].fill_(1.0)  # input, forget, cell, output
+
+
 def _fan_average(weight: Tensor) -> float:
     return (weight.size(0) + weight.size(1)) / 2
 

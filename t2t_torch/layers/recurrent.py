@@ -75,14 +75,14 @@ class LSTM(nn.Module):
         Returns:
           [B, S, H], or [B, S, 2 H] of two directions.
         """
-        backward = _backward(mask)
+        backward = backward_places(mask)
         there = mask[..., None]
         for number, directions in enumerate(self.layers):
             x = self.between(x) if number else x
             forth, *back = directions  # type: ignore[misc]
             outputs = [
                 forth(x)[0],
-                *(_turned(lstm(_turned(x, backward))[0], backward) for lstm in back),
+                *(turned(lstm(turned(x, backward))[0], backward) for lstm in back),
             ]
             x = torch.cat(outputs, -1)
             x = x * there.to(x.dtype)
@@ -98,9 +98,8 @@ class LSTM(nn.Module):
           mask: where there is data; None is everywhere.
           memory: what stands before the first position, of one direction; None is zeros.
         """
-        if mask is None:
-            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        backward = _backward(mask)
+        everywhere = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        backward = backward_places(everywhere if mask is None else mask)
         hidden, cells = [], []
         for number, directions in enumerate(self.layers):
             x = self.between(x) if number else x
@@ -109,8 +108,8 @@ class LSTM(nn.Module):
                 before = (memory.hidden[number, None], memory.cell[number, None])
             found = []
             for lstm, index in zip(directions, (None, backward), strict=False):  # type: ignore[arg-type]
-                outputs, after = _run(lstm, _turned(x, index), mask, before)
-                found.append((_turned(outputs, index), *after))
+                outputs, after = _run(lstm, turned(x, index), mask, before)
+                found.append((turned(outputs, index), *after))
             x, h, c = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
             hidden.append(h)
             cells.append(c)
@@ -118,10 +117,10 @@ class LSTM(nn.Module):
 
 
 def _run(
-    lstm: nn.LSTM, x: Tensor, mask: Tensor, before: tuple[Tensor, Tensor] | None
+    lstm: nn.LSTM, x: Tensor, mask: Tensor | None, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Runs a layer; its memory is that of each row's own end.  [B, S, E] -> [B, S, H]."""
-    if x.size(1) == 1:
+    if x.size(1) == 1 or mask is None:  # packing takes twice the time
         outputs, (hidden, cell) = lstm(x, before)
         return outputs, (hidden[0], cell[0])
     lengths = mask.sum(1).clamp(min=1).cpu()
@@ -131,13 +130,13 @@ def _run(
     return whole, (hidden[0], cell[0])
 
 
-def _backward(mask: Tensor) -> Tensor:
+def backward_places(mask: Tensor) -> Tensor:
     """Returns the positions of each row from its last one with data to its first.  [B, S]."""
     places = torch.arange(mask.size(1), device=mask.device)
     index = mask.sum(1, keepdim=True) - 1 - places
     return torch.where(index < 0, places, index)  # padding stays where it is
 
 
-def _turned(x: Tensor, index: Tensor | None) -> Tensor:
+def turned(x: Tensor, index: Tensor | None) -> Tensor:
     """Takes the positions `index` of each row; a turn is its own inverse.  [B, S, H], [B, S]."""
     return x if index is None else x.gather(1, index[..., None].expand(-1, -1, x.size(-1)))

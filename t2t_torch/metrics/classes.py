@@ -108,6 +108,51 @@ class RecallMacro(_ByClass):
     kind = "Recall"
 
 
+class _Micro(_ByClass):
+    """Precision, recall or F1 of the guesses of all classes together.
+
+    Of one class for each example, all three are the share that is right.
+    """
+
+    kind = "F1Score"
+
+    def _totals(self, sums: Tensor) -> tuple[float, float, float]:
+        """Returns the guesses that are right, all guesses, and what is there."""
+        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
+        right = float(states["tp"].sum())
+        return right, right + float(states["fp"].sum()), right + float(states["fn"].sum())
+
+
+@register_metric("precision_micro")
+class PrecisionMicro(_Micro):
+    """The share of the guesses of all classes that are right."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share; 0 where nothing is guessed."""
+        right, guessed, _ = self._totals(sums)
+        return right / guessed if guessed else 0.0
+
+
+@register_metric("recall_micro")
+class RecallMicro(_Micro):
+    """The share of what is there, of all classes, that is found."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share; 0 where nothing is there."""
+        right, _, there = self._totals(sums)
+        return right / there if there else 0.0
+
+
+@register_metric("f1_micro")
+class F1Micro(_Micro):
+    """F1 of the guesses of all classes together."""
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the harmonic mean of precision and recall; 0 where nothing is right."""
+        right, guessed, there = self._totals(sums)
+        return 2 * right / (guessed + there) if right else 0.0
+
+
 class _PerLabel(_ByClass):
     """The same for each class by itself, by its label; 0 of one neither there nor guessed."""
 
@@ -137,3 +182,20 @@ class RecallPerLabel(_PerLabel):
     """The share of each class's examples that are found."""
 
     kind = "Recall"
+
+
+@register_metric("support_per_label")
+class SupportPerLabel(_PerLabel):
+    """How many examples, or words, are of each class."""
+
+    kind = "Recall"
+
+    def value(self, sums: Tensor) -> Tensor:
+        """Returns the numbers.  [C]."""
+        states = dict(zip(self._states(), sums.view(4, -1), strict=True))
+        there: Tensor = states["tp"] + states["fn"]
+        return there
+
+    def result(self, sums: Tensor) -> float:
+        """Returns how many there are in all."""
+        return float(self.value(sums).sum())

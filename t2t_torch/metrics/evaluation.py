@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Feature
+from t2t_torch.features import Feature, Place
 from t2t_torch.metrics.metric import Metric, metric_of, quotient, sums_of
 from t2t_torch.metrics.rows import COMPARED, all_right
 from t2t_torch.model import Output
@@ -23,10 +24,10 @@ class Evaluation:
       targets: the features, by name.
       metrics: registered names, for each target.
       problem: full name of the problem, for the names of the results.
-      notes: the names of what else is in a batch.
+      notes: what else is in a batch, by name.
 
     Raises:
-      UsageError: a metric is of other targets, or reads a mask that is not among the notes.
+      UsageError: a metric is of other targets, or reads a note that is not there.
 
     Attributes:
       sums: [n] float64: for each target the loss, its weight, and what its metrics add up; may be
@@ -38,7 +39,7 @@ class Evaluation:
         targets: Mapping[str, Feature],
         metrics: Mapping[str, Sequence[str]],
         problem: str,
-        notes: Collection[str] = (),
+        notes: Mapping[str, Feature] = MappingProxyType({}),
     ) -> None:
         self._metrics: dict[str, dict[str, Metric]] = {
             target: {name: metric_of(name, feature) for name in metrics[target]}
@@ -52,6 +53,16 @@ class Evaluation:
                     f"'{target}_mask', and the problem has none. Add it to the problem's notes, or "
                     "take the metric out of its `metrics`."
                 )
+            for name, metric in of.items():
+                if metric.reads_place:
+                    place = notes.get(f"{target}_place")
+                    if not isinstance(place, Place):
+                        raise UsageError(
+                            f"the metric {name!r} reads which document of which query an example "
+                            f"is from the note '{target}_place', and the problem has none. Set "
+                            "its max_queries, or take the metric out of its `metrics`."
+                        )
+                    metric.make_room(place.queries, place.documents)
         self._problem = problem
         together = len(targets) > 1 and all(isinstance(f, COMPARED) for f in targets.values())
         self._together = dict(targets) if together else {}
@@ -67,7 +78,12 @@ class Evaluation:
             mask = batch.get(f"{target}_mask")
             loss = output.losses[target]
             found.append(sums_of(loss.sum, loss.weight))
-            found += [metric.masked_update(logits, targets, mask) for metric in metrics.values()]
+            found += [
+                metric.placed_update(logits, targets, batch[f"{target}_place"])
+                if metric.reads_place
+                else metric.masked_update(logits, targets, mask)
+                for metric in metrics.values()
+            ]
         if self._together:
             found.append(all_right(self._together, output.logits, batch))
         device = found[0].device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from t2t_torch.features import MultiLabel
-from t2t_torch.metrics.metric import Metric, is_of, sums_of
+from t2t_torch.metrics.metric import is_of
 from t2t_torch.registry import register_metric
 
 
@@ -31,21 +31,3 @@ def set_recall(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor
     """Returns the labels that are found and there, and those there; 0 if there is none."""
     there = targets > 0
     return ((logits > 0) & there).sum(), there.sum()
-
-
-@register_metric("f1_micro")
-class F1Micro(Metric):
-    """F1 of the labels of all examples together: of `set_precision` and `set_recall`."""
-
-    of = (MultiLabel,)
-    size = 3
-
-    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the labels that are right, found, and there."""
-        found, there = logits > 0, targets > 0
-        return sums_of((found & there).sum(), found.sum(), there.sum())
-
-    def result(self, sums: Tensor) -> float:
-        """Returns the harmonic mean of precision and recall; 0 where nothing is right."""
-        right, found, there = sums.tolist()
-        return 2 * right / (found + there) if right else 0.0

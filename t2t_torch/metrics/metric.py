@@ -21,6 +21,7 @@ __all__ = [
     "Metric",
     "counted",
     "is_error",
+    "is_metric_of",
     "is_of",
     "lower_is_better",
     "metric_of",
@@ -34,7 +35,7 @@ WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
 """The targets that a function is a metric of, unless it says others with `is_of`."""
 
 
-DECODE_ERRORS = ("ter", "word_error_rate")
+DECODE_ERRORS = ("ter", "word_error_rate", "malformed_trees")
 """The scores of decodes, `decode/scoring.py`, that are the better the lower they are."""
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -51,6 +52,7 @@ class Metric(abc.ABC):
       of: the types of targets that it is a metric of; `is_of` says it of a function.
       lower_is_better: whether less of it is better; `is_error` says it of a function.
       reads_mask: whether it needs a note `<target>_mask`: see `masked_update`.
+      reads_place: whether it needs a note `<target>_place`: see `placed_update`.
       size: how many numbers it adds up.
 
     Args:
@@ -60,6 +62,7 @@ class Metric(abc.ABC):
     of: ClassVar[tuple[type[Feature], ...]] = (Feature,)
     lower_is_better: ClassVar[bool] = False
     reads_mask: ClassVar[bool] = False
+    reads_place: ClassVar[bool] = False
     size: int = 2
 
     def __init__(self, feature: Feature) -> None:
@@ -78,6 +81,19 @@ class Metric(abc.ABC):
 
     def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
         """Returns what a batch adds, also given its `<target>_mask`, which most do not look at."""
+        return self.update(logits, targets)
+
+    def make_room(self, queries: int, documents: int) -> None:  # noqa: B027 (most need none)
+        """Tells how many queries a split has at most, and how many documents a query."""
+
+    def placed_update(self, logits: Tensor, targets: Tensor, place: Tensor) -> Tensor:
+        """Returns what a batch adds, also given the numbers of each example's query and document.
+
+        Args:
+          logits: of the target's top.
+          targets: as they are in the batch.
+          place: [B, 2].
+        """
         return self.update(logits, targets)
 
     @abc.abstractmethod
@@ -166,6 +182,11 @@ def metric_of(name: str, feature: Feature) -> Metric:
     return Mean(feature, cast("Function", found))
 
 
+def is_metric_of(name: str, feature: Feature) -> bool:
+    """Whether the metric of this registered name is one of such a target."""
+    return isinstance(feature, getattr(metric(name), "of", WITH_IDS))
+
+
 def lower_is_better(name: str) -> bool:
     """Returns whether less of a result is better.
 
@@ -183,6 +204,8 @@ def lower_is_better(name: str) -> bool:
         return parts[-1] in DECODE_ERRORS
     if parts[0].startswith("metrics-"):
         parts = parts[1:]
+    if parts == ["all_problems", "sum"]:  # what is an error in it is taken off
+        return False
     known = {entry.name for entry in entries("metric")}
     for part in parts:  # a target, a metric, and of some metrics a label
         if part in known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from t2t_torch.features import Feature, Text
 from t2t_torch.metrics.metric import WITH_IDS, Metric, counted, quotient, sums_of
 from t2t_torch.metrics.sequence import neg_log_perplexity
 from t2t_torch.registry import register_metric
+from t2t_torch.text.encoder import EOS
 
 _LARGEST = 700.0  # nats; the exponential of more is no float
 
@@ -65,12 +67,30 @@ class BitsPerByte(Perplexity):
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the log-likelihood and the bytes."""
         value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
-        read = self.feature.decode
-        texts = (read(row) for row in targets.tolist())
-        joined = (text if isinstance(text, str) else " ".join(text) for text in texts)
-        size = sum(len(text.encode("utf-8", "replace")) for text in joined)
+        size = sum(map(self._size, self._texts(targets)))
         return sums_of(value, value.new_tensor(size))
 
     def result(self, sums: Tensor) -> float:
         """Returns the bits; 0 over nothing."""
         return -quotient(sums) / math.log(2)
+
+    def _texts(self, targets: Tensor) -> Iterator[str]:
+        """Yields the texts of a batch: a row of a stream may hold several, each with its end."""
+        for row in targets.tolist():
+            rest = row
+            while rest:
+                ends = rest.index(EOS) + 1 if EOS in rest else len(rest)
+                read = self.feature.decode(rest[:ends])
+                yield read if isinstance(read, str) else " ".join(read)
+                rest = rest[ends:]
+
+    def _size(self, text: str) -> int:
+        return len(text.encode("utf-8", "replace"))
+
+
+@register_metric("bits_per_character")
+class BitsPerCharacter(BitsPerByte):
+    """The same for each Unicode character; Graves 2013, arXiv:1308.0850."""
+
+    def _size(self, text: str) -> int:
+        return len(text)

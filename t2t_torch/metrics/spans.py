@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+
 import torch
 from torch import Tensor
 
@@ -75,21 +77,60 @@ class SpanF1(_Spans):
         return _f1(*self._counts(sums))
 
 
-@register_metric("span_f1_per_label")
-class SpanF1PerLabel(_Spans):
-    """F1 of the spans of each kind by itself; 0 of one neither there nor found."""
+class _PerKind(_Spans, abc.ABC):
+    """A number for the spans of each kind."""
+
+    @abc.abstractmethod
+    def of_kind(self, right: float, found: float, there: float) -> float:
+        """Returns the number of a kind, of which so many spans are right, found, and there."""
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean over the kinds that are there or found; 0 over none."""
         rows = sums.view(3, -1).T.tolist()
-        values = [_f1(*row) for row in rows if any(row)]
+        values = [self.of_kind(*row) for row in rows if any(row)]
         return sum(values) / len(values) if values else 0.0
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns `<name>/<kind>` for each kind that the labels have."""
         rows = zip(self._kinds, sums.view(3, -1).T.tolist(), strict=True)
         unknown = {span.kind for span in spans_of([UNKNOWN_TAG])}
-        return {f"{name}/{kind}": _f1(*row) for kind, row in rows if kind not in unknown}
+        return {f"{name}/{kind}": self.of_kind(*row) for kind, row in rows if kind not in unknown}
+
+
+@register_metric("span_f1_per_label")
+class SpanF1PerLabel(_PerKind):
+    """F1 of the spans of each kind by itself; 0 of one neither there nor found."""
+
+    def of_kind(self, right: float, found: float, there: float) -> float:
+        """Returns the harmonic mean of precision and recall."""
+        return _f1(right, found, there)
+
+
+@register_metric("span_precision_per_label")
+class SpanPrecisionPerLabel(_PerKind):
+    """The share of the spans found of each kind that are right."""
+
+    def of_kind(self, right: float, found: float, there: float) -> float:
+        """Returns the share; 0 where none is found."""
+        return right / found if found else 0.0
+
+
+@register_metric("span_recall_per_label")
+class SpanRecallPerLabel(_PerKind):
+    """The share of the spans there of each kind that are found."""
+
+    def of_kind(self, right: float, found: float, there: float) -> float:
+        """Returns the share; 0 where there is none."""
+        return right / there if there else 0.0
+
+
+@register_metric("span_support_per_label")
+class SpanSupportPerLabel(_PerKind):
+    """How many spans there are of each kind."""
+
+    def of_kind(self, right: float, found: float, there: float) -> float:
+        """Returns those there."""
+        return there
 
 
 def _f1(right: float, found: float, there: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -11,6 +11,11 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities import image, label, real, span, tags, words
+from t2t_torch.modalities.contextual import (
+    ContextualEmbedding,
+    FrozenLanguageModel,
+    own_width,
+)
 from t2t_torch.modalities.objective import Objective, objective_of
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modality import modality_of
@@ -50,7 +55,7 @@ def build_modalities(
         if name in texts:
             modalities[name] = texts[name]
         else:
-            kind = modality_of(name, feature)
+            kind = modality_of(name, feature, hparams)
             is_target = name in features.targets
             sized = hparams.replace(hidden_size=widths[name])
             modalities[name] = kind.build(feature, sized, is_target=is_target)
@@ -67,7 +72,7 @@ def objectives(hparams: HParams, features: Features) -> dict[str, Objective | No
       HParamsError: as `objective_of`; or a target's type has no modality.
     """
     return {
-        name: objective_of(name, features, hparams, modality_of(name, feature))
+        name: objective_of(name, features, hparams, modality_of(name, feature, hparams))
         for name, feature in features.targets.items()
     }
 
@@ -90,13 +95,26 @@ def _text_modalities(
         )
     modalities = {}
     shared: Embedding | None = None
-    for name, size in sizes.items():
+    context: FrozenLanguageModel | None = None
+    tables = []
+    for name, text in texts.items():
         is_target = name in features.targets
         # What is produced is read, too, one step later.
-        width = hparams.input_width(texts[name])
-        bottom = shared or embedding(size, hparams.replace(hidden_size=width))
+        width = hparams.input_width(text)
+        own = width if is_target else own_width(hparams, width)
+        table = shared or embedding(text, hparams.replace(hidden_size=own))
+        tables.append(table)
+        if table.weight.size(1) != own:
+            raise HParamsError(
+                "contextual_embeddings: inputs have a part that targets have not, so they share no "
+                "table. Set shared_embedding and shared_embedding_and_softmax_weights to False."
+            )
         if share_all or hparams.shared_embedding:
-            shared = bottom
+            shared = table
+        bottom: nn.Module = table
+        if own != width:
+            context = context or FrozenLanguageModel(hparams.contextual_architecture, text)
+            bottom = ContextualEmbedding(table, context, hparams.contextual_size)
         top = None
         if is_target and share_all and widths[name] != width:
             raise HParamsError(
@@ -104,7 +122,19 @@ def _text_modalities(
                 f"that are read have {width} and the softmax of {name!r} takes {widths[name]}."
             )
         if is_target:
-            own = hparams.replace(hidden_size=widths[name])
-            top = Softmax(bottom.weight if share_all else embedding(size, own).weight)
+            sized = hparams.replace(hidden_size=widths[name])
+            top = Softmax(table.weight if share_all else embedding(text, sized).weight)
         modalities[name] = TextModality(bottom, top)
+    if hparams.contextual_embeddings and context is None:
+        raise HParamsError("contextual_embeddings: this problem's inputs are no texts.")
+    _check_singletons(hparams, tables)
     return modalities
+
+
+def _check_singletons(hparams: HParams, tables: Iterable[Embedding]) -> None:
+    if hparams.singleton_dropout and all(table.unknown is None for table in tables):
+        raise HParamsError(
+            f"singleton_dropout={hparams.singleton_dropout}: no text of this problem has a "
+            "vocabulary with a word for all unknown ones, as one of words has (vocab_type word). "
+            "Set it to 0, or use word_dropout."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, MultiLabel, SoftLabel
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guess, Modality
+from t2t_torch.modality import Guess, Hidden, Modality, log_mean_exp
 
 
 class TargetModality(Modality):
@@ -74,6 +75,11 @@ class ChoiceModality(TargetModality):
         """Returns 1 where there is a choice.  [B] -> [B]."""
         return (targets >= 0).float()
 
+    def logits(self, hidden: Hidden) -> Tensor:
+        """Returns the scores, minus infinity of what `hidden.mask`, [B, K], leaves out."""
+        scores: Tensor = self.top(hidden.states)
+        return scores if hidden.mask is None else scores.masked_fill(~hidden.mask, -torch.inf)
+
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the best candidate of each example."""
         return best_classes(logits)
@@ -109,11 +115,17 @@ class MultiLabelModality(TargetModality):
         """Returns the scores of "not there" and "there" for each class.  [B, C] -> [B, C, 2]."""
         return torch.stack([torch.zeros_like(logits), logits], -1)
 
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the log-odds of the mean of the probabilities of "there".  [B, C] each."""
+        there, absent = ([F.logsigmoid(sign * one.float()) for one in logits] for sign in (1, -1))
+        return log_mean_exp(there) - log_mean_exp(absent)
+
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns 1 for each class that is likelier than not."""
         likely = logits > 0
         probability = F.logsigmoid(logits.float().abs()).sum(-1).exp()
-        rows = zip(likely.long().tolist(), probability.tolist(), strict=True)
+        scores = logits.float().sigmoid().tolist()
+        rows = zip(likely.long().tolist(), probability.tolist(), scores, strict=True)
         return [Guess(*row) for row in rows]
 
 
@@ -134,5 +146,7 @@ class SoftLabelModality(TargetModality):
 
 def best_classes(logits: Tensor) -> list[Guess]:
     """Returns the most likely class of each row of [B, C]."""
-    probability, best = logits.float().softmax(-1).max(-1)
-    return [Guess([i], p) for i, p in zip(best.tolist(), probability.tolist(), strict=True)]
+    scores = logits.float().softmax(-1)
+    probability, best = scores.max(-1)
+    rows = zip(best.tolist(), probability.tolist(), scores.tolist(), strict=True)
+    return [Guess([identity], p, row) for identity, p, row in rows]

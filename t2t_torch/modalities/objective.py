@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,7 @@ def objective_of(
                 f"target {target!r} has a loss of its own, that of {modality.__name__}; {name!r} "
                 "cannot be set for it. Name the other targets alone: loss=[target:name,...]."
             )
+        _check_additions(target, feature, hparams, modality)
         return None
     kind = registry.loss(name)
     if not isinstance(feature, kind.of):
@@ -170,6 +172,34 @@ def by_target(field: str, text: str, features: Features) -> Mapping[str, list[st
     return found
 
 
+def target_weights(text: str, features: Features) -> dict[str, float]:
+    """Returns what the losses of targets are multiplied by, of those that `target_weights` names.
+
+    Args:
+      text: "[intent:0.2,slots:0.5]"; a number before any name is of all other targets.
+      features: whose targets they are.
+
+    Raises:
+      HParamsError: as `by_target`; or a weight is no number from 0 on, or all are 0.
+    """
+    if not text:
+        return {}
+    asked = by_target("target_weights", text, features)
+    found = {}
+    for target in features.targets:
+        words = asked.get(target, asked.get("", ["1"]))
+        try:
+            found[target] = float(*words)
+        except (TypeError, ValueError):
+            found[target] = -1.0
+    if not all(0 <= weight < math.inf for weight in found.values()) or not any(found.values()):
+        raise HParamsError(
+            f"target_weights={text}: expected one number from 0 on for each target, not all 0, as "
+            f"in [{','.join(f'{name}:1' for name in features.targets)}]."
+        )
+    return found
+
+
 def _check_additions(
     target: str, feature: Feature, hparams: HParams, modality: type[Modality]
 ) -> None:
@@ -179,11 +209,13 @@ def _check_additions(
         "r_drop_alpha": hparams.r_drop_alpha,
         "distill_from": hparams.distill_from,
     }
+    if modality.learns_from_teacher:
+        del asked["distill_from"]
     asked = {name: value for name, value in asked.items() if value}
     if asked and not modality.is_distribution:
         raise HParamsError(
             f"{', '.join(asked)}: of probabilities, but target {target!r} is a "
-            f"{type(feature).__name__}, for which a model finds none. Leave it out."
+            f"{type(feature).__name__}, for which {modality.__name__} finds none. Leave it out."
         )
     rates = [name for name in type(hparams).model_fields if name.endswith("dropout")]
     if hparams.r_drop_alpha and not any(getattr(hparams, name) for name in rates):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ class RealModality(Modality):
 
     serves = Real
     default_loss = "mse"
+    learns_from_teacher = True
 
     def __init__(self, hparams: HParams, size: int, *, is_target: bool) -> None:
         super().__init__()
@@ -46,6 +48,17 @@ class RealModality(Modality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, size] -> [B, 1] bool."""
         return torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
+
+    def training_values(
+        self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
+    ) -> Tensor:
+        """Returns the loss of each example: from a teacher's numbers as from the data's."""
+        values = super().training_values(logits, targets, None, axes)
+        if taught is None or self.objective is None:
+            return values
+        share = self.objective.distill_weight
+        imitated = self.objective.values(list(logits), taught, axes)
+        return (1.0 - share) * values + share * imitated
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ from torch import Tensor
 
 from t2t_torch.features import Span
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Guess
+from t2t_torch.modality import Guess, log_mean_exp
+
+MAX_WORDS = 30
+"""Longest answer that is found, in words; PyText's SquadOutputLayer has the same."""
 
 
 class SpanModality(TargetModality):
@@ -33,6 +37,10 @@ class SpanModality(TargetModality):
         """Returns the positions of first and last word, 0 for no answer.  [B, 2] -> [B, 2]."""
         return targets + 1
 
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the logits of the mean probability of each first and last word."""
+        return log_mean_exp([one.float().log_softmax(1) for one in logits])
+
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the most likely first and last word of each example, -1 twice for no answer."""
         spans = best_spans(logits)
@@ -49,13 +57,14 @@ def best_spans(logits: Tensor) -> Tensor:
       logits: [B, 1 + W, 2] of first and last words; position 0 stands for no answer.
 
     Returns:
-      [B, 2] int64; the last is never before the first.
+      [B, 2] int64; the last is never before the first, nor `MAX_WORDS` or more behind it.
     """
     first, last = logits.float().log_softmax(1).unbind(-1)  # [B, 1 + W] each
     scores = first[:, 1:, None] + last[:, None, 1:]  # [B, W, W]
     width = scores.size(1)
-    before = torch.ones(width, width, dtype=torch.bool, device=scores.device).tril(-1)
-    flat = scores.masked_fill(before, -torch.inf).flatten(1)
+    allowed = torch.ones(width, width, dtype=torch.bool, device=scores.device)
+    allowed = allowed.triu().tril(MAX_WORDS - 1)
+    flat = scores.masked_fill(~allowed, -torch.inf).flatten(1)
     score, place = flat.max(-1)
     spans = torch.stack([place // width, place % width], -1)
     none = first[:, 0] + last[:, 0] > score

@@ -2,33 +2,225 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
 from torch import Tensor
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import IGNORED, Tags
+from t2t_torch.hparam import HParams
+from t2t_torch.layers import crf
+from t2t_torch.layers.crf import CRF, NEVER, Chain, Rules
+from t2t_torch.layers.divergence import kl_divergence
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Guess, Hidden
+from t2t_torch.modality import Beside, Guess, Hidden, Loss, Modality
+from t2t_torch.text.tag_rules import tag_rules
 
 
 class TagsModality(TargetModality):
-    """A label for each word: hidden [B, W, H] -> logits [B, W, C]; an unknown one has no loss."""
+    """A label for each word: hidden [B, W, H] -> logits [B, W, C]; an unknown one has no loss.
+
+    With `tag_constraints` the guess is the likeliest sequence that the names of the tags allow.
+
+    Args:
+      hparams: hidden_size, tag_constraints.
+      feature: the tags.
+    """
 
     serves = Tags
+
+    def __init__(self, hparams: HParams, feature: Tags) -> None:
+        super().__init__(hparams, feature.vocab_size)
+        asked = hparams.tag_constraints != "none"
+        self.rules = Rules(tag_rules(feature.encoder.labels)) if asked else None
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns the modality that `tag_decoder` names."""
+        return CrfTagsModality if hparams.tag_decoder == "crf" else TagsModality
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Makes it for a target."""
+        if not is_target:
+            raise HParamsError(f"a {type(feature).__name__} can be a target, but no input.")
+        cls.check(hparams)
+        return cls(hparams, feature)
+
+    @classmethod
+    def check(cls, hparams: HParams) -> None:
+        """Raises HParamsError if settings do not go together."""
+        if hparams.tag_constraints == "train":
+            raise HParamsError(
+                "tag_constraints=train: a softmax scores each word by itself, so nothing can be "
+                "left out of its sum. Set tag_constraints=decode, or tag_decoder=crf."
+            )
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns where there are labels.  [B, W] -> [B, W] bool."""
         return values != IGNORED
 
     def logits(self, hidden: Hidden) -> Tensor:
-        """Returns what `top` makes of each word; padding has no weight in a loss, whatever it
-        gets.
+        """Returns what `top` makes of each word.
+
+        Padding has no weight in a loss, whatever it gets; where sequences are compared, it gets
+        `NEVER`, which is how `predict` knows it.
         """
         logits: Tensor = self.top(hidden.states)
-        return logits
+        if self.rules is None or hidden.mask is None:
+            return logits
+        return logits.float().masked_fill(~hidden.mask[..., None], NEVER)
 
     def counted(self, targets: Tensor) -> Tensor:
         """Returns 1 where the label is known.  [B, W] -> [B, W]."""
         return (targets >= 0).float()
 
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the logits of the mean probabilities, padding as it was; see `Modality.mean`."""
+        found = super().mean(logits)
+        return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
+
+    def readable(self, logits: Tensor) -> Tensor:
+        """Returns the logits, of which the tag that `predict` takes has the highest."""
+        if self.rules is None:
+            return logits
+        return _promoted(logits, self._best(logits))
+
     def predict(self, logits: Tensor) -> list[Guess]:
-        """Returns the most likely label of each word."""
-        return [Guess(row, None) for row in logits.argmax(-1).tolist()]
+        """Returns the most likely labels of each sentence."""
+        tags = logits.argmax(-1) if self.rules is None else self._best(logits)
+        scores = _of(tags, logits.float().softmax(-1)).tolist()
+        return [Guess(row, None, its) for row, its in zip(tags.tolist(), scores, strict=True)]
+
+    def _best(self, logits: Tensor) -> Tensor:
+        assert self.rules is not None
+        there = _is_there(logits)
+        return crf.best_tags(logits.float().log_softmax(-1), there, self.rules())
+
+
+class CrfTagsModality(TagsModality):
+    """The labels of a sentence as one sequence, scored by a linear-chain CRF.
+
+    Its loss is the negative log-likelihood of a sentence over its words, so that it adds up and
+    weighs as that of single labels does.  A label that is unknown is summed over.
+    """
+
+    default_loss = ""
+    loss_reads: ClassVar[tuple[str, ...] | None] = ()
+    is_distribution = False
+    learns_from_teacher = True
+
+    def __init__(self, hparams: HParams, feature: Tags) -> None:
+        super().__init__(hparams, feature)
+        self._share, self._heat = hparams.distill_weight, hparams.distill_temperature
+        self.crf = CRF(feature.vocab_size)
+        self.constrains_loss = hparams.tag_constraints == "train"
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns itself."""
+        return cls
+
+    @classmethod
+    def check(cls, hparams: HParams) -> None:
+        """Raises HParamsError if sentences are packed: a chain would join one to the next."""
+        if hparams.pack_dataset:
+            raise HParamsError(
+                "tag_decoder=crf scores whole sentences, and pack_dataset puts several into a row. "
+                "Set pack_dataset=False, or tag_decoder=softmax."
+            )
+
+    def logits(self, hidden: Hidden) -> Tensor:
+        """Returns the score of each label at each word, `NEVER` at padding.  [B, W, C] float32."""
+        logits: Tensor = self.top(hidden.states).float()
+        if hidden.mask is None:
+            return logits
+        return logits.masked_fill(~hidden.mask[..., None], NEVER)
+
+    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+        """Returns the negative log-likelihood of the sentences; see `Modality.loss`."""
+        chain = self._chain() if self.constrains_loss else self.crf()
+        there = self.mask(targets)
+        values, possible = crf.negative_log_likelihood(logits, targets, there, chain)
+        counted = self.item_weights(targets, weights) * possible[:, None]
+        return Loss((values if weights is None else values * weights).sum(), counted.sum())
+
+    def training_loss(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        beside: Beside | None = None,
+    ) -> Loss:
+        """Returns what is trained on; a teacher's probabilities of each word's tags are imitated.
+
+        Wang et al. 2020, "Structure-Level Knowledge Distillation For Multilingual Sequence
+        Labeling", arXiv:2004.03846, section 3.2.
+        """
+        beside = beside or Beside()
+        logits = self.logits(Hidden(hidden, beside.mask))
+        found = self.loss(logits, targets, weights)
+        if beside.teacher is None or beside.taught is None:
+            return found
+        theirs = beside.teacher.teaching(beside.teacher.logits(beside.taught))
+        values = kl_divergence(theirs / self._heat, self.teaching(logits) / self._heat)  # [B, W]
+        imitated = (values * self.item_weights(targets, weights)).sum() * self._heat**2
+        return Loss((1.0 - self._share) * found.sum + self._share * imitated, found.weight)
+
+    def teaching(self, logits: Tensor) -> Tensor:
+        """Returns the log-probability of each tag at each word, whatever the others are."""
+        return crf.log_marginals(logits, _is_there(logits), self._chain())
+
+    def averaged(self, members: Sequence[CrfTagsModality]) -> CrfTagsModality:
+        """Returns a copy with the mean of several chains; emissions are averaged, too."""
+        made = copy.deepcopy(self)
+        with torch.no_grad():
+            for name, scores in made.crf.named_parameters():
+                scores.copy_(torch.stack([m.crf.get_parameter(name) for m in members]).mean(0))
+        return made
+
+    def readable(self, logits: Tensor) -> Tensor:
+        """Returns log-probabilities of each word's labels, of which `predict`'s is the highest."""
+        there, chain = _is_there(logits), self._chain()
+        marginals = crf.log_marginals(logits, there, chain)
+        return _promoted(marginals, crf.best_tags(logits, there, chain))
+
+    def predict(self, logits: Tensor) -> list[Guess]:
+        """Returns the most likely sequence of labels of each sentence, and its probability."""
+        there, chain = _is_there(logits), self._chain()
+        tags = crf.best_tags(logits, there, chain)
+        unlikely = crf.log_sum(logits, there, chain) - crf.score(logits, tags, there, chain)
+        scores = _of(tags, crf.log_marginals(logits, there, chain).exp()).tolist()
+        rows = zip(tags.tolist(), (-unlikely).exp().tolist(), scores, strict=True)
+        return [Guess(*row) for row in rows]
+
+    def _chain(self) -> Chain:
+        learnt: Chain = self.crf()
+        return learnt if self.rules is None else learnt.plus(self.rules())
+
+
+def _of(tags: Tensor, scores: Tensor) -> Tensor:
+    """Returns the scores of tags.  [B, W], [B, W, C] -> [B, W]."""
+    return scores.gather(-1, tags[..., None]).squeeze(-1)
+
+
+def _is_there(logits: Tensor) -> Tensor:
+    """Returns where there are words, as `logits` marks them.  [B, W, C] -> [B, W] bool."""
+    return logits.amax(-1) > NEVER / 2
+
+
+def _promoted(logits: Tensor, tags: Tensor) -> Tensor:
+    """Returns logits in which a chosen tag and the highest have changed places.
+
+    Args:
+      logits: [B, W, C].
+      tags: [B, W].
+    """
+    highest, place = logits.max(-1, keepdim=True)
+    chosen = tags[..., None]
+    swapped = logits.scatter(-1, place, logits.gather(-1, chosen))
+    above = torch.nextafter(highest, torch.full_like(highest, torch.inf))  # where two are equal
+    return swapped.scatter(-1, chosen, above)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.features import Feature, Text
+from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.chunks import sum_in_chunks
 from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time
 from t2t_torch.layers.masks import padding_mask
 from t2t_torch.modality import Beside, Hidden, Loss, Modality
-from t2t_torch.text.encoder import PAD
+from t2t_torch.text.encoder import NUM_RESERVED, PAD
 
 
 class Embedding(nn.Module):
@@ -23,27 +23,50 @@ class Embedding(nn.Module):
 
     Args:
       vocab_size: V, rows.
-      hidden_size: H.
+      hparams: hidden_size, the width of a vector; what it is multiplied by; dropouts, which are of
+        TRAIN only, and nothing is scaled up for them: `symbol_dropout` takes padding for an id
+        (tensor2tensor, `symbol_bottom`), `word_dropout` and `singleton_dropout` take the unknown
+        word, the first padding where there is none.
+      unknown: the id of the unknown word; None where there is none.
+
+    Attributes:
       scale: what a vector is multiplied by.
-      symbol_dropout: probability of taking padding for an id; TRAIN only, and nothing is scaled up
-        for it (tensor2tensor, `symbol_bottom`).
+      singletons: [V] bool, ids that training data has once; None where nobody has said.
     """
 
-    def __init__(
-        self, vocab_size: int, hidden_size: int, scale: float, symbol_dropout: float
-    ) -> None:
+    singletons: Tensor | None
+
+    def __init__(self, vocab_size: int, hparams: HParams, unknown: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(vocab_size, hidden_size) * hidden_size**-0.5)
-        self.scale = scale
-        self.symbol_dropout = symbol_dropout
+        width = hparams.hidden_size
+        self.weight = nn.Parameter(torch.randn(vocab_size, width) * width**-0.5)
+        self.scale = width**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
+        self.symbol_dropout = hparams.symbol_dropout
+        self.unknown = unknown
+        self.word_dropout = hparams.word_dropout
+        self.singleton_dropout = hparams.singleton_dropout
+        self.register_buffer("singletons", None, persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] ids -> [..., H]."""
-        if self.training and self.symbol_dropout:
-            kept = torch.rand(ids.shape, device=ids.device) >= self.symbol_dropout
-            ids = torch.where(kept, ids, PAD)
+        if self.training:
+            ids = self._dropped(ids)
         present = (ids != PAD).to(self.weight.dtype) * self.scale
         return F.embedding(ids, self.weight) * present[..., None]
+
+    def _dropped(self, ids: Tensor) -> Tensor:
+        """Returns ids, some replaced."""
+        if self.word_dropout:
+            drawn = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+            unknown = PAD if self.unknown is None else self.unknown
+            ids = torch.where(drawn & (ids >= NUM_RESERVED), unknown, ids)
+        if self.unknown is not None and self.singletons is not None:
+            drawn = torch.rand(ids.shape, device=ids.device) < self.singleton_dropout
+            ids = torch.where(drawn & self.singletons[ids], self.unknown, ids)
+        if self.symbol_dropout:
+            kept = torch.rand(ids.shape, device=ids.device) >= self.symbol_dropout
+            ids = torch.where(kept, ids, PAD)
+        return ids
 
 
 class Softmax(nn.Module):
@@ -66,15 +89,16 @@ class TextModality(Modality):
     """Ids of a vocabulary: an embedding in, a softmax out; padding has no weight in the loss.
 
     Args:
-      bottom: the embedding.
+      bottom: the embedding, or what has one.
       top: the softmax; None for an input.
     """
 
     serves = Text
     default_loss = "cross_entropy"
     is_distribution = True
+    bottom: nn.Module
 
-    def __init__(self, bottom: Embedding, top: Softmax | None) -> None:
+    def __init__(self, bottom: nn.Module, top: Softmax | None) -> None:
         super().__init__()
         self.bottom = bottom
         if top is not None:
@@ -83,8 +107,8 @@ class TextModality(Modality):
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> TextModality:
         """Makes one that shares nothing; see `build_modalities`."""
-        bottom = embedding(padded_size(feature, hparams), hparams)
-        top = Softmax(embedding(padded_size(feature, hparams), hparams).weight)
+        bottom = embedding(feature, hparams)
+        top = Softmax(embedding(feature, hparams).weight)
         return cls(bottom, top if is_target else None)
 
     def mask(self, values: Tensor) -> Tensor:
@@ -105,6 +129,8 @@ class TextModality(Modality):
         """Returns what is trained on, without ever making all logits.  [B, T, H]."""
         objective, beside = self.objective, beside or Beside()
         assert objective is not None
+        if beside.mask is not None and beside.mask.dim() == 3:  # some ids may not be there
+            return super().training_loss(hidden, targets, weights, beside)
         present = _present(targets)
         if present is None:
             counted = self.counted(targets)
@@ -187,7 +213,10 @@ def padded_size(feature: Feature, hparams: HParams) -> int:
     return -(-feature.vocab_size // hparams.vocab_divisor) * hparams.vocab_divisor
 
 
-def embedding(vocab_size: int, hparams: HParams) -> Embedding:
-    """Returns a new table of the hparams' width."""
-    scale = hparams.hidden_size**0.5 if hparams.multiply_embedding_mode == "sqrt_depth" else 1.0
-    return Embedding(vocab_size, hparams.hidden_size, scale, hparams.symbol_dropout)
+def embedding(feature: Feature, hparams: HParams) -> Embedding:
+    """Returns a new table of a text's vectors, `hidden_size` wide."""
+    of_words = isinstance(feature, Text) and not isinstance(feature, TreeFeature)
+    unknown = feature.encoder.unknown_ids if of_words else ()
+    return Embedding(
+        padded_size(feature, hparams), hparams, next(iter(unknown)) if len(unknown) == 1 else None
+    )

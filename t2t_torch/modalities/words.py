@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Gazetteer, WordCharacters, WordShape
+from t2t_torch.features import Gazetteer, WordCharacters, WordLabel, WordReal, WordShape
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.character_cnn import CharacterCNN
 from t2t_torch.modality import Modality
-
-_CHARACTER_SIZE = 32  # of a character's vector
-_KERNEL = 3  # characters that a filter sees
 
 
 class WordModality(Modality):
@@ -57,33 +53,27 @@ class WordTable(nn.Embedding):
         super().__init__(vocab_size, hidden_size, padding_idx=0)
 
 
-class CharacterFilters(nn.Module):
-    """A convolution over a word's characters, and the greatest of each filter.
-
-    Ma and Hovy 2016, arXiv:1603.01354.
-
-    Args:
-      vocab_size: ids of characters.
-      hidden_size: H, filters.
-    """
-
-    def __init__(self, vocab_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(vocab_size, _CHARACTER_SIZE, padding_idx=0)
-        self.filters = nn.Linear(_KERNEL * _CHARACTER_SIZE, hidden_size)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """[B, W, width] -> [B, W, H]."""
-        padded = F.pad(self.table(ids), (0, 0, 1, 1))  # [B, W, width + 2, C]
-        windows = padded.unfold(2, _KERNEL, 1).flatten(3)  # [B, W, width, C * 3]
-        found = self.filters(windows).masked_fill(ids[..., None] == 0, -torch.inf).amax(2)
-        return torch.where((ids != 0).any(-1, keepdim=True), found, 0.0)
-
-
 class WordShapeModality(WordModality):
     """The shape of each word."""
 
     serves = WordShape
+
+
+class WordLabelModality(WordModality):
+    """A label of each word that is given."""
+
+    serves = WordLabel
+
+
+class WordRealModality(WordModality):
+    """Numbers of each word: a linear map without a bias, so that padding stays zero."""
+
+    serves = WordReal
+
+    @classmethod
+    def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
+        """Returns the linear map."""
+        return nn.Linear(feature.size, hparams.hidden_size, bias=False)
 
 
 class WordCharactersModality(WordModality):
@@ -93,16 +83,21 @@ class WordCharactersModality(WordModality):
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
-        """Returns the filters."""
-        return CharacterFilters(feature.vocab_size, hparams.hidden_size)
+        """Returns the filters and the highway over them."""
+        return CharacterCNN(feature.vocab_size, hparams.hidden_size, hparams)
 
 
 class GazetteerModality(WordModality):
-    """The word lists that each word is on: the sum of their vectors by their weights."""
+    """The word lists that each word is on: the mean of their vectors, each times its weight."""
 
     serves = Gazetteer
 
     def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
-        """Returns the sums, [B, W, H]; `<name>_weights` is in the batch."""
-        entries = self.bottom(batch[name])  # type: ignore[misc]
-        return (entries * batch[f"{name}_weights"][..., None]).sum(2)
+        """Returns the means, zeros of a word on no list; `<name>_weights` is in the batch.
+
+        As PyText's DictEmbedding has it: sum(weight * vector) / entries.  [B, W, H].
+        """
+        ids = batch[name]
+        entries = self.bottom(ids)  # type: ignore[misc]  # [B, W, width, H]
+        total = (entries * batch[f"{name}_weights"][..., None]).sum(2)
+        return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)

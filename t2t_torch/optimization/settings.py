@@ -37,7 +37,7 @@ _Condition = tuple[str, object]
 
 
 class _Need(NamedTuple):
-    """What another setting must be for one to be read."""
+    """What another setting must be for one to be read; of two that are named, what both are."""
 
     setting: str
     holds: Callable[[Any], bool]
@@ -61,7 +61,9 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         ),
     ),
     "mixed_precision_optimizer_loss_scaler": (_FLOAT16,),
-    "swa_every": (_Need("swa_start_step", bool, "swa_start_step=N, else there is no mean"),),
+    "swa_every": (
+        _Need("swa_start_step swa_patience", any, "swa_start_step=N, else there is no mean"),
+    ),
 }
 """Settings of any group that are read only if others are so."""
 
@@ -129,7 +131,12 @@ def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Itera
 
 def _unmet(hparams: HParams, name: str) -> list[str]:
     needs = _NEEDS.get(name, ())
-    return [need.told for need in needs if not need.holds(getattr(hparams, need.setting))]
+    return [need.told for need in needs if not need.holds(_value(hparams, need.setting))]
+
+
+def _value(hparams: HParams, setting: str) -> Any:
+    values = [getattr(hparams, name) for name in setting.split()]
+    return values if len(values) > 1 else values[0]
 
 
 def _is_read(hparams: HParams, name: str) -> bool:

@@ -22,8 +22,9 @@ class WeightAverage:
     After step s (from 1) the EMA keeps min(ema_decay, (1 + s) / (10 + s)) of itself, as
     TensorFlow's does when it knows the step: early weights are soon forgotten.  The mean is of the
     weights after steps swa_start_step, swa_start_step + swa_every ...; Izmailov et al. 2018,
-    arXiv:1803.05407.  What an update does depends on the step, the weights and the average alone,
-    so that a resumed run has the same one.
+    arXiv:1803.05407.  With `swa_patience` it begins when evaluations stop improving: Merity et al.
+    2017, arXiv:1708.02182, algorithm 1.  What an update does depends on the step, the weights and
+    the average alone, so that a resumed run has the same one.
 
     Parameters are averaged in float32; buffers are not averaged.
 
@@ -32,11 +33,19 @@ class WeightAverage:
       ema_decay: of the EMA; 0 for the mean.
       swa_start_step: the step after which the mean begins.
       swa_every: steps between the weights that the mean is of.
+      waits: whether the mean begins when `update` is told so, not at `swa_start_step`.
     """
 
     def __init__(
-        self, model: nn.Module, *, ema_decay: float, swa_start_step: int, swa_every: int
+        self,
+        model: nn.Module,
+        *,
+        ema_decay: float,
+        swa_start_step: int,
+        swa_every: int,
+        waits: bool = False,
     ) -> None:
+        self._waits = waits
         self._decay = ema_decay
         self._start = swa_start_step
         self._every = swa_every
@@ -50,23 +59,34 @@ class WeightAverage:
         Raises:
           HParamsError: they ask for both.
         """
-        if hparams.ema_decay and hparams.swa_start_step:
-            raise HParamsError(
-                f"ema_decay={hparams.ema_decay} and swa_start_step={hparams.swa_start_step} are "
-                "two averages of the weights; set one of them to 0."
-            )
-        if not hparams.ema_decay and not hparams.swa_start_step:
+        names = ("ema_decay", "swa_start_step", "swa_patience")
+        asked = [name for name in names if getattr(hparams, name)]
+        if not asked:
             return None
+        if len(asked) > 1:
+            told = " and ".join(f"{name}={getattr(hparams, name)}" for name in asked)
+            raise HParamsError(f"{told} are two averages of the weights; set one of them to 0.")
         return cls(
             model,
             ema_decay=hparams.ema_decay,
             swa_start_step=hparams.swa_start_step,
             swa_every=hparams.swa_every,
+            waits=hparams.swa_patience > 0,
         )
 
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int) -> None:
-        """Adds the weights as they are after `step` steps."""
+    def update(self, model: nn.Module, step: int, begun: int = -1) -> None:
+        """Adds the weights as they are after `step` steps.
+
+        Args:
+          model: whose weights.
+          step: steps done.
+          begun: the steps after which a mean that waits for it has begun; -1: it has not.
+        """
+        if self._waits:
+            if begun < 0:
+                return
+            self._start = begun + 1
         share = self._share(step)
         if not share:
             return

@@ -23,6 +23,7 @@ from t2t_torch.pipeline.component import Component
 from t2t_torch.pipeline.examples import Examples
 from t2t_torch.pipeline.mixture import MIXTURE_VERSION, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
+from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -52,6 +53,7 @@ class TrainBatches:
       start: global batches already consumed by all processes.
       rank: of this process.
       world_size: processes.
+      accumulate: batches of each process in an optimizer step.
       workers: threads that make batches, as in `read_ahead`.
       pin_memory: as in `read_ahead`.
     """
@@ -66,16 +68,20 @@ class TrainBatches:
         start: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        accumulate: int = 1,
         workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
-        self.components = [Component.of(shards, features, batching, seed=seed)]
+        of_step = accumulate * world_size
+        self.components = [
+            Component.of(shards, features, batching, seed=seed, batches_per_step=of_step)
+        ]
         self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         self._start = start + rank
         self._step = world_size
 
     @property
-    def plan(self) -> EpochPlan:
+    def plan(self) -> EpochPlan | StreamPlan:
         """Which rows are in which batch."""
         return self.components[0].plan
 
@@ -234,8 +240,13 @@ class ChainedBatches:
       passes: of each split.
     """
 
-    def __init__(self, passes: Sequence[EvalBatches]) -> None:
+    def __init__(self, passes: Sequence[EvalBatches | EvalStreams]) -> None:
         self._passes = passes
+
+    @property
+    def total(self) -> int:
+        """Batches of all processes."""
+        return sum(one.total for one in self._passes)
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""

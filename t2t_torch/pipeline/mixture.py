@@ -55,8 +55,12 @@ class MixedPlan:
     def locate(self, index: int) -> tuple[int, int]:
         """Returns the problem of global batch `index`, and how many of its batches came before.
 
+        In turn (round_robin) batch k is of problem k modulo their number.  Else it is drawn.
         The first call at a far position draws all blocks up to there, in some 50 ns a batch.
         """
+        if self.schedule.kind == "round_robin":
+            turn, problem = divmod(index, len(self.schedule.shares[0]))
+            return problem, turn
         block, place = divmod(index, _BLOCK)
         while len(self._before) <= block:
             drawn = self._draw(len(self._before) - 1)

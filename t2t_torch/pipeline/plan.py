@@ -160,6 +160,7 @@ class EpochPlan:
         may end with a short batch.
       pad_to: the shapes that batches are filled up to; None if each feature is padded to the
         longest row of the batch.  The order does not depend on it.
+      counts: how often each row is in an epoch, [N]; None is once (`pipeline/bagging.py`).
       window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
         come as they would if shuffled rows filled the buckets, batches of every length all over
         the epoch, and are shuffled among each `window` that follow each other.
@@ -178,6 +179,7 @@ class EpochPlan:
         carry: bool = True,
         window: int = 0,
         pad_to: FixedShapes | None = None,
+        counts: _Numbers | None = None,
     ) -> None:
         self.scheme = scheme
         self.seed = seed
@@ -190,11 +192,14 @@ class EpochPlan:
         too_short = longest < scheme.min_length
         self._dropped = int(too_long.sum()), int(too_short.sum())
         self._rows: _Numbers | None = None  # all of them
+        self._counts = counts
         kept = self._lengths
-        if any(self._dropped):
+        if any(self._dropped) or counts is not None:
             self._rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
+            if counts is not None:
+                self._rows = np.repeat(self._rows, counts[self._rows])
             kept = {name: length[self._rows] for name, length in self._lengths.items()}
-        self._size = len(longest) - sum(self._dropped)
+        self._size = len(longest) if self._rows is None else len(self._rows)
         if not self._size:
             raise DataError(nothing_left(scheme, len(longest), *self._dropped))
         self._groups = Groups.of(kept)
@@ -274,7 +279,7 @@ class EpochPlan:
         tokens = int(self._costs[0].sum())
         too_long, too_short = self._dropped
         return PlanReport(
-            examples=self._size + too_long + too_short,
+            examples=len(next(iter(self._lengths.values()))),
             kept=self._size,
             too_long=too_long,
             too_short=too_short,
@@ -336,6 +341,8 @@ class EpochPlan:
         for name, length in sorted(self._lengths.items()):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(length, dtype=np.int32).tobytes())
+        if self._counts is not None:
+            digest.update(np.ascontiguousarray(self._counts, dtype=np.int32).tobytes())
         return f"{ORDER_VERSION}-{digest.hexdigest()[:16]}"
 
     def _order(self, random: npt.NDArray[np.uint64] | None) -> _Numbers:

@@ -8,9 +8,9 @@ Licence: Microsoft Research's data licence for the corpus, for research.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.families.ranking import PairRankingProblem, QueryRelevanceProblem
@@ -18,6 +18,8 @@ from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
+from t2t_torch.text.plain_words import plain_words
+from t2t_torch.text_problem import VocabType
 
 _MIRRORS = (
     "https://raw.githubusercontent.com/Lapis-Hong/ABCNN/master/data/WikiQA/",
@@ -48,12 +50,37 @@ class AnswerRankingWikiqa(QueryRelevanceProblem):
     sources = (_TRAIN, _TEST)
     approx_vocab_size = 2**13
     class_labels = _LABELS
+    max_queries = 2**10
+    max_documents = 2**5
+    metrics = ("query_map", "query_mrr", "accuracy", "neg_log_perplexity")
 
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences of each question."""
-        for question, sentences in _questions(tmp_dir, split, self.bad_records):
-            for label, sentence in sentences:
-                yield {"query": question, "document": sentence, "targets": label}
+        questions = _questions(tmp_dir, split, self.bad_records)
+        for number, (question, sentences) in enumerate(questions):
+            for place, (label, sentence) in enumerate(sentences):
+                texts = {"query": question, "document": sentence}
+                yield {**texts, "targets": label, "place": [number, place]}
+
+
+@register_problem("answer_ranking_wikiqa_words")
+class AnswerRankingWikiqaWords(AnswerRankingWikiqa):
+    """The same from lower-case words and signs: a question has no capitals to compare."""
+
+    vocab_type = VocabType.WORD
+    approx_vocab_size = 2**15
+    suggested_flags = (
+        "--model=pair_classifier --hparams_set=pair_classifier_wikiqa --train_steps=400"
+    )
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample, its texts in words."""
+        texts = {name: " ".join(plain_words(sample[name])) for name in ("query", "document")}
+        yield {**sample, **texts}
+
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the texts in words."""
+        return list(self.examples_of(sample))
 
 
 @register_problem("answer_pairs_wikiqa")

@@ -6,12 +6,14 @@ Licence: none stated; the text is of the Penn Treebank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from t2t_torch.data.learner import Learner
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.families.text2tags import Text2TagsProblem
+from t2t_torch.features import Feature, WordLabel
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
@@ -37,14 +39,20 @@ class ChunkingConll2000(Text2TagsProblem):
     sources = (_TRAIN, _TEST)
     approx_vocab_size = 2**14
     min_word_count = 2
+    lower_case_words = True
     word_characters = 16
     word_shape = True
     suggested_flags = (
-        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=3000"
+        "--model=bilstm_tagger --hparams_set=bilstm_tagger_conll2000 --train_steps=1400"
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences of a part."""
+        for sample in self._sentences(tmp_dir, split):
+            yield {field: sample[field] for field in ("inputs", "targets")}
+
+    def _sentences(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields them with their parts of speech."""
         path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
         options = {"columns": _COLUMNS}
         records = list(open_records(path, format="conll", bad=self.bad_records, options=options))
@@ -52,4 +60,27 @@ class ChunkingConll2000(Text2TagsProblem):
         if split is not Split.TEST:
             records = records[:cut] if split is Split.TRAIN else records[cut:]
         for record in records:
-            yield {"inputs": record.values["word"], "targets": record.values["chunk"]}
+            values = record.values
+            yield {"inputs": values["word"], "pos": values["pos"], "targets": values["chunk"]}
+
+
+@register_problem("chunking_conll2000_pos")
+class ChunkingConll2000Pos(ChunkingConll2000):
+    """The same with the part of speech of each word as an input, as the shared task gives it.
+
+    Those are a tagger's guesses (Brill's), in the test part too, so systems may read them; whoever
+    asks the trained model gives them as well, in the field "pos".
+    """
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, what belongs to words, the chunks, the parts of speech."""
+        return [*super().learners(), *self.label_learner("pos")]
+
+    def words(self, directory: Path) -> dict[str, Feature]:
+        """Returns the words, what belongs to them, and their parts of speech."""
+        tags = WordLabel(self.words_field, self.label_encoder(directory, "pos"), field="pos")
+        return {**super().words(directory), "inputs_pos": tags}
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the sentences of a part."""
+        return self._sentences(tmp_dir, split)

@@ -13,9 +13,13 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.families.intentslot import IntentSlotProblem
+from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.families.text2tags import Text2TagsProblem
 from t2t_torch.mode import Split
+from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import VocabType
 
 # The same files: those of the paper's authors, and a copy.
 _MIRRORS = (
@@ -35,6 +39,9 @@ _SHA256 = {
     "test/seq.out": "a4690d6bceadc06876d1ff99bc401744aa981cb321e598ae12a3859d7be53254",
     "test/label": "ce4bfe6590d9498e1078f30b4137d3e8b3e94277b444b26360c0bf2e9e282761",
 }
+_ENCODER_FLAGS = (
+    "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=1500"
+)
 _FILES = {
     split: {
         role: RawFile(
@@ -61,14 +68,49 @@ class IntentSlotAtis(IntentSlotProblem):
     sources = tuple(file for files in _FILES.values() for file in files.values())
     approx_vocab_size = 2**10
     min_word_count = 2  # a word that is seen once teaches what an unknown one is
-    suggested_flags = (
-        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=1500"
-    )
+    word_characters = 16
+    word_shape = True
+    suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_atis --train_steps=2500"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the requests."""
-        paths = {role: str(file.get(tmp_dir).absolute()) for role, file in _FILES[split].items()}
-        bad, options = self.bad_records, {"files": paths}
-        for record in open_records(tmp_dir, format="bio", bad=bad, options=options):
-            values = record.values
+        for values in _requests(tmp_dir, split, self.bad_records):
             yield {"inputs": values["words"], "intent": values["label"], "slots": values["tags"]}
+
+
+@register_problem("intent_atis")
+class IntentAtis(Text2ClassProblem):
+    """What a traveller wants, alone; the raw files, parts and words are the same."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
+    sources = IntentSlotAtis.sources
+    vocab_type = VocabType.WORD
+    use_vocab_from_other_problem = "intent_slot_atis"
+    suggested_flags = _ENCODER_FLAGS
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the requests."""
+        for values in _requests(tmp_dir, split, self.bad_records):
+            yield {"inputs": " ".join(values["words"]), "targets": values["label"]}
+
+
+@register_problem("slots_atis")
+class SlotsAtis(Text2TagsProblem):
+    """Which words say from where, to where and when, alone; raw files, parts and words as above."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
+    sources = IntentSlotAtis.sources
+    use_vocab_from_other_problem = "intent_slot_atis"
+    suggested_flags = _ENCODER_FLAGS
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the requests."""
+        for values in _requests(tmp_dir, split, self.bad_records):
+            yield {"inputs": values["words"], "targets": values["tags"]}
+
+
+def _requests(tmp_dir: Path, split: Split, bad: BadRecords) -> Iterator[Mapping[str, Any]]:
+    """Yields the words, tags and label of each request of a part."""
+    paths = {role: str(file.get(tmp_dir).absolute()) for role, file in _FILES[split].items()}
+    for record in open_records(tmp_dir, format="bio", bad=bad, options={"files": paths}):
+        yield record.values

@@ -42,7 +42,7 @@ _UNKNOWN = "<unk>"  # what the files have for words that are not among the 10,00
 
 
 class _LanguagemodelPtb(Text2SelfProblem):
-    """Sentences of the Penn Treebank, each by itself.
+    """Sentences of the Penn Treebank, each by itself, or in their order with `stream_length`.
 
     The raw files are `ptb.{train,valid,test}.txt`, one sentence a line.  The end of a line, which
     other programs write `<eos>`, is the end of the sequence, and counts in perplexities as there.
@@ -50,6 +50,7 @@ class _LanguagemodelPtb(Text2SelfProblem):
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 4, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(_FILES.values())
+    keeps_order = True
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the sentences."""
@@ -81,3 +82,4 @@ class LanguagemodelPtbCharacters(_LanguagemodelPtb):
     """The characters of the Penn Treebank, those of `<unk>` too: all are ASCII, so bytes."""
 
     vocab_type = VocabType.CHARACTER
+    metrics = (*_LanguagemodelPtb.metrics, "bits_per_character")

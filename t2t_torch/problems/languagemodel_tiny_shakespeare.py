@@ -41,7 +41,14 @@ class LanguagemodelTinyShakespeareCharacters(Text2SelfProblem):
     sources = (_FILE,)
     vocab_type = VocabType.SYMBOL
     chop_length = 256
-    metrics = ("accuracy", "accuracy_top5", "neg_log_perplexity", "perplexity")
+    keeps_order = True
+    metrics = (
+        "accuracy",
+        "accuracy_top5",
+        "neg_log_perplexity",
+        "perplexity",
+        "bits_per_character",
+    )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the text of a part in long blocks, which lose no character between them."""

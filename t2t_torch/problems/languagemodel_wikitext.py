@@ -56,6 +56,7 @@ class WikiTextProblem(Text2SelfProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
+    keeps_order = True
     suggested_flags = "--model=transformer --hparams_set=transformer_base"
 
     @property

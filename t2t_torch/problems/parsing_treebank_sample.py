@@ -50,6 +50,9 @@ class ParsingTreebankSample(Text2TreeProblem):
     sources = tuple(file for files in _FILES.values() for file in files)
     approx_vocab_size = 2**13
     min_word_count = 2
+    word_characters = 16
+    word_shape = True
+    suggested_flags = "--model=rnng --hparams_set=rnng_treebank --train_steps=4000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences with their trees."""

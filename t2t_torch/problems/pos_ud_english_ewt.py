@@ -51,11 +51,10 @@ class PosUdEnglishEwt(Text2TagsProblem):
     metrics = ("accuracy", "accuracy_per_sequence")  # the tags are of words, not of spans
     approx_vocab_size = 2**14
     min_word_count = 2
+    lower_case_words = True
     word_characters = 16
     word_shape = True
-    suggested_flags = (
-        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=3000"
-    )
+    suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_ud --train_steps=1400"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences."""

@@ -55,6 +55,9 @@ class SemanticParseTop(Text2TreeProblem):
     sources = tuple(_FILES.values())
     approx_vocab_size = 2**14
     min_word_count = 2
+    word_characters = 16
+    word_shape = True
+    suggested_flags = "--model=rnng --hparams_set=rnng_top --train_steps=9000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the requests with their trees."""

@@ -10,9 +10,9 @@ import gzip
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
@@ -20,6 +20,7 @@ from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import Place
 from t2t_torch.registry import register_problem
+from t2t_torch.text.plain_words import plain_words
 from t2t_torch.text_problem import VocabType
 
 _ARCHIVE = RawFile(
@@ -34,6 +35,7 @@ _ARCHIVE = RawFile(
     other_names=("aclImdb_labelled.tar.gz",),
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "test"}
+_EVERY = 10  # of the training reviews, one in so many is EVAL where there is a part to tune on
 _DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
@@ -90,6 +92,37 @@ class SentimentImdbCharacters(SentimentImdb):
         "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=5000"
         " --hparams=max_input_seq_length=1024,max_length=1024"
     )
+
+
+@register_problem("sentiment_imdb_words")
+class SentimentImdbWords(SentimentImdb):
+    """The same from lower-case words and signs, the commonest 30,000, with a part to tune on.
+
+    Every tenth review of `train` is EVAL; the 25,000 of `test` are TEST.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
+    vocab_type = VocabType.WORD
+    approx_vocab_size = 30_000
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_imdb --train_steps=1000"
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the reviews of a part, for and against by turns."""
+        if split is Split.TEST:
+            yield from super().generate_samples(tmp_dir, Split.EVAL)
+            return
+        for number, sample in enumerate(super().generate_samples(tmp_dir, Split.TRAIN)):
+            held_out = number // 2 % _EVERY == _EVERY - 1  # a pair: one for, one against
+            if held_out is (split is Split.EVAL):
+                yield sample
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample, its text cut into words."""
+        yield {**sample, "inputs": " ".join(plain_words(sample["inputs"]))}
+
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the text cut into words."""
+        return list(self.examples_of(sample))
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

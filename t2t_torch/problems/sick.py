@@ -6,16 +6,24 @@ Semantic Models", LREC; SemEval-2014 task 1.  Licence: CC BY-NC-SA 3.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.families.textpair import TextPair2ClassProblem, TextPair2RealProblem
+from t2t_torch.families.textpair import (
+    TextPair2ClassProblem,
+    TextPair2RealProblem,
+    TextPairProblem,
+)
+from t2t_torch.features import ClassLabel, Features, Real
 from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
+from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.plain_words import plain_words
+from t2t_torch.text_problem import VocabType
 
 _MIRRORS = (
     "https://raw.githubusercontent.com/brmson/dataset-sts/master/data/sts/sick2014/",
@@ -37,6 +45,10 @@ _FILES = {
     for split, part in _PARTS.items()
 }
 
+_TEXTS = ("first", "second")
+_MEAN = 3.5  # of the training pairs' scores
+_JUDGMENTS = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+
 
 @register_problem("entailment_sick")
 class EntailmentSick(TextPair2ClassProblem):
@@ -48,17 +60,14 @@ class EntailmentSick(TextPair2ClassProblem):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(_FILES.values())
     approx_vocab_size = 2**11
-    class_labels = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+    class_labels = _JUDGMENTS
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the pairs."""
         for record in _records(tmp_dir, split, self.bad_records):
-            judgment = record.values["entailment_judgment"]
-            if judgment in self.class_labels:
+            judgment = _judgment(record, self.bad_records)
+            if judgment is not None:
                 yield {**_pair(record), "targets": judgment}
-            else:
-                known = ", ".join(self.class_labels)
-                self.bad_records.report(record.place, f"the judgment {judgment!r}, none of {known}")
 
 
 @register_problem("relatedness_sick")
@@ -75,12 +84,54 @@ class RelatednessSick(TextPair2RealProblem):
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the pairs."""
         for record in _records(tmp_dir, split, self.bad_records):
-            try:
-                score = float(record.values["relatedness_score"])
-            except ValueError as error:
-                self.bad_records.report(record.place, str(error))
-            else:
+            score = _score(record, self.bad_records)
+            if score is not None:
                 yield {**_pair(record), "targets": score}
+
+
+@register_problem("sick_words")
+class SickWords(TextPairProblem):
+    """Two sentences of lower-case words, to both at once: what follows, and how alike they are.
+
+    The raw files are the same; the targets are "entailment" and "relatedness".
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
+    sources = tuple(_FILES.values())
+    vocab_type = VocabType.WORD
+    approx_vocab_size = 2**12
+    class_labels = _JUDGMENTS
+    metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "entailment": ("accuracy",),
+        "relatedness": ("rmse", "pearson"),
+    }
+    suggested_flags = (
+        "--model=pair_classifier --hparams_set=pair_classifier_sick --train_steps=1000"
+    )
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the pairs."""
+        for record in _records(tmp_dir, split, self.bad_records):
+            judgment = _judgment(record, self.bad_records)
+            score = _score(record, self.bad_records)
+            if judgment is not None and score is not None:
+                yield {**_pair(record), "entailment": judgment, "relatedness": score}
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample, its texts in words."""
+        yield {**sample, **{name: " ".join(plain_words(sample[name])) for name in _TEXTS}}
+
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the texts in words."""
+        return list(self.examples_of(sample))
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts, the label and the number."""
+        targets = {
+            "entailment": ClassLabel(ClassLabelEncoder(self.class_labels)),
+            "relatedness": Real(mean=(_MEAN,), std=(1.0,)),
+        }
+        return Features(self.pair(directory), targets, notes=self.weights())
 
 
 def _records(tmp_dir: Path, split: Split, bad: BadRecords) -> Iterator[Record]:
@@ -89,3 +140,19 @@ def _records(tmp_dir: Path, split: Split, bad: BadRecords) -> Iterator[Record]:
 
 def _pair(record: Record) -> dict[str, str]:
     return {"first": record.values["sentence_A"], "second": record.values["sentence_B"]}
+
+
+def _judgment(record: Record, bad: BadRecords) -> str | None:
+    judgment = str(record.values["entailment_judgment"])
+    if judgment in _JUDGMENTS:
+        return judgment
+    bad.report(record.place, f"the judgment {judgment!r}, none of {', '.join(_JUDGMENTS)}")
+    return None
+
+
+def _score(record: Record, bad: BadRecords) -> float | None:
+    try:
+        return float(record.values["relatedness_score"])
+    except ValueError as error:
+        bad.report(record.place, str(error))
+        return None

@@ -23,7 +23,7 @@ from t2t_torch.summary.decode_samples import read_samples
 from t2t_torch.summary.metrics_file import MetricsFile
 from t2t_torch.summary.starts import starts_of
 from t2t_torch.summary.summary import FIGURE_FOLDER
-from t2t_torch.train.stopping import short_name
+from t2t_torch.train.stopping import short_names
 
 _TRAIN = "train"
 _LOGARITHMIC = ("loss", "grad_norm")
@@ -110,7 +110,7 @@ def _curves(plots: Mapping[str, str], resumed: Sequence[int], unit: str) -> Sect
     )
     if resumed:
         meaning += "  Dotted lines: where training was gone on with."
-    titles = {name: short_name(name).replace("_", " ") for name in plots}
+    titles = {name: told.replace("_", " ") for name, told in short_names(plots).items()}
     titles["tokens_per_second"] = f"{unit} per second"
     blocks: list[Block] = [Plot(name, titles[name]) for name in plots]
     return Section("curves", "Curves", meaning, blocks or [Note("No report yet.")])
@@ -121,14 +121,16 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
     for split in dict.fromkeys(report["split"] for report in reports):
         if split == _TRAIN:
             continue
-        for name, splits in _series(r for r in reports if r["split"] == split).items():
+        series = _series(r for r in reports if r["split"] == split)
+        names = short_names(series)
+        for name, splits in series.items():
             points = [point for point in splits[split] if math.isfinite(point[1])]
             if points:
                 best = _best(name, points)
                 told = [number(points[-1][1]), number(points[-1][0]), "", ""]
                 if best is not None:
                     told[2:] = [number(best[1]), number(best[0])]
-                rows.append([split, short_name(name), *told])
+                rows.append([split, names[name], *told])
     head = ("split", "metric", "last", "at step", "best", "at step")
     blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
     # Nothing is verified: that would read whole checkpoints, in the thread that trains.

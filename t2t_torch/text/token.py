@@ -22,13 +22,19 @@ class TokenEncoder(TextEncoder):
       tokens: the vocabulary, the reserved tokens in it or not; its first word has id 2.
       replace_oov: the word, itself in the vocabulary, that stands for any word that is not.
       reverse: whether the ids of a text are in the order from its last word to its first.
+      lower_case: whether words are looked up in lower case.
 
     Raises:
       DataError: a word is there twice, or `replace_oov` is not there.
     """
 
     def __init__(
-        self, tokens: Sequence[str], *, replace_oov: str | None = None, reverse: bool = False
+        self,
+        tokens: Sequence[str],
+        *,
+        replace_oov: str | None = None,
+        reverse: bool = False,
+        lower_case: bool = False,
     ) -> None:
         words = [token for token in tokens if token not in RESERVED_TOKENS]
         self._tokens = [*RESERVED_TOKENS, *words]
@@ -43,10 +49,16 @@ class TokenEncoder(TextEncoder):
             )
         self._replace_oov = replace_oov
         self._step = -1 if reverse else 1
+        self._lower_case = lower_case
 
     @classmethod
     def load(
-        cls, path: Path, *, replace_oov: str | None = None, reverse: bool = False
+        cls,
+        path: Path,
+        *,
+        replace_oov: str | None = None,
+        reverse: bool = False,
+        lower_case: bool = False,
     ) -> TokenEncoder:
         """Reads a vocabulary file: one word a line, the first two lines `<pad>` and `<EOS>`.
 
@@ -60,7 +72,12 @@ class TokenEncoder(TextEncoder):
                 f"{' and '.join(RESERVED_TOKENS)}. Put them there."
             )
         try:
-            return cls(tokens[len(RESERVED_TOKENS) :], replace_oov=replace_oov, reverse=reverse)
+            return cls(
+                tokens[len(RESERVED_TOKENS) :],
+                replace_oov=replace_oov,
+                reverse=reverse,
+                lower_case=lower_case,
+            )
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
 
@@ -68,6 +85,11 @@ class TokenEncoder(TextEncoder):
     def vocab_size(self) -> int:
         """The number of words plus 2."""
         return len(self._tokens)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The words in the order of their ids, the reserved tokens first."""
+        return tuple(self._tokens)
 
     @property
     def unknown_ids(self) -> frozenset[int]:
@@ -89,6 +111,8 @@ class TokenEncoder(TextEncoder):
         return [0.0, *[1.0] * (self.vocab_size - 1)]
 
     def _lookup(self, words: Sequence[str], text: str) -> list[int]:
+        if self._lower_case:
+            words = [word.lower() for word in words]
         if self._replace_oov is not None:
             unknown = self._ids[self._replace_oov]
             return [self._ids.get(word, unknown) for word in words]

@@ -14,6 +14,9 @@ from t2t_torch.text.tree import OPEN, REDUCE, SHIFT
 UNKNOWN_LABEL = "<UNK>"
 """What opens a constituent whose label is not among the labels, as evaluation data may have."""
 
+INTENT, SLOT = "IN:", "SL:"
+"""What labels of requests begin with, in TOP."""
+
 _FIXED = (*RESERVED_TOKENS, SHIFT, REDUCE, OPEN + UNKNOWN_LABEL)
 
 
@@ -88,15 +91,30 @@ class TransitionEncoder(TextEncoder):
         return " ".join(self._transitions[i] if i in known else f"ID_{i}" for i in ids)
 
 
-def mended(transitions: Iterable[str]) -> list[str]:
+def are_of_requests(labels: Sequence[str]) -> bool:
+    """Returns whether labels are intents and slots, as TOP names them, and nothing else."""
+    return bool(labels) and all(label.startswith((INTENT, SLOT)) for label in labels)
+
+
+def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
     """Returns the transitions of one tree, from any: what a model gives need not build one.
 
     What is no transition, comes before a constituent or after the tree has ended is left out;
     constituents that are open at the end are closed.  Without a constituent there is none.
+
+    Args:
+      transitions: any.
+      words: so many words the tree is over: words that are missing end its root, words there are
+        too many of are left out; None is as many as there are.
     """
     kept: list[str] = []
     depth = 0
+    left = -1 if words is None else words
     for transition in transitions:
+        if transition == SHIFT and depth:
+            if not left:
+                continue
+            left -= 1
         if transition.startswith(OPEN) and transition != OPEN:
             depth += 1
         elif transition not in (SHIFT, REDUCE) or not depth:
@@ -106,4 +124,11 @@ def mended(transitions: Iterable[str]) -> list[str]:
         kept.append(transition)
         if not depth:
             break
-    return kept + [REDUCE] * depth
+    if words is None or not kept:
+        return kept + [REDUCE] * depth
+    return [*(kept + [REDUCE] * depth)[:-1], *[SHIFT] * left, REDUCE]
+
+
+def builds_tree(transitions: Sequence[str], words: int) -> bool:
+    """Returns whether transitions are those of one tree over so many words, as they stand."""
+    return bool(transitions) and mended(transitions, words) == list(transitions)

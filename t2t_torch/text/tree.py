@@ -137,6 +137,41 @@ class Tree:
         return _built((kind, _FUNCTION.sub(r"\1", name) if kind == "(" else name)
                       for kind, name in self._steps())  # fmt: skip
 
+    def without_tags(self) -> tuple[Tree, list[str]]:
+        """Returns the tree without the constituents right above its words, and their labels.
+
+        (S (NP (DT the) (NN board)) (VP (VBD met))) becomes (S (NP the board) (VP met)), with DT, NN
+        and VBD.
+
+        Raises:
+          DataError: a word has no constituent of its own, or it is the whole tree.
+        """
+        kept: list[_Step] = []
+        tags: list[str] = []
+        steps = self._steps()
+        for kind, name in steps:
+            if not kind:
+                if len(kept) < 2 or kept[-1][0] != "(" or next(steps)[0] != ")":
+                    raise DataError(f"the word {name!r} of {_short(self)} has no tag of its own.")
+                tags.append(kept.pop()[1])
+            kept.append((kind, name))
+        return _built(kept), tags
+
+    def with_tags(self, tags: Sequence[str]) -> Tree:
+        """Returns the tree with a constituent right above each word: what `without_tags` undid.
+
+        Raises:
+          DataError: there is not one tag for each word.
+        """
+        words = self.words
+        if len(words) != len(tags):
+            raise DataError(f"{len(tags)} tags, where {len(words)} words have one each.")
+        of_words = iter(tags)
+        steps: list[_Step] = []
+        for kind, name in self._steps():
+            steps += [(kind, name)] if kind else [("(", next(of_words)), ("", name), (")", "")]
+        return _built(steps)
+
     def to_round(self) -> str:
         """Returns the tree as the Penn Treebank writes it, on one line: (NP (DT the) (NN board)).
 

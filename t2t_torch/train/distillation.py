@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from t2t_torch import registry
 from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.train.run_directory import RunDirectory
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 
 def load_teacher(
     path: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
-) -> T2TModel:
-    """Loads the teacher that `distill_from` names.
+) -> T2TModel | Ensemble:
+    """Loads the teacher that `distill_from` names, or several as one.
 
     Args:
       path: of its run directory: the best checkpoint is taken, or the newest where none is known to
-        be the best; or of a `ckpt-<step>` folder in it.
+        be the best; or of a `ckpt-<step>` folder in it.  "[one,other]" are several, whose mean
+        teaches.
       problem: what the student learns.
       features: the student's.
       vocab_dir: where the student's vocabularies are.
@@ -41,6 +43,15 @@ def load_teacher(
       CheckpointError: there is no run, or no whole checkpoint.
       HParamsError: its ids mean other things than the student's.
     """
+    paths = path.removeprefix("[").removesuffix("]").split(",")
+    given = problem, features, vocab_dir, hparams
+    teachers = [_load_one(one.strip(), *given) for one in paths]
+    return teachers[0] if len(teachers) == 1 else Ensemble(teachers)
+
+
+def _load_one(
+    path: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
+) -> T2TModel:
     folder = Path(path)
     match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
     run = RunDirectory(folder.resolve().parent if match else folder)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.task import Batch, ProblemTask
 
 _SHOWN_ROWS = 3
@@ -26,7 +27,11 @@ _MEBIBYTE = 2**20
 
 
 def dry_run_lines(
-    task: ProblemTask, world: World, seed: int | None = None, *, eval_split: Split | None = None
+    task: ProblemTask | MultiTask,
+    world: World,
+    seed: int | None = None,
+    *,
+    eval_split: Split | None = None,
 ) -> Iterator[str]:
     """Yields the report.
 
@@ -57,28 +62,34 @@ def dry_run_lines(
     yield ""
     seed_batch(seed, INITIALIZATION, world.device)
     model = task.model()
+    yield from task.first_weights(model)
     yield from _parameters(model)
     yield ""
     largest = max(
         (component.collate(component.plan.largest_batch) for component in source.components),
-        key=lambda batch: sum(batch[name].numel() for name in task.features.all),
+        key=lambda batch: sum(values.numel() for values in batch.values()),
     )
     yield from _memory(Footprint.measure(task, model, largest), largest, task)
 
 
-def _examples(task: ProblemTask, batch: Batch) -> Iterator[str]:
+def _examples(task: ProblemTask | MultiTask, batch: Batch) -> Iterator[str]:
     """Tells the shapes of a batch, and its first rows as values and as numbers."""
     yield "First batch"
     for name, values in batch.items():
         yield f"  {name:<24} {str(values.dtype).removeprefix('torch.'):<8} {list(values.shape)}"
     for row in range(min(_SHOWN_ROWS, len(next(iter(batch.values()))))):
         yield f"Row {row}"
-        for name, feature in task.features.all.items():
+        for name, feature in _there(task, batch).items():
             for numbers in _parts(name, feature, batch, row):
                 shown = ", ".join(f"{number:.6g}" for number in numbers[:_SHOWN_NUMBERS])
                 more = f", ... ({len(numbers)})" if len(numbers) > _SHOWN_NUMBERS else ""
                 yield f"  {name:<12} {_value(feature, numbers)}"
                 yield f"  {'':<12} [{shown}{more}]"
+
+
+def _there(task: ProblemTask | MultiTask, batch: Batch) -> dict[str, Feature]:
+    """Returns the features of a batch: of several problems those of its own."""
+    return {name: feature for name, feature in task.features.all.items() if name in batch}
 
 
 def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list[float]]:
@@ -156,7 +167,7 @@ def _parameters(model: nn.Module) -> Iterator[str]:
     yield from _table(["module", "parameters"], rows)
 
 
-def _memory(memory: Footprint, largest: Batch, task: ProblemTask) -> Iterator[str]:
+def _memory(memory: Footprint, largest: Batch, task: ProblemTask | MultiTask) -> Iterator[str]:
     """Tells bytes, and how they were found."""
     part = f"{memory.measured_rows} of its rows, scaled"
     how = "measured" if memory.rows == memory.measured_rows else f"measured on {part}"
@@ -168,7 +179,7 @@ def _memory(memory: Footprint, largest: Batch, task: ProblemTask) -> Iterator[st
         ["all", f"{memory.total / _MEBIBYTE:,.1f}", ""],
     ]
     yield from _table(["memory of a process", "MiB", "how it was found"], rows)
-    shapes = ", ".join(f"{name} {list(largest[name].shape)}" for name in task.features.all)
+    shapes = ", ".join(f"{name} {list(largest[name].shape)}" for name in _there(task, largest))
     yield (
         f"Activations are what the largest batch ({shapes}) keeps for the backward pass, on a CPU. "
         "Torch itself, work space and what the allocator holds come on top; a GPU's attention "

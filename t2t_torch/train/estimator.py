@@ -14,7 +14,6 @@ import t2t_torch
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.warm_start import warm_start
 from t2t_torch.compute.distributed import ONE_PROCESS, Agreement, World
 from t2t_torch.compute.lockstep import in_step
 from t2t_torch.compute.network import share_buffers
@@ -24,13 +23,15 @@ from t2t_torch.summary.memory import peak_memory
 from t2t_torch.summary.progress import Progress
 from t2t_torch.summary.summary import Summary
 from t2t_torch.train.crash import dump
+from t2t_torch.train.first_weights import first_weights, tell_first_weights
 from t2t_torch.train.learner import Learner, to_device
-from t2t_torch.train.opening import opening_lines, tell_warm_start
+from t2t_torch.train.opening import opening_lines
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import check_seed, open_data, steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stop import StopRequest
+from t2t_torch.train.stopping import short_names
 from t2t_torch.train.warm_up import warm_up
 
 if TYPE_CHECKING:
@@ -176,11 +177,8 @@ class Estimator:
             return {}
         results = evaluator.result()
         self.summary.write(_reported(split), self.state.step, results)
-        # "metrics-<problem>/targets/accuracy" is told as "accuracy", others with their target.
-        told = "  ".join(
-            f"{name.partition('/')[2].removeprefix('targets/') or name} {value:.4f}"
-            for name, value in results.items()
-        )
+        names = short_names([name for name in results if "_per_label/" not in name])
+        told = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
         part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
         self.say(f"step {self.state.step}  {_reported(split)}:  {told}{part}")
         for hook in self.hooks:
@@ -199,12 +197,11 @@ class Estimator:
             return self.run
         newest = self.newest_checkpoint(repair=True)
         self._take_state(newest)
-        source, warm = open_data(self.task, self.config, self.world, self.state, newest), None
+        source, begun = open_data(self.task, self.config, self.world, self.state, newest), None
         if newest is not None:
             newest.load_model(self.model)
-        elif self.config.warm_start_from:
-            chosen = self.config.warm_start_patterns
-            warm = warm_start(self.model, self.config.warm_start_from, patterns=chosen)
+        else:
+            begun = first_weights(self.task, self.model, self.config)
         self.train_steps = steps_of_run(self.config, self.state)
         run = Learner.create(
             self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
@@ -220,7 +217,7 @@ class Estimator:
             if leads:
                 if newest is None or not self.is_done:  # what trains nothing changes nothing
                     self.directory.commit()  # as nothing does before all is known to fit
-                tell_warm_start(self, warm)
+                tell_first_weights(self, begun)
         self.run = run
         self.summary.start(self.state.step)
         for line in opening_lines(self, source.report, run):

@@ -24,8 +24,9 @@ from t2t_torch.train.stopping import (
     Watched,
     after_evaluation,
     full_name,
-    short_name,
+    short_names,
     stop_reason,
+    with_mean,
 )
 
 if TYPE_CHECKING:
@@ -199,6 +200,11 @@ class Experiment:
         value = self._rate(estimator.state.step, metrics)
         before = estimator.state.plateau_factor
         estimator.state = after_evaluation(estimator.state, self._watched, value, self.config)
+        patience = estimator.task.hparams.swa_patience
+        waited = estimator.state.mean_begun < 0
+        estimator.state = with_mean(estimator.state, self._watched, value, patience)
+        if waited and estimator.state.mean_begun >= 0:
+            estimator.say(f"step {estimator.state.step}: the mean of the weights begins")
         if estimator.state.plateau_factor != before:
             estimator.say(
                 f"step {estimator.state.step}: {self.config.eval_early_stopping_metric} stands "
@@ -216,7 +222,7 @@ class Experiment:
         if (
             schedule == "continuous_eval"
             and asked in SCORES
-            and asked not in map(short_name, names)
+            and asked not in short_names(names).values()
         ):
             return None
         if schedule == "train_eval_and_decode":

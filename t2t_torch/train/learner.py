@@ -197,8 +197,11 @@ class Learner:
             groups = optimizer.param_groups
             self.weight_noise(groups, seed=state.seed, step=state.step, skipped=found_inf)
         self.precision.update(found_inf)
+        after_step = getattr(self.model, "after_step", None)
+        if after_step is not None:
+            after_step()
         if self.average is not None:
-            self.average.update(self.model, state.step + 1)
+            self.average.update(self.model, state.step + 1, state.mean_begun)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.loss_hparam import ScheduledSamplingHParams
+from t2t_torch.features import Tags
+from t2t_torch.loss_hparam import ScheduledSamplingHParams, TagHParams
 from t2t_torch.modalities.build import objectives
+from t2t_torch.modality import modality_of
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -30,13 +32,16 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
       HParamsError: for each setting, what would read it.
     """
     chosen = objectives(hparams, features)
-    read = {
-        name: [o is None or o.loss.reads is None or name in o.loss.reads for o in chosen.values()]
-        for name in _OF_A_LOSS
-    }
+    reads = [
+        modality_of(name, features.targets[name], hparams).loss_reads if o is None else o.loss.reads
+        for name, o in chosen.items()
+    ]
+    read = {name: [its is None or name in its for its in reads] for name in _OF_A_LOSS}
     unread = {
         name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
     }
+    if not any(isinstance(target, Tags) for target in features.targets.values()):
+        unread |= dict.fromkeys(TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
         unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
     if not hparams.scheduled_sampling_prob:

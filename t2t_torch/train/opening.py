@@ -11,7 +11,10 @@ from t2t_torch.data.staging import staged
 from t2t_torch.optimization.learning_rate import factor_names
 from t2t_torch.optimization.learning_rate_factor import FACTORS
 from t2t_torch.summary.run_report import RunReport
+from t2t_torch.train.multi_model import MultiModel
+from t2t_torch.train.multi_task import MultiTask
 from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.sharing import table
 from t2t_torch.train.task import ProblemTask
 
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Itera
     frozen = sum(size for size, trained in sizes if not trained)
     told = f", {frozen:,} of them frozen" if frozen else ""
     yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
+    if isinstance(run.model, MultiModel):
+        yield "\n".join(["parts, and the problems that have them:", *table(run.model.parts)])
     yield f"trained with: {', '.join(_how(task, run))}"
     if task.hparams.shard_weights and run.processes == 1:
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
@@ -82,7 +87,7 @@ def tell_warm_start(estimator: Estimator, report: WarmStartReport | None) -> Non
 def _how(task: Task, run: Learner) -> Iterator[str]:
     """Yields the optimizer, and what is not as usual: the loss, a teacher, a mean of weights."""
     hparams = task.hparams
-    if isinstance(task, ProblemTask):
+    if isinstance(task, ProblemTask | MultiTask):
         yield hparams.optimizer
         declared = task.features.losses.values()
         loss = hparams.loss or ", ".join(dict.fromkeys(declared))
@@ -97,6 +102,8 @@ def _how(task: Task, run: Learner) -> Iterator[str]:
     if hparams.swa_start_step:
         every = f", every {hparams.swa_every}" if hparams.swa_every > 1 else ""
         yield f"SWA of the weights from step {hparams.swa_start_step}{every}"
+    if hparams.swa_patience:
+        yield f"SWA of the weights once {hparams.swa_patience} evaluations bring nothing better"
 
 
 def _early_end(estimator: Estimator) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from t2t_torch.census.column import Column
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.batching import Batching
@@ -21,6 +21,7 @@ from t2t_torch.pipeline.component import Component
 from t2t_torch.pipeline.lengths import Limits, measured
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.mixture import component_seed
+from t2t_torch.pipeline.streams import EvalStreams
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature, Features
@@ -62,7 +63,8 @@ class ProblemData:
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
-            self._schedule = MixingSchedule.parse(problem.mixing_schedule, len(parts))
+            text = hparams.mixing_schedule or problem.mixing_schedule
+            self._schedule = MixingSchedule.parse(text, len(parts))
             # Their columns may differ, as those of X and X_rev do.
             self._parts = [(part, part.features(data_dir)) for part in parts]
             check_alike({part.full_name: its for part, its in self._parts})
@@ -83,9 +85,15 @@ class ProblemData:
                     start=start,
                     rank=rank,
                     world_size=world_size,
+                    accumulate=self._hparams.optimizer_multistep_accumulate_steps or 1,
                     workers=self._workers,
                     pin_memory=self._pin_memory,
                 )
+        if self._hparams.stream_length:
+            raise HParamsError(
+                "stream_length: a model would remember the text of one problem while it reads "
+                "that of another. Set stream_length=0 for a mixture."
+            )
         components = []
         for index, (part, features) in enumerate(self._parts):
             opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
@@ -94,7 +102,7 @@ class ProblemData:
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
         return MixedBatches(
             components,
-            self._schedule,
+            self._schedule.of_sizes([one.plan.batches_per_epoch for one in components]),
             seed=seed,
             batches_per_step=accumulate * world_size,
             start=start,
@@ -115,21 +123,22 @@ class ProblemData:
         Raises:
           DataError: of a problem no example is left.
         """
-        passes, before = [], 0
+        passes: list[EvalBatches | EvalStreams] = []
+        before = 0
         for part, features in self._parts:
             shards = self._shards(part, split)
             longest = longest_row(shards.manifest, features, self._hparams)
             batching = Batching.of(part, self._hparams, longest_row=longest)
+            share = {"rank": (rank - before) % world_size, "world_size": world_size}
+            batches: EvalBatches | EvalStreams
             with _telling(part, split):
-                batches = EvalBatches(
-                    shards,
-                    features,
-                    batching,
-                    rank=(rank - before) % world_size,
-                    world_size=world_size,
-                    workers=self._workers,
-                    pin_memory=self._pin_memory,
-                )
+                if self._hparams.stream_length:
+                    batches = EvalStreams(shards, features, self._hparams, **share)
+                else:
+                    workers, pin = self._workers, self._pin_memory
+                    batches = EvalBatches(
+                        shards, features, batching, **share, workers=workers, pin_memory=pin
+                    )
             passes.append(batches)
             before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:

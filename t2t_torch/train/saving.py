@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.checkpoint.saver import Saver
+from t2t_torch.compute.network import share_buffers
 from t2t_torch.compute.side_channel import SideChannel
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Saving:
         Raises:
           SaveError: it could not be written, and must be.
         """
+        share_buffers(run.model, self._world.size)
         run.tally.note(state)
         state.loss_scale, state.loss_scale_steps = run.precision.state()
         state.hooks = {type(hook).__name__: hook.state() for hook in hooks}

@@ -7,6 +7,7 @@ resumed from it makes the evaluation again, and comes to the same.
 
 from __future__ import annotations
 
+import collections
 import difflib
 import math
 from collections.abc import Iterable
@@ -27,6 +28,20 @@ def short_name(name: str) -> str:
     return name.partition("/")[2].removeprefix("targets/") or name
 
 
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns how each metric is told; of several problems that have the same, with the problem's
+    name: "intent_atis/accuracy".
+    """
+    short = {name: short_name(name) for name in names}
+    counts = collections.Counter(short.values())
+    return {
+        name: told
+        if counts[told] == 1
+        else name.removeprefix("metrics-").replace("/targets/", "/", 1)
+        for name, told in short.items()
+    }
+
+
 def full_name(asked: str, names: Iterable[str]) -> str:
     """Returns the metric that is meant by a name, in full or short.
 
@@ -36,10 +51,10 @@ def full_name(asked: str, names: Iterable[str]) -> str:
     known = list(names)
     if asked in known:
         return asked
-    meant = [name for name in known if short_name(name) == asked]
+    meant = [name for name, told in short_names(known).items() if told == asked]
     if len(meant) == 1:
         return meant[0]
-    shown = sorted({short_name(name) for name in known})
+    shown = sorted(short_names(known).values())
     near = difflib.get_close_matches(asked, shown, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise UsageError(
@@ -96,6 +111,30 @@ def after_evaluation(
     if known.plateau_bad >= config.reduce_lr_on_plateau_patience:
         known.plateau_factor *= config.reduce_lr_on_plateau_factor
         known.plateau_bad = 0
+    return known
+
+
+def with_mean(state: TrainerState, watched: Watched, value: float, patience: int) -> TrainerState:
+    """Returns the state after an evaluation for which the mean of the weights may have waited.
+
+    It begins when a value is worse than the best of all but the last `patience`: the non-monotone
+    trigger of Merity et al. 2017, arXiv:1708.02182, algorithm 1.
+
+    Args:
+      state: before.
+      watched: the metric.
+      value: of it, at `state.step`.
+      patience: the hparam `swa_patience`; 0: nothing waits.
+    """
+    if not patience or state.mean_begun >= 0:
+        return state
+    sign = 1.0 if watched.less_is_better else -1.0
+    earlier = [sign * one for one in state.mean_values[:-patience] if math.isfinite(one)]
+    known = state.model_copy()
+    if earlier and sign * value > min(earlier):
+        known.mean_begun, known.mean_values = state.step, ()
+    else:
+        known.mean_values = (*state.mean_values, value)
     return known
 
 

@@ -26,9 +26,10 @@ def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
       loss: of the batch.
       batch: on the device.
       paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`; where there is
-        none a position is a row.
+        none in the batch a position is a row.
     """
     device = loss.weight.device
+    paddings = {name: paddings[name] for name in paddings if name in batch}
     filled = torch.zeros([], dtype=torch.int64, device=device)
     for name, padding in paddings.items():
         filled += torch.count_nonzero(batch[name] != padding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,9 +19,12 @@ from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.lengths import paddings
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.train.class_weights import set_class_weights
+from t2t_torch.train.contextual import load_contextual
 from t2t_torch.train.distillation import load_teacher
 from t2t_torch.train.loss_settings import check_loss_settings
+from t2t_torch.train.pretrained_vectors import load_pretrained
 from t2t_torch.train.problem_data import ProblemData
+from t2t_torch.train.word_counts import set_singletons
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -92,6 +95,10 @@ class Task(ABC):
     def model(self) -> nn.Module:
         """Returns a new model, drawn from torch's generator: `forward(batch) -> Output`."""
 
+    def first_weights(self, model: nn.Module) -> list[str]:
+        """Gives a new run's model what it begins with; returns what to tell of it; nothing here."""
+        return []
+
     def make_ready(self, model: nn.Module) -> None:  # noqa: B027 (most tasks have nothing to do)
         """Gives a model what it needs to be trained, and not to be evaluated; nothing here."""
 
@@ -118,6 +125,11 @@ class Task(ABC):
 
 class ProblemTask(Task):
     """A problem, learnt by a model with hparams.
+
+    Attributes:
+      problem: what is learnt.
+      features: of the problem.
+      more_metrics: registered names that evaluation reports beside the problem's own, by target.
 
     Args:
       problem: what is learnt.
@@ -150,6 +162,7 @@ class ProblemTask(Task):
         self.hparams = hparams
         self.problem = problem
         self.features = problem.features(vocab_dir)
+        self.more_metrics: Mapping[str, Sequence[str]] = {}
         targets = list(self.features.targets.values())
         if len(targets) != 1 or not targets[0].is_sequence:
             self.counted = "examples"
@@ -176,15 +189,25 @@ class ProblemTask(Task):
             target_space_id=self.problem.target_space_id,
         )
 
+    def first_weights(self, model: nn.Module) -> list[str]:
+        """Gives a model the vectors of words, and the language model, that hparams name."""
+        lines = load_pretrained(model, self._data)
+        return lines + load_contextual(model, self.problem, self._vocab_dir)
+
     def make_ready(self, model: nn.Module) -> None:
         """Freezes what hparams name; gives the model the weights of classes and its teacher."""
         freeze(model, self.hparams)
         learner: Any = model
-        set_class_weights(learner, self._data)
+        self.weigh_classes(learner)
         if self.hparams.distill_from:
             given = self.problem, self.features, self._vocab_dir, self.hparams
             teacher = load_teacher(self.hparams.distill_from, *given)
             learner.learn_from(teacher.to(next(model.parameters()).device))
+
+    def weigh_classes(self, model: T2TModel) -> None:
+        """Gives a model the weights of classes that hparams ask for, and what words are rare."""
+        set_class_weights(model, self._data)
+        set_singletons(model, self._data)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the optimizer that hparams name, of the parameters that they do not freeze."""
@@ -206,9 +229,12 @@ class ProblemTask(Task):
         return self._data.evaluate(split, rank=rank, world_size=world_size)
 
     def evaluator(self) -> Evaluator:
-        """Returns the problem's metrics."""
+        """Returns the problem's metrics, and `more_metrics`."""
         targets = self.features.targets
-        metrics = {target: self.problem.metrics_of(target) for target in targets}
+        metrics = {}
+        for target in targets:
+            more = self.more_metrics.get(target, ())
+            metrics[target] = list(dict.fromkeys([*self.problem.metrics_of(target), *more]))
         return Evaluation(targets, metrics, self.name, self.features.notes)
 
 
@@ -223,6 +249,11 @@ def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
             raise HParamsError(
                 f"model '{model.name}' does not keep packed examples apart. "
                 "Set --hparams=pack_dataset=False."
+            )
+        if hparams.stream_length and not model.reads_streams:
+            raise HParamsError(
+                f"model '{model.name}' reads each example by itself, not a text in streams. "
+                "Set --hparams=stream_length=0."
             )
         return
     fitting = [

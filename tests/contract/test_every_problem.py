@@ -69,8 +69,18 @@ def test_the_problem_holds_the_contract(name, raw_files, tmp_path, no_network):
     testing.check_problem(registry.problem(name), tmp_path, raw_files)
 
 
+SEVERAL = [n for n in registry.list_names("problem") if registry.problem(n).mixing_schedule]
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_problems_have_no_suffix(name):
+    for suffix in ("_rev", "_copy"):
+        with pytest.raises(UsageError, match="of those that it names"):
+            registry.problem(name + suffix)
+
+
 @pytest.mark.parametrize("suffix", ["_rev", "_copy"])
-@pytest.mark.parametrize("name", registry.list_names("problem"))
+@pytest.mark.parametrize("name", sorted(set(registry.list_names("problem")) - set(SEVERAL)))
 def test_a_suffix_is_for_texts_on_both_sides(name, suffix, raw_files, tmp_path, no_network):
     problem = registry.problem(name + suffix)
     problem.prepare(raw_files)

@@ -91,3 +91,13 @@ def test_only_lists_of_numbers_can_be_stored():
     assert ragged.value_dtype("list<float32>") == np.float32
     with pytest.raises(ValueError, match="list<int32>"):
         ragged.value_dtype("string")
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 28, 1000])
+def test_what_keeps_its_order_is_not_shuffled(tmp_path, memory_bytes):
+    shuffle = Shuffle("1", tmp_path, keeps_order=True, memory_bytes=memory_bytes)
+    order = np.random.default_rng(0).permutation(len(LISTS))
+    for numbers in np.split(order, [300, 1500]):  # as shares of several tasks may come
+        shuffle.add(rows_of([LISTS[i] for i in numbers]), numbers)
+    rows = [row for rows in shuffle.drain() for row in lists_of(rows["inputs"])]
+    assert rows == LISTS

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.files import decode_dataset, decode_file, one_line, read_inputs
+from t2t_torch.decode.files import (
+    decode_dataset,
+    decode_file,
+    one_line,
+    read_inputs,
+    read_texts,
+)
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor
@@ -205,3 +214,34 @@ def test_no_examples_of_a_data_set_are_decoded_to_empty_files(
     none = SHORT.replace(num_samples=0)
     decoded, targets = decode_dataset(predictor, reverse_data, Split.EVAL, tmp_path / "dev", none)
     assert decoded.predictions == targets == []
+
+
+def test_outputs_may_be_written_as_json_or_as_a_table(run_dir: Path, tmp_path: Path) -> None:
+    predictor = load(run_dir, device="cpu")
+    source, target = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text("May 1\nMay 2\n")
+    two = SHORT.replace(return_beams=True)
+    expected = predictor.predict(["May 1", "May 2"], two)
+    decode_file(predictor, source, target, two.replace(output_format="jsonl", identity_output=True))
+    first, second = map(json.loads, target.read_text().splitlines())
+    assert first["input"] == {"inputs": "May 1"}
+    hypotheses = second["output"]["targets"]["hypotheses"]
+    assert [one["value"] for one in hypotheses] == [h.text for h in expected[1].hypotheses]
+    assert tuple(hypotheses[0]["ids"]) == expected[1].hypotheses[0].ids
+    decode_file(predictor, source, target, two.replace(output_format="tsv"))
+    header, row, _ = csv.reader(target.read_text().splitlines(), delimiter="\t")
+    assert header == ["inputs", "targets", "targets_score", "targets_2", "targets_score_2"]
+    assert row[0] == "May 1" and float(row[4]) == pytest.approx(
+        expected[0].hypotheses[1].score, rel=1e-4
+    )
+
+
+def test_a_file_called_jsonl_holds_json(run_dir: Path, tmp_path: Path) -> None:
+    predictor = load(run_dir, device="cpu")
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"inputs": " May 1", "id": 3}\n"May\\n2"\n')
+    assert read_texts(source, predictor, SHORT) == ["May 1", "May\n2"]
+    for wrong, told in (('{"text": "x"}', '{"inputs": "..."}'), ("May", "line 1 is no JSON")):
+        source.write_text(wrong + "\n")
+        with pytest.raises(DataError, match=re.escape(told)):
+            read_texts(source, predictor, SHORT)

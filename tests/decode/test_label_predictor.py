@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import datagen, decoder, trainer
+from t2t_torch.bin import eval as evaluate
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.hparam import DecodeHParams
@@ -225,9 +228,80 @@ def test_what_a_model_of_labels_cannot_do_is_told(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert decoder.main([f"--output_dir={run}", f"--data_dir={tmp_path / 'data'}"]) == 2
-    assert "--decode_from_file" in capsys.readouterr().err
-    assert decoder.main([f"--output_dir={run}", "--decode_interactive"]) == 2
-    assert "has learnt to give targets" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "has learnt to give targets" in told and "t2t-eval --output" in told
+
+
+def test_labels_are_written_with_probabilities(run: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text('my bill 7 is wrong\n{"inputs": "it crashed\\ttwice", "id": 3}\n')
+    flags = [f"--output_dir={run}", f"--decode_from_file={source}", f"--decode_to_file={target}"]
+    assert decoder.main([*flags, "--decode_hparams=output_format=jsonl,num_labels=1"]) == 0
+    first, second = map(json.loads, target.read_text().splitlines())
+    found = first["output"]["targets"]
+    assert first["input"] == {"inputs": "my bill 7 is wrong"} and found["value"] == "billing"
+    assert found["probabilities"] == {"billing": found["probability"]}
+    assert second["input"]["id"] == 3
+    assert decoder.main([*flags, "--decode_hparams=output_format=tsv"]) == 0
+    header, one, two = csv.reader(target.read_text().splitlines(), delimiter="\t")
+    assert header == ["inputs", "targets", "targets_probability", "targets_probabilities"]
+    assert one[:2] == ["my bill 7 is wrong", "billing"] and float(one[2]) > 0.5
+    assert two[0] == "it crashed\\ttwice"
+    assert sum(json.loads(two[3]).values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_what_is_typed_is_answered_with_probabilities(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "sys.stdin", ["my bill 7 is wrong\n", '{"text": "x"}\n', "?\n", "q\n", "x\n"]
+    )
+    assert decoder.main([f"--output_dir={run}", "--decode_interactive"]) == 0
+    help_text, answer, wrong, again, end = capsys.readouterr().out.split("> ")
+    assert "its inputs" in help_text and help_text == again and end == ""
+    (best, other) = (line.split() for line in answer.splitlines())
+    assert [best[1], other[1]] == ["billing", "tech"]
+    assert float(best[0]) + float(other[0]) == pytest.approx(1, abs=2e-4)
+    assert wrong.startswith("error: this line: the JSON object has no inputs, but text.")
+
+
+def test_every_row_is_written_with_what_is_right_and_found(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [f"--output_dir={run}", f"--data_dir={tmp_path / 'data'}", "--worker_gpu=0"]
+    more = [f"--output={tmp_path / 'e'}", "--eval_metrics=f1_macro,roc_auc"]
+    capsys.readouterr()
+    assert evaluate.main([*flags, *more]) == 0
+    told = capsys.readouterr().out
+    results = json.loads((tmp_path / "e" / "results.json").read_text())
+    lines = (tmp_path / "e" / "rows.tsv").read_text().splitlines()
+    table = list(csv.DictReader(lines, delimiter="\t"))
+    support = {label: row["support"] for label, row in results["labels"]["targets"].items()}
+    counted = Counter(row["targets"] for row in table)
+    assert support == dict(counted) and f"{len(table)} rows written" in told
+    assert re.search(r"billing +1\.0000 +1\.0000 +1\.0000 +" + str(counted["billing"]), told)
+    assert results["metrics"]["metrics-tickets/targets/f1_macro"] == 1.0
+    assert results["confusion"]["targets"]["labels"] == ["billing", "tech"]
+    assert results["confusion"]["targets"]["counts"][0] == [counted["billing"], 0]
+    assert all(row["targets"] == row["targets_found"] for row in table)
+    assert {row["targets_is_right"] for row in table} == {"1"}
+    assert evaluate.main([*flags, *more[:1], "--eval_steps=1"]) == 2
+    assert "writes every row" in capsys.readouterr().err
+    assert evaluate.main([*flags, "--eval_metrics=bleu_score"]) == 2
+    assert evaluate.main([*flags, "--eval_metrics=span_f1"]) == 2
+    assert "no target of 'tickets' is one that span_f1" in capsys.readouterr().err
+
+
+def test_the_number_of_one_label_chooses_the_checkpoint(run: Path, tmp_path: Path) -> None:
+    flags = ["--problem=tickets", f"--data_dir={tmp_path / 'data'}", "--eval_metrics=f1_per_label"]
+    how = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
+    sizes = "hidden_size=16,filter_size=16,batch_size=256,learning_rate_warmup_steps=1"
+    where = [f"--output_dir={tmp_path / 'other'}", "--train_steps=2", f"--hparams={sizes}"]
+    watched = "--eval_early_stopping_metric=f1_per_label/tech"
+    assert trainer.main([*flags, *how, *where, watched]) == 0
+    best = json.loads((tmp_path / "other" / "best.json").read_text())
+    assert best["metric"] == "metrics-tickets/targets/f1_per_label/tech"
+    assert best["lower_is_better"] is False
 
 
 def test_a_long_context_is_answered_from_all_its_windows(tmp_path: Path, monkeypatch) -> None:

@@ -11,6 +11,7 @@ from t2t_torch.metrics.metric import lower_is_better
 
 LINES = ["the cat sat on the mat .", "a dog runs in the park ."]
 WORSE = ["the cat sat on a mat .", "a Dog runs in the park"]
+TREES, WORSE_TREES = ([f"(S {line})" for line in lines] for lines in (LINES, WORSE))
 
 
 def test_bleu_is_sacrebleu_with_its_signature() -> None:
@@ -23,7 +24,7 @@ def test_bleu_is_sacrebleu_with_its_signature() -> None:
 
 @pytest.mark.parametrize("name", SCORES)
 def test_what_is_right_has_the_best_score_and_what_is_worse_a_worse_one(name: str) -> None:
-    right, worse = (score(lines, LINES, [name])[name].value for lines in (LINES, WORSE))
+    right, worse = (score(lines, TREES, [name])[name].value for lines in (TREES, WORSE_TREES))
     if lower_is_better(f"decode/{name}"):
         assert 0.0 == right < worse
     else:
@@ -33,7 +34,7 @@ def test_what_is_right_has_the_best_score_and_what_is_worse_a_worse_one(name: st
 
 @pytest.mark.parametrize("name", SCORES)
 def test_no_two_scores_have_one_signature(name: str) -> None:
-    found = score(LINES, LINES, list(SCORES))
+    found = score(TREES, TREES, list(SCORES))
     others = [one.signature for other, one in found.items() if other != name]
     assert found[name].signature not in others
 

@@ -57,6 +57,7 @@ def request(i: int, split: Split) -> dict[str, Any]:
         "intent": "flight" if i % 2 else "fare",
         "slots": ["O", "O", "B-city", "O", "B-day"],
         "gazetteer": [{}, {}, {"city": 0.9, "name": 0.5}, {}, {}],
+        "word_dense": [[0.5 * i, float(place)] for place in range(5)],
         "dense": [float(i), 2.0],
         "weight": 1.0 + i,
     }
@@ -126,8 +127,9 @@ MADE = {
     ),
     "intentslot, words": problem(
         IntentSlotProblem,
-        only("inputs", "intent", "slots", "gazetteer", "dense", "weight"),
+        only("inputs", "intent", "slots", "gazetteer", "word_dense", "dense", "weight"),
         dense_size=2,
+        word_dense_size=2,
         row_weight=True,
         **ALL_OF_WORDS,
     ),
@@ -327,3 +329,22 @@ def test_a_mixture_has_no_data_of_its_own(tmp_path: Path) -> None:
         generate_data(mixed, tmp_path, tmp_path, num_processes=1, progress=False)
     with pytest.raises(UsageError, match="_rev or _copy"):
         Mixed(reverse=True)
+
+
+def test_words_of_lower_case_keep_their_capitals_in_what_is_known_of_them(tmp_path: Path) -> None:
+    made = problem(
+        Text2TagsProblem,
+        lambda i, split: {"inputs": ["Fly", "fly", "FLY", "Oslo"], "targets": ["a"] * 4},
+        lower_case_words=True,
+        word_characters=4,
+    )
+    made.build_vocab(tmp_path, tmp_path)
+    inputs = made.features(tmp_path).inputs
+    words, letters = inputs["inputs"], inputs["inputs_characters"]
+    assert words.decode(words.encode(["Fly", "FLY", "OSLO", "fly"])) == [
+        "fly",
+        "fly",
+        "oslo",
+        "fly",
+    ]
+    assert letters.decode(letters.encode(["Fly", "FLY"])) == ["Fly", "FLY"]

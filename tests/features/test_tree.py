@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.features import TreeFeature
+from t2t_torch.features import TreeFeature, WordLabel
 from t2t_torch.text.encoder import EOS
+from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.transition import TransitionEncoder
 from t2t_torch.text.tree import parse_tree
 
@@ -38,3 +39,29 @@ def test_any_ids_are_decoded(ids: list[int]) -> None:
     if text:
         assert set(parse_tree(text).words) <= {"0"}
         assert TREE.decode(TREE.encode(text)) == text
+
+
+def test_a_tree_is_written_over_its_words_in_the_brackets_of_its_kind() -> None:
+    ids = TREE.encode(TEXT)
+    assert TREE.over(ids, "how far home ?".split()) == TEXT
+    assert TREE.over(ids[:4], ["a", "b", "c"]) == "[IN:X a b [SL:Y ] c ]"  # mended
+    assert TREE.over([2, EOS], ["a"]) == ""
+    phrases = TreeFeature(TransitionEncoder(["S", "NP"]), tags="tags", is_round=True)
+    ids = phrases.encode("(S (NP the a) ran)")
+    assert phrases.decode(ids) == "(S (NP 0 0) 0)"
+
+
+def test_given_tags_stand_above_the_words_that_are_written() -> None:
+    phrases = TreeFeature(TransitionEncoder(["S", "NP"]), tags="tags", is_round=True)
+    ids = phrases.encode("(S (NP a b) c)")
+    written = phrases.over(ids, ["the", "(", "ran"], ["DT", "-LRB-", "VBD"])
+    assert written == "(S (NP (DT the) (-LRB- -LRB-)) (VBD ran))"
+    with pytest.raises(DataError, match="3 words and 1 tags"):
+        phrases.over(ids, ["a", "b", "c"], ["DT"])
+
+
+def test_labels_of_words_that_are_given_are_ids_from_one() -> None:
+    labels = WordLabel("inputs", ClassLabelEncoder(["DT", "NN"]))
+    assert labels.encode("NN DT NEW") == [2, 1, 0]
+    assert labels.encode(["NN"]) == [2] and labels.decode([2, 1, 0]) == ["NN", "DT"]
+    assert (labels.vocab_size, labels.source, labels.aligned_to) == (3, "tags", "inputs")

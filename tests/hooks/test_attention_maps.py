@@ -11,6 +11,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.hooks import attention_maps
 from t2t_torch.hooks.attention_maps import AttentionMaps
 from t2t_torch.layers.attention import CrossAttention, SelfAttention
+from t2t_torch.layers.attention_pooling import AttentionPooling
 from t2t_torch.report import heat_map
 
 pytest.importorskip("matplotlib")
@@ -70,6 +71,25 @@ def test_weights_add_up_to_one_and_a_decoder_does_not_look_ahead(train, drawn):
             torch.testing.assert_close(matrix.sum(1), torch.ones(len(matrix)))
             if title.startswith("decoder.0.attention"):
                 assert not matrix.triu(1).any()
+
+
+def test_the_hops_of_a_pooling_are_the_rows_of_one_map():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = AttentionPooling(8, 4, hops=3)
+
+        def forward(self, x):
+            return self.attention(x, torch.tensor([[True, True, True, True, False]]))
+
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(1, 5, 8)
+    with torch.no_grad():
+        expected = model(x).weights
+        found = attention_maps._weights(model, x)
+    assert found.keys() == {"attention"}
+    assert torch.equal(found["attention"], expected)
+    assert (expected.sum(-1) - 1).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("causal", [True, False])

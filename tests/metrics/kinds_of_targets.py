@@ -9,23 +9,27 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     MultiLabel,
+    Place,
     Real,
     SoftLabel,
     Span,
     Tags,
     Text,
+    TreeFeature,
 )
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import WITH_IDS
 from t2t_torch.model import Loss, Output
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.transition import TransitionEncoder
 
 ROWS = 12
 _LABELS = ClassLabelEncoder(["O", "B-a", "I-a", "B-b", "I-b"])
 
 FEATURES = {
     "text": Text(ByteEncoder()),
+    "tree": TreeFeature(TransitionEncoder(["S", "NP"])),
     "tags": Tags(_LABELS, allow_unknown=True),
     "two classes": ClassLabel(ClassLabelEncoder(["no", "yes"])),
     "five classes": ClassLabel(_LABELS, allow_unknown=True),
@@ -109,7 +113,8 @@ def evaluation():
     """Returns one of all metrics of all kinds of targets, and the metrics by target."""
     names = registry.list_names("metric")
     metrics = {kind: [name for name in names if kind in fitting(name)] for kind in FEATURES}
-    notes = [f"{kind}_mask" for kind in FEATURES]
+    notes = {f"{kind}_mask": FEATURES["text"] for kind in FEATURES}
+    notes |= {f"{kind}_place": Place(3, ROWS) for kind in FEATURES}
     return Evaluation(FEATURES, metrics, "all", notes), metrics
 
 
@@ -122,6 +127,7 @@ def add(to, rows, more=0, device="cpu"):
         losses[kind] = Loss(torch.tensor(float(sum(rows))), torch.tensor(float(len(rows))))
         if batch[kind].dim() == 2:
             batch[f"{kind}_mask"] = (batch[kind] % 2 == 0).long()
+        batch[f"{kind}_place"] = torch.tensor([[row % 3, row] for row in rows]).view(-1, 2)
     logits = {name: values.to(device) for name, values in logits.items()}
     losses = {name: Loss(*(x.to(device) for x in loss)) for name, loss in losses.items()}
     to.update(Output(logits, losses), {name: values.to(device) for name, values in batch.items()})

@@ -116,3 +116,34 @@ def test_a_library_metric_of_ones_own_adds_up():
     library = metric.make(CLASSES)
     library.update(logits, targets)
     assert metric.result(parts) == pytest.approx(library.compute().item())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("precision_micro", 4 / 6), ("recall_micro", 4 / 6), ("f1_micro", 4 / 6)],
+)
+def test_of_one_class_each_the_micro_mean_is_the_share_that_is_right(name, expected):
+    assert value(name, CLASSES) == pytest.approx(expected)
+
+
+def test_the_micro_mean_of_labels_is_over_all_of_them():
+    feature = MultiLabel(LABELS)
+    logits = torch.tensor([[1.0, 1, -1, -1], [1, -1, -1, -1]])
+    targets = torch.tensor([[1, 0, 1, 0], [1, 0, 1, 0]])
+    found = {}
+    for name in ("precision_micro", "recall_micro", "f1_micro"):
+        metric = metric_of(name, feature)
+        found[name] = metric.result(metric.update(logits, targets))
+    assert found == {
+        "precision_micro": pytest.approx(2 / 3),
+        "recall_micro": pytest.approx(2 / 4),
+        "f1_micro": pytest.approx(4 / 7),
+    }
+
+
+def test_the_support_of_a_label_is_how_often_it_is_right():
+    metric = metric_of("support_per_label", CLASSES)
+    sums = metric.update(F.one_hot(GUESSES, 4).float(), TARGETS)
+    found = metric.results("support", sums)
+    assert found == {"support/a": 2, "support/b": 2, "support/c": 2, "support/never": 0}
+    assert metric.result(sums) == 6

@@ -167,7 +167,7 @@ def test_perplexity_is_the_exponential_of_the_mean_loss():
         ("pearson", Tags(LABELS)),
         ("rmse", Text(ByteEncoder())),
         ("answer_f1", Tags(LABELS)),
-        ("f1_micro", ClassLabel(LABELS)),
+        ("set_recall", ClassLabel(LABELS)),
         ("exact_match", ClassLabel(LABELS)),
         ("accuracy", Real()),
         ("accuracy", MultiLabel(LABELS)),
@@ -221,3 +221,46 @@ def test_an_example_is_right_if_all_its_targets_are():
             {**targets, "number": Real()}, dict.fromkeys([*targets, "number"], ()), "p"
         ).result()
     )
+
+
+def test_spans_of_each_kind_have_their_numbers():
+    feature = Tags(LABELS)
+    #                    a  a  .  b  |  a  .  b  b
+    targets = torch.tensor([[1, 2, 0, 3], [1, 0, 3, 4]])
+    logits = one_hot([[1, 2, 0, 1], [1, 0, 3, 0]])
+    found = {}
+    for column in ("precision", "recall", "support"):
+        metric = metric_of(f"span_{column}_per_label", feature)
+        found |= metric.results(column, metric.update(logits, targets))
+    assert found == {
+        "precision/a": pytest.approx(2 / 3),
+        "precision/b": 0.0,
+        "recall/a": 1.0,
+        "recall/b": 0.0,
+        "support/a": 2.0,
+        "support/b": 2.0,
+    }
+
+
+def test_the_correlation_of_ranks_does_not_see_how_far_numbers_are_apart():
+    right = torch.tensor([[0.1], [1.0], [2.0], [50.0]])
+    assert value("spearman", Real(1), right.exp().clamp(max=1e5), right) == pytest.approx(1.0)
+    assert value("spearman", Real(1), -right, right) == pytest.approx(-1.0)
+    swapped = torch.tensor([[1.0], [0.1], [2.0], [50.0]])
+    assert value("spearman", Real(1), swapped, right) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert value("spearman", Real(1), torch.ones(4, 1), right) == 0.0
+    ties = torch.tensor([[0.1], [0.1], [2.0], [50.0]])  # ranks 1.5, 1.5, 3, 4
+    expected = 4.5 / math.sqrt(4.5 * 5)
+    assert value("spearman", Real(1), ties, right) == pytest.approx(expected)
+
+
+def test_the_correlation_of_ranks_in_bins_is_near_that_of_all_numbers():
+    generator = torch.Generator().manual_seed(0)
+    right = torch.rand(2000, 1, generator=generator) * 5
+    guesses = right + torch.randn(2000, 1, generator=generator)
+    ranks = torch.stack([guesses, right]).squeeze(-1).argsort(-1).argsort(-1).double()
+    expected = torch.corrcoef(ranks)[0, 1].item()
+    assert value("spearman", Real(1), guesses, right) == pytest.approx(expected, abs=1e-3)
+    guesses[3] = math.nan
+    metric = metric_of("spearman", Real(1))
+    assert math.isnan(metric.result(metric.update(guesses, right)))

@@ -114,6 +114,15 @@ def test_bits_are_for_each_byte_whatever_the_vocabulary():
     assert found == pytest.approx(6 * math.log2(258) / 4)
 
 
+def test_bits_of_a_row_of_a_stream_are_for_all_its_texts():
+    encoder = ByteEncoder()
+    texts = [*encoder.encode("aé"), 1, *encoder.encode("b"), 1, *encoder.encode("c")]
+    logits = torch.zeros(1, len(texts), 258)
+    for name, size in (("bits_per_byte", 5), ("bits_per_character", 4)):
+        found = value(name, logits, torch.tensor([texts]), Text(encoder))
+        assert found == pytest.approx(7 * math.log2(258) / size)
+
+
 def test_a_word_is_wrong_if_any_of_it_is():
     encoder = ByteEncoder()
     targets = torch.tensor([[*encoder.encode("a cat sat"), 1, 0]])

@@ -68,6 +68,7 @@ def test_a_setting_that_nothing_reads_is_refused_and_its_readers_are_named(hpara
         "optimizer_multistep_accumulate_steps=4,clip_grad_norm=1,weight_decay=0.1",
         "freeze=[encoder],unfreeze_schedule=[decoder=3],learning_rate_scales=[decoder=0.5]",
         "swa_start_step=3,swa_every=3",
+        "swa_patience=3,swa_every=3",
         "activation_dtype=float16,mixed_precision_optimizer_init_loss_scale=4",
         "activation_dtype=float16,mixed_precision_optimizer_loss_scaler=none",
         "mixed_precision_optimizer_loss_scaler=exponential,swa_every=1",

@@ -84,6 +84,18 @@ def test_the_mean_is_numpys_from_its_start_at_its_distance():
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_mean_that_waits_begins_after_the_step_that_it_is_told():
+    model = Model()
+    average = average_of("swa_patience=3", model)
+    for step in range(1, 9):
+        walk(model, step)
+        average.update(model, step, begun=4 if step > 4 else -1)
+        assert bool(average.tensors()) == (step > 4)
+    expected = path(8)[4:].mean(0)  # after steps 5 to 8
+    found = average.tensors()["bottom.weight"]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("hparams", ["ema_decay=0.9", "swa_start_step=4,swa_every=2"])
 @pytest.mark.parametrize("stop", [1, 4, 5, 9])
 def test_what_goes_on_from_its_tensors_is_bit_equal(hparams, stop):

@@ -56,7 +56,10 @@ def test_before_the_first_given_step_its_shares_hold():
 @pytest.mark.parametrize(
     ("text", "place", "why"),
     [
-        ("", 1, "'' is neither step nor linear"),
+        ("", 1, "'' is neither step, linear, round_robin"),
+        ("round_robin 1", 2, "'1' follows round_robin, which stands alone"),
+        ("0.5 x", 2, "'x' is no share"),
+        ("1 1 1", 3, "3 shares for 2 problems"),
         ("steps @0 1 1", 1, "'steps' is neither"),
         ("step 1 1", 2, "'1' comes before any @STEP"),
         ("step", 1, "there is no @STEP"),
@@ -79,6 +82,24 @@ def test_before_the_first_given_step_its_shares_hold():
 def test_a_malformed_schedule_is_refused_at_its_place(text, place, why):
     with pytest.raises(DataError, match=re.escape(f"word {place}: {why}")):
         MixingSchedule.parse(text, 2)
+
+
+def test_shares_alone_hold_for_all_steps():
+    assert MixingSchedule.parse("3 1", 2) == MixingSchedule.parse("step @0 0.75 0.25", 2)
+
+
+def test_problems_in_turn_come_one_after_another_whatever_came_before():
+    in_turn = plan("round_robin", problems=3, batches_per_step=2)
+    assert located(in_turn, 6) == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    assert in_turn.locate(3_000_001) == (1, 1_000_000)
+    assert str(in_turn.schedule) == "round_robin"
+
+
+def test_shares_by_size_are_those_of_the_batches():
+    schedule = MixingSchedule.parse("by_size", 2)
+    assert schedule.of_sizes([30, 10]) == MixingSchedule.parse("3 1", 2)
+    given = MixingSchedule.parse("1 1", 2)
+    assert given.of_sizes([30, 10]) is given
 
 
 def test_a_schedule_reads_as_it_is_written():

@@ -6,6 +6,7 @@ import pytest
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
+from t2t_torch.features import Place
 from t2t_torch.mode import Split
 
 
@@ -69,3 +70,30 @@ def test_the_real_pairs_are_all_there(real, samples, rows):
         Split.TEST
     ]
     assert rows("answer_pairs_wikiqa", tmp_dir, max_cases=200)["train"] == 200
+
+
+def test_a_sentence_has_the_numbers_of_its_question_and_of_itself(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    held_out = samples("answer_ranking_wikiqa", tmp_path, Split.EVAL)
+    assert [sample["place"] for sample in held_out] == [
+        [number, place] for number in range(2) for place in range(3)
+    ]
+    assert rows("answer_ranking_wikiqa_words", tmp_path) == {"train": 54, "dev": 6, "test": 60}
+
+
+def test_words_are_in_lower_case_also_those_that_are_asked_for():
+    problem = registry.problem("answer_ranking_wikiqa_words")
+    (asked,) = problem.inputs_of({"query": "who is Ann ?", "document": "Ann (b. 1990)"})
+    assert asked == {"query": "who is ann ?", "document": "ann ( b . 1990 )"}
+
+
+def test_more_sentences_than_there_is_room_for_are_refused():
+    with pytest.raises(DataError, match="max_documents"):
+        Place(queries=2, documents=3).encode([1, 3])
+
+
+def test_the_real_test_part_has_237_questions_with_both_kinds_of_sentences(real, samples):
+    kinds: dict[int, set[str]] = {}
+    for sample in samples("answer_ranking_wikiqa", real("wikiqa"), Split.TEST):
+        kinds.setdefault(sample["place"][0], set()).add(sample["targets"])
+    assert sum(len(one) == 2 for one in kinds.values()) == 237

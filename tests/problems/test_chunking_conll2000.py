@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from t2t_torch import registry
 from t2t_torch.mode import Split
 
 
@@ -19,6 +20,17 @@ def test_the_last_tenth_of_the_training_sentences_is_for_development(tmp_path, s
         {"inputs": [f"Dog{i}", "read", "."], "targets": ["B-NP", "B-VP", "O"]} for i in (18, 19)
     ]
     assert rows("chunking_conll2000", tmp_path) == {"train": 18, "dev": 2, "test": 3}
+
+
+def test_parts_of_speech_are_an_input_where_they_are_asked_for(tmp_path, samples):
+    write_raw_files(tmp_path)
+    (first, *_) = samples("chunking_conll2000_pos", tmp_path, Split.TEST)
+    assert first["pos"] == ["NN", "VBP", "."]
+    problem = registry.problem("chunking_conll2000_pos")
+    problem.build_vocab(tmp_path, tmp_path)
+    feature = problem.features(tmp_path).inputs["inputs_pos"]
+    assert feature.decode(feature.encode(first["pos"])) == first["pos"]
+    assert feature.aligned_to == "inputs"
 
 
 def test_the_real_sentences_are_all_there(real, samples, rows):

@@ -59,3 +59,15 @@ def test_the_real_trees_are_all_there(real, samples, rows):
     words = sum(len(sample["inputs"]) for part in (train, *other) for sample in part)
     assert words == 94_084
     assert rows("parsing_treebank_sample", tmp_dir, max_cases=50)["train"] == 50
+
+
+def test_given_parts_of_speech_are_an_input_and_not_in_the_tree(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    name = "parsing_treebank_sample_tags"
+    (example,) = registry.problem(name).examples_of(samples(name, tmp_path, Split.TEST)[0])
+    assert example["tags"] == ["DT", "-LRB-", "NNS", "VBP", "TO", "VB", "."]
+    assert str(example["targets"]) == "[S [NP The ( dogs ] [VP want [S [VP to [VP read ] ] ] ] . ]"
+    assert rows(name, tmp_path) == {"train": 159, "dev": 20, "test": 20}
+    features = registry.problem(name).features(tmp_path / "data")
+    assert set(features.inputs) >= {"inputs", "inputs_tags"}
+    assert features.targets["targets"].tags == "tags" and features.targets["targets"].is_round

@@ -44,6 +44,30 @@ def test_rated_reviews_come_for_and_against_by_turns(tmp_path, samples, rows):
     assert [path.name for path in (tmp_path / "imdb").iterdir()] == ["aclImdb_v1.tar.gz"]
 
 
+def test_of_words_every_tenth_pair_of_training_reviews_is_to_tune_on(tmp_path, samples, rows):
+    (tmp_path / "imdb").mkdir()
+    with tarfile.open(tmp_path / "imdb" / "aclImdb_v1.tar.gz", "w:gz") as archive:
+        for part, count in (("train", 10), ("test", 3)):
+            for label in ("neg", "pos"):
+                for i in range(count):
+                    _add(archive, f"{part}/{label}/{i}.txt", f"{part} {i}<br />OK!".encode())
+    name = "sentiment_imdb_words"
+    assert samples(name, tmp_path, Split.EVAL) == [
+        {"inputs": "train 9<br />OK!", "targets": "neg"},
+        {"inputs": "train 9<br />OK!", "targets": "pos"},
+    ]
+    assert {sample["inputs"][:4] for sample in samples(name, tmp_path, Split.TEST)} == {"test"}
+    assert rows(name, tmp_path) == {"train": 18, "dev": 2, "test": 6}
+
+
+def test_what_is_learnt_and_what_is_given_later_is_cut_into_the_same_words():
+    problem = registry.problem("sentiment_imdb_words")
+    cut = {"inputs": "so good !"}
+    assert problem.inputs_of({"inputs": "So<br />GOOD!"}) == [cut]
+    sample = {"inputs": "So<br />GOOD!", "targets": "pos"}
+    assert list(problem.examples_of(sample)) == [{**cut, "targets": "pos"}]
+
+
 def test_an_archive_that_is_cut_off_is_an_error(tmp_path):
     write_raw_files(tmp_path)
     path = tmp_path / "imdb" / "aclImdb_v1.tar.gz"

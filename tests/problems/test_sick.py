@@ -65,3 +65,25 @@ def test_the_real_pairs_are_all_there(real, samples, rows):
     assert (judged["targets"], scored["targets"]) == ("NEUTRAL", 4.5)
     for name in ("entailment_sick", "relatedness_sick"):
         assert rows(name, tmp_dir) == {"train": 4500, "dev": 500, "test": 4927}
+
+
+def test_both_targets_are_those_of_the_problems_of_one(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    pairs = samples("sick_words", tmp_path, Split.EVAL)
+    assert [pair["entailment"] for pair in pairs] == [row[4] for row in PAIRS]
+    assert [pair["relatedness"] for pair in pairs] == [float(row[3]) for row in PAIRS]
+    problem = registry.problem("sick_words")
+    (example,) = problem.examples_of(pairs[2])
+    assert example["first"] == 'a " dog " is reading'
+    (asked,) = problem.inputs_of({"first": "A Dog", "second": "A man's"})
+    assert asked == {"first": "a dog", "second": "a man's"}
+    assert rows("sick_words", tmp_path) == {"train": 3, "dev": 3, "test": 3}
+
+
+def test_of_a_pair_that_is_judged_otherwise_both_targets_are_bad(tmp_path):
+    rows_of_file = [list(PAIRS[0]), list(PAIRS[1]), list(PAIRS[2])]
+    rows_of_file[1][4] = "MAYBE"
+    text = "".join("\t".join(one) + "\n" for one in (HEAD, *rows_of_file))
+    (tmp_path / "SICK_train.txt").write_text(text, "utf-8")
+    with pytest.raises(DataError, match="line 3: the judgment 'MAYBE'"):
+        list(registry.problem("sick_words").generate_samples(tmp_path, Split.TRAIN))

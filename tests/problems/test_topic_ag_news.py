@@ -38,6 +38,14 @@ def test_the_layout_with_tabs_is_read_too(tmp_path, samples):
     ]
 
 
+def test_words_are_cut_where_a_title_is_glued_to_its_description():
+    problem = registry.problem("topic_ag_news_words")
+    sample = {"inputs": "Peace talksUnions meet\\in York", "targets": "World"}
+    cut = {"inputs": "peace talks unions meet in york"}
+    assert list(problem.examples_of(sample)) == [{**cut, "targets": "World"}]
+    assert problem.inputs_of({"inputs": sample["inputs"]}) == [cut]
+
+
 def test_a_class_that_is_none_of_the_four_is_bad(tmp_path):
     write_raw_files(tmp_path)
     (tmp_path / "ag_news" / "test.csv").write_text('"5","a","b"\n', "utf-8")

@@ -32,3 +32,9 @@ def test_an_unknown_word_is_named() -> None:
         TokenEncoder(["cat"]).encode("cat dog")
     with pytest.raises(DataError, match="'<unk>', is not in the vocabulary"):
         TokenEncoder(["cat"], replace_oov="<unk>")
+
+
+def test_words_can_be_looked_up_in_lower_case():
+    encoder = TokenEncoder(["the", "<UNK>"], replace_oov="<UNK>", lower_case=True)
+    assert encoder.encode("THE The the") == [2, 2, 2]
+    assert encoder.encode_words(["The", "Dog"]) == [[2], [3]]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.text.transition import TransitionEncoder, mended
+from t2t_torch.text.transition import TransitionEncoder, are_of_requests, builds_tree, mended
 from t2t_torch.text.tree import Tree
 
 TRANSITIONS = "(NP SHIFT (VP SHIFT REDUCE REDUCE"
@@ -78,3 +78,23 @@ def test_what_is_mended_builds_a_tree_or_is_nothing(transitions: list[str]) -> N
         assert Tree.from_transitions(kept, words).transitions() == kept
     else:
         assert not {"(NP", "(VP"} & set(transitions)
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "kept"),
+    [
+        ("(S SHIFT REDUCE", 1, "(S SHIFT REDUCE"),
+        ("(S (NP SHIFT REDUCE REDUCE", 2, "(S (NP SHIFT REDUCE SHIFT REDUCE"),
+        ("(S (NP SHIFT", 2, "(S (NP SHIFT REDUCE SHIFT REDUCE"),
+        ("(S SHIFT SHIFT SHIFT REDUCE", 1, "(S SHIFT REDUCE"),
+        ("SHIFT SHIFT", 2, ""),
+    ],
+)
+def test_what_is_mended_is_over_all_words(given: str, words: int, kept: str) -> None:
+    assert mended(given.split(), words) == kept.split()
+    assert builds_tree(given.split(), words) == (given == kept)
+
+
+def test_requests_are_told_by_their_labels() -> None:
+    assert are_of_requests(["IN:A", "SL:B"]) and are_of_requests(["IN:A"])
+    assert not are_of_requests(["IN:A", "SL:B", "S"]) and not are_of_requests([])

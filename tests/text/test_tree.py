@@ -166,3 +166,24 @@ def test_depth_has_no_bound() -> None:
     assert repr(tree).startswith("parse_tree('[S x [S x ")
     with pytest.raises(TreeSyntaxError, match="never closed"):
         parse_tree("[S " * depth)
+
+
+def test_tags_are_taken_off_and_put_back() -> None:
+    tree = parse_tree("(S (NP (DT the) (NN board)) (VP (VBD met)) (. .))")
+    bare, tags = tree.without_tags()
+    assert bare.to_round() == "(S (NP the board) (VP met) .)"
+    assert tags == ["DT", "NN", "VBD", "."]
+    assert bare.with_tags(tags) == tree
+
+
+@pytest.mark.parametrize(
+    "text", ["(S time)", "(NP (NN time) flies)", "(S (NP (DT the) a))", "(NN x)"]
+)
+def test_a_word_without_a_tag_of_its_own_is_an_error(text: str) -> None:
+    with pytest.raises(DataError, match="has no tag of its own"):
+        parse_tree(text).without_tags()
+
+
+def test_there_is_one_tag_for_each_word() -> None:
+    with pytest.raises(DataError, match="1 tags, where 2 words have one each"):
+        parse_tree("(S time flies)").with_tags(["NN"])

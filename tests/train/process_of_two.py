@@ -13,9 +13,9 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.compute.distributed import join_world
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.multi_task import task_of
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.task import ProblemTask
 
 
 def take_alone(*arguments):
@@ -29,15 +29,26 @@ def take_alone(*arguments):
 take, Snapshot.take = Snapshot.take, take_alone
 
 
-def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int) -> None:
+def main(
+    problem: str,
+    data_dir: str,
+    output_dir: str,
+    hparams: str,
+    steps: int,
+    model: str = "transformer",
+    hparams_set: str = "transformer_test",
+    usr_dir: str = "",
+) -> None:
     torch.set_num_threads(1)
+    if usr_dir:
+        registry.import_usr_dir(usr_dir)
     largest = int(os.environ.get("LARGEST_FILE", "0"))  # bytes that this process's disk takes
     if largest:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-    task = ProblemTask(
+    task = task_of(
         registry.problem(problem),
-        registry.model("transformer"),
-        registry.hparams("transformer_test").parse(hparams),
+        registry.model(model),
+        registry.hparams(hparams_set).parse(hparams),
         data_dir=Path(data_dir),
         vocab_dir=Path(data_dir),
     )
@@ -45,7 +56,7 @@ def main(problem: str, data_dir: str, output_dir: str, hparams: str, steps: int)
     directory = RunDirectory(output_dir)
     with join_world(use_gpu=False) as world:
         if world.leads:
-            record = TaskRecord(problem=problem, model="transformer", hparams_set="")
+            record = TaskRecord(problem=problem, model=model, hparams_set="")
             directory.begin(record, task.hparams)
         with Estimator(task, directory, config, world=world) as estimator:
             estimator.checkpoints.wait = lambda seconds: None

@@ -12,7 +12,7 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.data.generate import generate_data
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.families.mixture import MixtureProblem
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.mixture import MIXTURE_VERSION
@@ -106,6 +106,35 @@ def test_the_problems_of_a_mixture_come_in_orders_of_their_own(make_mixed):
     assert again.plan_fingerprint == batches.plan_fingerprint
     other_seed = make_mixed(Twice).train_batches(seed=2, start=0, rank=0, world_size=1)
     assert other_seed.plan_fingerprint != batches.plan_fingerprint
+
+
+def test_a_schedule_of_hparams_comes_before_the_mixtures(make_mixed):
+    task = make_mixed(hparams="mixing_schedule=by_size")
+    batches = task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    sizes = [component.plan.batches_per_epoch for component in batches.components]
+    assert batches.plan.schedule.shares == (tuple(size / sum(sizes) for size in sizes),)
+
+
+@pytest.mark.parametrize(
+    ("hparams", "told"),
+    [("bagging_seed=3", "needs bagging_share"), ("bagging_share=11", "bagging_share")],
+)
+def test_a_draw_of_rows_that_is_none_is_refused(make_mixed, hparams, told):
+    with pytest.raises(HParamsError, match=told):
+        make_mixed(hparams=hparams).train_batches(seed=1, start=0, rank=0, world_size=1)
+
+
+def test_rows_are_drawn_as_hparams_say(make_mixed):
+    kept = []
+    for seed in (0, 1):
+        task = make_mixed(
+            lambda: registry.problem(NAMES[0]), f"bagging_share=1,bagging_seed={seed}"
+        )
+        source = task.train_batches(seed=1, start=0, rank=0, world_size=1)
+        plan = source.components[0].plan
+        kept.append([row for k in range(plan.batches_per_epoch) for row in plan.batch(k)])
+    assert len(set(kept[0])) < len(kept[0])
+    assert sorted(kept[0]) != sorted(kept[1])
 
 
 def refusal_of(make_mixed, fingerprint_of):

@@ -15,6 +15,7 @@ from t2t_torch.train.stopping import (
     full_name,
     short_name,
     stop_reason,
+    with_mean,
 )
 
 LOSS = Watched("loss", less_is_better=True)
@@ -135,3 +136,29 @@ def test_a_metric_is_named_as_it_is_printed_or_in_full(asked, meant):
 def test_a_metric_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(UsageError, match=r"Did you mean accuracy\? They have: accuracy, bleu"):
         full_name("acuracy", NAMES)
+
+
+def waited(values, patience, watched=LOSS):
+    """The step of the evaluation of these values, 1, 2 ..., at which the mean begins."""
+    state = TrainerState()
+    for step, value in enumerate(values, start=1):
+        state = TrainerState.model_validate_json(state.model_dump_json())  # as a checkpoint has it
+        state = with_mean(state.model_copy(update={"step": step}), watched, value, patience)
+    return state.mean_begun
+
+
+def test_the_mean_begins_when_a_value_is_worse_than_the_best_of_all_but_the_last():
+    values = [5.0, 4.0, 4.2, 4.1, 4.05, 3.0]
+    assert waited(values, 1) == 4  # 4.1 is worse than 4.0, of which 4.2 is the last
+    assert waited(values, 2) == 5  # 4.05 is worse than 4.0
+    assert waited(values, 4) == -1
+
+
+def test_of_a_metric_that_should_be_high_it_begins_at_a_lower_one():
+    assert waited([0.5, 0.6, 0.55, 0.59], 1, ACCURACY) == 4
+    assert waited([0.5, 0.6, 0.55, 0.61], 1, ACCURACY) == -1
+
+
+def test_without_patience_nothing_waits_and_nothing_is_kept():
+    state = with_mean(TrainerState(step=3), LOSS, 1.0, 0)
+    assert state == TrainerState(step=3)

@@ -1,0 +1,61 @@
+"""How well several runs do as one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from t2t_torch import registry
+from t2t_torch.decode.loading import load
+from t2t_torch.train.learner import to_device
+from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.train.task import ProblemTask
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+
+
+@torch.inference_mode()
+def evaluate_ensemble(
+    runs: Sequence[str | Path],
+    data_dir: Path,
+    split: Split,
+    checkpoint: str | None = None,
+    *,
+    limit: int = 0,
+    device: str | None = None,
+    prepare: Callable[[ProblemTask], None] | None = None,
+) -> dict[str, float]:
+    """Returns the metrics of runs whose models answer as one, by the names that a run has.
+
+    Batches are made as those of the first run.
+
+    Args:
+      runs: run directories.
+      data_dir: of the generated data.
+      split: of it.
+      checkpoint: of each run; the newest by default; see `loading.load`.
+      limit: batches; 0 for all.
+      device: where to compute; None: as `loading.load` chooses.
+      prepare: called with the task before it is evaluated.
+    """
+    predictor = load(runs, checkpoint, device=device)
+    problem, model = predictor.problem, predictor.model
+    vocab_dir = Path(runs[0]).resolve()
+    directory = RunDirectory(vocab_dir.parent if vocab_dir.name.startswith("ckpt-") else vocab_dir)
+    directory.check_vocabularies(problem.vocab_files, data_dir)
+    kind = registry.model(directory.task().model)
+    task = ProblemTask(problem, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
+    if prepare is not None:
+        prepare(task)
+    evaluator = task.evaluator()
+    batches = task.eval_batches(split, rank=0, world_size=1)
+    where = next(model.parameters()).device
+    for batch in itertools.islice(batches, limit or None):
+        on_device = to_device(batch, where)
+        evaluator.update(model(on_device), on_device)
+    return evaluator.result()

@@ -1,0 +1,224 @@
+"""A trained parser: a list of sentences in, a list of trees over their words out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, RunInfo, found_of
+from t2t_torch.decode.search import beam_search
+from t2t_torch.ensemble import Ensemble
+from t2t_torch.errors import DataError, DecodeError, HParamsError
+from t2t_torch.features import Features, TreeFeature, WordStarts
+from t2t_torch.features.text import words_of
+from t2t_torch.features.word import WordLabel
+from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
+from t2t_torch.model import State, T2TModel
+from t2t_torch.pipeline.collate import padded
+from t2t_torch.problem import Problem
+from t2t_torch.text.encoder import EOS
+from t2t_torch.text.transition import UNKNOWN_LABEL, builds_tree
+
+
+class Sentence(list[int]):
+    """The ids of a sentence, with what else is known of it.
+
+    Attributes:
+      row: by feature, what is given.
+      words: all of them.
+      tags: of the words, where trees have them; else empty.
+    """
+
+    def __init__(
+        self, ids: Iterable[int], row: Mapping[str, Any], words: list[str], tags: list[str]
+    ) -> None:
+        super().__init__(ids)
+        self.row = row
+        self.words = words
+        self.tags = tags
+
+
+@dataclasses.dataclass(frozen=True)
+class _Building:
+    """A model's state beside how far the trees are; see `State`."""
+
+    state: State
+    progress: Progress
+
+    def expand(self, hypotheses: int) -> _Building:
+        return _Building(self.state.expand(hypotheses), self.progress.expand(hypotheses))
+
+    def reorder(self, index: Tensor) -> _Building:
+        return _Building(self.state.reorder(index), self.progress.reorder(index))
+
+
+class TreePredictor(Predictor):
+    """Any model of trees, as a parser.
+
+    An input is a text, whose words stand between blanks, or a list of words; where words have
+    labels that are given, a mapping of fields: {"inputs": "the board met", "tags": "DT NN VBD"}.
+    Unless `valid_trees` is switched off, only transitions are looked at that go on to one tree over
+    all words.  What is no tree all the same is mended, so that every word stands in the answer.
+
+    Args and errors are those of `Predictor`.
+
+    Attributes:
+      given: the features that are made of an input.
+      fields: what an input consists of.
+    """
+
+    def __init__(
+        self,
+        model: T2TModel | Ensemble,
+        problem: Problem,
+        features: Features,
+        hparams: DecodeHParams | None = None,
+        run: RunInfo | None = None,
+    ) -> None:
+        super().__init__(model, problem, features, hparams, run)
+        assert isinstance(self._target, TreeFeature)
+        self._tree = self._target
+        starts = {n: f for n, f in features.notes.items() if isinstance(f, WordStarts)}
+        self.given = {**features.inputs, **starts}
+        tags = [self._tree.tags] if self._tree.tags else []
+        sources = [feature.source or name for name, feature in self.given.items()]
+        self.fields = tuple(dict.fromkeys([*sources, *tags]))
+
+    def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[list[int]]:
+        """Returns the sentences of inputs.
+
+        Raises:
+          DataError: one has no words, not one label for each, or too many words.
+          DecodeError: one lacks a field.
+        """
+        return [self.cut(self._sentence(given), hparams) for given in texts]
+
+    def _sentence(self, given: Any) -> Sentence:
+        sample = given if isinstance(given, Mapping) else {self._tree.of: given}
+        missing = [field for field in self.fields if field not in sample]
+        if missing:
+            raise DecodeError(
+                f"{given!r} has no {', '.join(missing)}; {self.problem.full_name!r} is asked with "
+                f"the fields {', '.join(self.fields)}. Give a mapping (in a file, called .jsonl, a "
+                "JSON object, one a line)."
+            )
+        words = list(words_of(sample[self._tree.of]))
+        if not words:
+            raise DataError("a sentence without words has no tree. Leave it out.")
+        tags = list(words_of(sample[self._tree.tags])) if self._tree.tags else []
+        if self._tree.tags and len(tags) != len(words):
+            raise DataError(
+                f"{len(words)} words and {len(tags)} {self._tree.tags}, where one for each word "
+                f"was expected: {words!r}, {tags!r}."
+            )
+        row = {name: f.encode(sample[f.source or name]) for name, f in self.given.items()}
+        return Sentence(row[self._tree.of], row, words, tags)
+
+    def stored(self, row: Mapping[str, Sequence[int]]) -> Sentence:
+        """Returns the sentence of a row of generated data, by feature.
+
+        Such data has the ids of words alone: a word that the vocabulary does not know is read as
+        the one that stands for all of them.
+        """
+        words = list(self.given[self._tree.of].decode(row[self._tree.of]))
+        tags: list[str] = []
+        for name, feature in self.given.items():
+            if isinstance(feature, WordLabel) and feature.field == self._tree.tags:
+                tags = [(feature.decode([i]) or [UNKNOWN_LABEL])[0] for i in row[name]]
+        return Sentence(row[self._tree.of], row, words, tags)
+
+    def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
+        """Returns the sentence as it is; DataError if it is longer than `max_input_size`."""
+        most = (hparams or self.hparams).max_input_size
+        if 0 < most < len(ids):
+            raise DataError(
+                f"a sentence has {len(ids)} ids, more than max_input_size={most}: a tree is over "
+                "all words, so it is not cut. Leave it out, or set a higher one."
+            )
+        return ids
+
+    def over(self, ids: Sequence[int], sentence: Sentence) -> str:
+        """Returns the tree that transitions build over a sentence's words."""
+        return self._tree.over(ids, sentence.words, sentence.tags)
+
+    def written(
+        self, sentences: Sequence[Sequence[int]], trees: Sequence[Sequence[int]] | None
+    ) -> list[str]:
+        """Returns sentences as lines: their words, or the trees that are given."""
+        known = [sentence for sentence in sentences if isinstance(sentence, Sentence)]
+        if trees is None:
+            return [" ".join(sentence.words) for sentence in known]
+        return [self.over(ids, sentence) for sentence, ids in zip(known, trees, strict=True)]
+
+    def _hypothesis(self, ids: list[int], score: float, sentence: Sentence) -> Hypothesis:
+        whole = builds_tree(self._tree.transitions(ids), len(sentence.words))
+        return Hypothesis(self.over(ids, sentence), tuple(ids), score, mended=not whole)
+
+    @torch.inference_mode()
+    def _predict_batch(
+        self, inputs: list[Sequence[int]], hparams: DecodeHParams
+    ) -> list[Prediction]:
+        if hparams.draws:
+            raise HParamsError(
+                "sampling_method=random: trees are searched for, not drawn. Leave it out; for "
+                "several trees of a sentence:  return_beams=true"
+            )
+        sentences = [ids for ids in inputs if isinstance(ids, Sentence)]
+        assert len(sentences) == len(inputs), "`encode` makes them"
+        device = next(self.model.parameters()).device
+        lengths = torch.tensor([len(ids) for ids in inputs], device=device)
+        words = torch.tensor([len(sentence.words) for sentence in sentences], device=device)
+        limits = torch.full_like(lengths, hparams.extra_length)
+        if not hparams.force_decode_length:
+            limits += lengths
+        with self.autocast(hparams, device):
+            state: Any = self.model.encode(self._batch(sentences, device))
+            step = self._step
+            if hparams.valid_trees:
+                rules = ValidTransitions(
+                    self._tree, hparams.max_open_constituents, device, allow_unknown=False
+                )
+                state = _Building(state, rules.start(words, limits))
+                step = self._valid_step(rules)
+            found = beam_search(
+                step,
+                state,
+                max_lengths=limits,
+                beam_size=hparams.beam_size,
+                alpha=0.0 if hparams.beam_size == 1 else hparams.alpha,
+                stop_early=not hparams.return_beams,
+                candidates_per_beam=1 if hparams.beam_size == 1 else 2,
+            )
+        places = hparams.beam_size if hparams.return_beams else 1
+        rows = zip(found.ids[:, :places].tolist(), found.scores[:, :places].tolist(), strict=True)
+        return [
+            Prediction(
+                tuple(self._hypothesis(ids, score, sentence) for ids, score in found_of(*row))
+            )
+            for sentence, row in zip(sentences, rows, strict=True)
+        ]
+
+    def _batch(self, sentences: Sequence[Sentence], device: torch.device) -> dict[str, Tensor]:
+        batch = {}
+        for name, feature in self.given.items():
+            values = [sentence.row[name] for sentence in sentences]
+            ragged = Ragged.from_lists(values, value_dtype(feature.arrow_type))
+            batch[name] = torch.from_numpy(padded(feature, ragged)).to(device)
+        return batch
+
+    def _valid_step(self, rules: ValidTransitions) -> Any:
+        def step(ids: Tensor, building: _Building) -> tuple[Tensor, _Building]:
+            progress = rules.after(ids, building.progress)
+            logits, state = self._step(ids, building.state)
+            logits = logits.float().masked_fill(~rules.valid(progress), -torch.inf)
+            nothing = torch.isneginf(logits).all(1, keepdim=True)  # of a row that is lost anyway
+            ends = torch.arange(logits.size(1), device=ids.device) == EOS
+            return logits.masked_fill(nothing & ends, 0.0), _Building(state, progress)
+
+        return step

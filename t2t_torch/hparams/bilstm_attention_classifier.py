@@ -1,0 +1,109 @@
+"""The self-attentive classifier's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class BilstmAttentionClassifierHParams(TokenHParams):
+    """LSTMs in both directions, and the hops of attention over them."""
+
+    lstm_size: int = hp(128, "Units of each direction of an LSTM.", low=1)
+    attention_size: int = hp(64, "Units of the attention, d_a of the paper.", low=1)
+    attention_hops: int = hp(
+        4, "Hops: means of a text with weights of their own, r of the paper.", low=1
+    )
+    attention_penalty: float = hp(
+        1.0,
+        "Factor on ||A A^T - I||^2, added to an example's loss in TRAIN: hops look at different "
+        "places.",
+        low=0,
+    )
+
+
+@register_hparams
+def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
+    """Lin et al. 2017, arXiv:1703.03130, section 4: 30 hops of 350 units, a ReLU layer of 3,000.
+
+    Its LSTMs have 300 units in each direction over vectors of 300; plain SGD at 0.06.
+    """
+    return BilstmAttentionClassifierHParams().replace(
+        embedding_size=300,
+        lstm_size=300,
+        num_hidden_layers=1,
+        attention_size=350,
+        attention_hops=30,
+        attention_penalty=1.0,
+        hidden_size=3000,
+        batch_size=2048,
+        max_length=400,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        layer_prepostprocess_dropout=0.5,
+        label_smoothing=0.0,
+        weight_decay=1e-4,
+        clip_grad_norm=0.5,
+        optimizer="sgd",
+        learning_rate_schedule="constant",
+        learning_rate_constant=0.06,
+    )
+
+
+@register_hparams
+def bilstm_attention_classifier_small() -> BilstmAttentionClassifierHParams:
+    """LSTMs of 128, 4 hops of 64 units, a ReLU layer of 128, Adam: tens of thousands of texts."""
+    return bilstm_attention_classifier_base().replace(
+        embedding_size=128,
+        lstm_size=128,
+        attention_size=64,
+        attention_hops=4,
+        attention_penalty=0.1,
+        hidden_size=128,
+        weight_decay=0.0,
+        clip_grad_norm=1.0,
+        optimizer="adam",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        optimizer_adam_epsilon=1e-8,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def bilstm_attention_classifier_tiny() -> BilstmAttentionClassifierHParams:
+    """LSTMs of 32 and 2 hops, for tests and for a first look."""
+    return bilstm_attention_classifier_small().replace(
+        embedding_size=32,
+        lstm_size=32,
+        attention_size=16,
+        attention_hops=2,
+        hidden_size=32,
+        layer_prepostprocess_dropout=0.2,
+        learning_rate_constant=0.005,
+    )
+
+
+@register_hparams
+def bilstm_attention_classifier_ag_news() -> BilstmAttentionClassifierHParams:
+    """For topic_ag_news_words, 1,200 steps: LSTMs of 64, a fifth of the words left out."""
+    return bilstm_attention_classifier_small().replace(
+        embedding_size=100,
+        lstm_size=64,
+        symbol_dropout=0.2,
+        ema_decay=0.99,
+        learning_rate_constant=0.004,
+    )
+
+
+@register_hparams
+def bilstm_attention_classifier_imdb() -> BilstmAttentionClassifierHParams:
+    """For sentiment_imdb_words: LSTMs of 64 over the first 256 words, as many as 32 reviews."""
+    return bilstm_attention_classifier_ag_news().replace(
+        batch_size=8192,
+        max_input_seq_length=256,
+    )

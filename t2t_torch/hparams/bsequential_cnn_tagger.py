@@ -1,0 +1,66 @@
+"""The bidirectional sequential CNN's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class BsequentialCnnTaggerHParams(TokenHParams):
+    """Sequential CNN: what it sees of each word's neighbours; hidden_size is of each side."""
+
+    context_size: int = hp(6, "Words of the past, and of the future; the word is in both.", low=1)
+    around_size: int = hp(1, "Words on each side that surround a word.", low=0)
+    kernel_sizes: tuple[int, ...] = hp((3, 4), "Words that filters see.")
+    num_filters: int = hp(100, "Filters of each width.", low=1)
+
+
+@register_hparams
+def bsequential_cnn_tagger_base() -> BsequentialCnnTaggerHParams:
+    """Contexts of five words, 100 filters of 3 and of 4 words, dropout 0.4, a softmax.
+
+    Sizes are of PyText (models/representations/bseqcnn.py; Aly et al. 2018, arXiv:1812.08729); the
+    word itself belongs to past and future as in Vu 2016, arXiv:1606.07783.
+    """
+    return BsequentialCnnTaggerHParams().replace(
+        hidden_size=200,
+        embedding_size=100,
+        batch_size=1024,
+        max_length=256,
+        layer_prepostprocess_dropout=0.4,
+        symbol_dropout=0.0,
+        label_smoothing=0.0,
+        tag_constraints="decode",
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+        clip_grad_norm=5.0,
+        optimizer_adam_epsilon=1e-8,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def bsequential_cnn_tagger_crf() -> BsequentialCnnTaggerHParams:
+    """The same with a CRF."""
+    return bsequential_cnn_tagger_base().replace(tag_decoder="crf")
+
+
+@register_hparams
+def bsequential_cnn_tagger_tiny() -> BsequentialCnnTaggerHParams:
+    """Contexts of three words and 32 filters, for tests and for a first look."""
+    return bsequential_cnn_tagger_base().replace(
+        hidden_size=32,
+        embedding_size=32,
+        character_size=16,
+        context_size=4,
+        num_filters=32,
+        layer_prepostprocess_dropout=0.2,
+        learning_rate_constant=0.005,
+    )

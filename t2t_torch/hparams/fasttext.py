@@ -1,0 +1,94 @@
+"""fastText's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class FasttextHParams(TokenHParams):
+    """fastText: n-grams of words."""
+
+    ngram_order: int = hp(2, "Words of the longest n-grams.  1: words alone.", low=1)
+    ngram_buckets: int = hp(
+        2**20, "Rows of the table that n-grams share: each has the row that its hash says.", low=1
+    )
+    bag_dropout: float = hp(
+        0.0,
+        "Probability of leaving a word or an n-gram out of the mean; training only.",
+        low=0,
+        below=1,
+    )
+    count_once: bool = hp(
+        False, "A word or n-gram that a text has several times is in the mean once."
+    )
+
+
+@register_hparams
+def fasttext_base() -> FasttextHParams:
+    """Vectors of 10 and bigrams.  Joulin et al. 2017, arXiv:1607.01759, section 3.1.
+
+    A rate of 0.25 that falls to 0 in a straight line, as the paper's; there each example is a step,
+    here a batch is.
+    """
+    return FasttextHParams().replace(
+        embedding_size=10,
+        batch_size=1024,
+        max_length=2000,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        layer_prepostprocess_dropout=0.0,
+        label_smoothing=0.0,
+        weight_decay=0.0,
+        clip_grad_norm=0.0,
+        optimizer="sgd",
+        learning_rate_schedule="constant*polynomial_decay",
+        learning_rate_warmup_steps=0,
+        learning_rate_constant=0.25,
+    )
+
+
+@register_hparams
+def fasttext_tiny() -> FasttextHParams:
+    """Vectors of 10 and 4,096 rows for bigrams, for tests and for a first look; Adam."""
+    return fasttext_base().replace(
+        ngram_buckets=2**12,
+        optimizer="adam",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        optimizer_adam_epsilon=1e-8,
+        learning_rate_constant=0.01,
+    )
+
+
+@register_hparams
+def fasttext_ag_news() -> FasttextHParams:
+    """For topic_ag_news_words, 600 steps: half of the words and bigrams are left out at random.
+
+    Such dropout is a regularizer of linear models, by how rare a feature is: Wager et al. 2013,
+    arXiv:1307.1493.
+    """
+    return fasttext_tiny().replace(
+        batch_size=2048,
+        ngram_buckets=100_000,
+        bag_dropout=0.5,
+        ema_decay=0.99,
+        learning_rate_constant=0.03,
+    )
+
+
+@register_hparams
+def fasttext_imdb() -> FasttextHParams:
+    """For sentiment_imdb_words, 800 steps: n-grams up to three words, each once, half left out.
+
+    That a text either has a word or not serves sentiment: Wang and Manning 2012, ACL.
+    """
+    return fasttext_ag_news().replace(
+        embedding_size=4,
+        batch_size=16384,
+        ngram_order=3,
+        ngram_buckets=1_000_000,
+        count_once=True,
+    )

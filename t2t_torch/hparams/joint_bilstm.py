@@ -1,0 +1,65 @@
+"""The joint BiLSTM's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.hparam import hp
+from t2t_torch.hparams.bilstm_tagger import (
+    BilstmTaggerHParams,
+    bilstm_tagger_base,
+    bilstm_tagger_tiny,
+)
+from t2t_torch.registry import register_hparams
+
+
+class JointBilstmHParams(BilstmTaggerHParams):
+    """Joint BiLSTM: what words and the whole sentence take of its states."""
+
+    pooling: Literal["attention", "mean", "max", "last"] = hp(
+        "attention", "How the states of a sentence become one vector."
+    )
+    slot_attention: Literal["none", "concat", "multiply", "dot"] = hp(
+        "concat",
+        "How well word j answers word i.  concat: v.tanh(W [h_i; h_j]); multiply: h_i W h_j; dot: "
+        "h_i.h_j; none: a word looks at no others.",
+    )
+    attention_size: int = hp(64, "Units of attention pooling and of the score concat.", low=1)
+    use_doc_probs_in_word: bool = hp(
+        False, "Words are given the probabilities of the sentence's classes."
+    )
+
+
+@register_hparams
+def joint_bilstm_base() -> JointBilstmHParams:
+    """One shared layer of 100 in each direction, attention of 64 units, a CRF; dropout 0.4.
+
+    Aly et al. 2018, arXiv:1812.08729, figure 3; the attention's size and the dropout are PyText's.
+    """
+    base = JointBilstmHParams().replace(**bilstm_tagger_base().model_dump(exclude_unset=True))
+    return base.replace(layer_prepostprocess_dropout=0.4)
+
+
+@register_hparams
+def joint_bilstm_tiny() -> JointBilstmHParams:
+    """32 in each direction, for tests and for a first look."""
+    tiny = JointBilstmHParams().replace(**bilstm_tagger_tiny().model_dump(exclude_unset=True))
+    return tiny.replace(attention_size=16)
+
+
+@register_hparams
+def joint_bilstm_atis() -> JointBilstmHParams:
+    """Vectors of 128 and layers of 128 for intent_slot_atis; 2,500 steps are 22 epochs.
+
+    Words and layers lose the same units all through a sentence (Gal and Ghahramani 2016,
+    arXiv:1512.05287), and a tenth of the words their own vectors.
+    """
+    return joint_bilstm_base().replace(
+        hidden_size=128,
+        embedding_size=128,
+        batch_size=512,
+        layer_prepostprocess_dropout=0.5,
+        symbol_dropout=0.1,
+        locked_dropout=True,
+        learning_rate_constant=0.0015,
+    )

@@ -1,0 +1,36 @@
+"""The joint CNN's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.hparam import hp
+from t2t_torch.hparams.bsequential_cnn_tagger import (
+    BsequentialCnnTaggerHParams,
+    bsequential_cnn_tagger_base,
+    bsequential_cnn_tagger_tiny,
+)
+from t2t_torch.registry import register_hparams
+
+
+class JointCnnHParams(BsequentialCnnTaggerHParams):
+    """Joint CNN: the filters of the whole sentence, as many of each width as those of words."""
+
+    sentence_kernel_sizes: tuple[int, ...] = hp(
+        (3, 4), "Words that filters of the whole sentence see."
+    )
+
+
+@register_hparams
+def joint_cnn_base() -> JointCnnHParams:
+    """100 filters of 3 and of 4 words for the sentence and for words, dropout 0.4, a softmax.
+
+    Aly et al. 2018, arXiv:1812.08729, figure 3; sizes of PyText's JointCNNRepresentation.
+    """
+    base = bsequential_cnn_tagger_base().model_dump(exclude_unset=True)
+    return JointCnnHParams().replace(**base)
+
+
+@register_hparams
+def joint_cnn_tiny() -> JointCnnHParams:
+    """32 filters, for tests and for a first look."""
+    tiny = bsequential_cnn_tagger_tiny().model_dump(exclude_unset=True)
+    return JointCnnHParams().replace(**tiny)

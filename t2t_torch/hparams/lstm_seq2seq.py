@@ -1,0 +1,74 @@
+"""LSTM encoder and decoder: hyperparameters, and tensor2tensor's set of models/lstm.py."""
+
+from __future__ import annotations
+
+from t2t_torch.features import Feature, Text
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class LSTMSeq2seqHParams(TokenHParams):
+    """LSTM encoder and decoder: the dropout of their inputs."""
+
+    embedding_size: int = hp(
+        0, "Width of a token's own vector, read or written.  0: hidden_size.", low=0
+    )
+    dropout: float = hp(
+        0.2, "Probability of zeroing a unit that an LSTM layer reads.", low=0, below=1
+    )
+
+    def input_width(self, feature: Feature) -> int:
+        """Returns the width of the part that a feature is."""
+        if isinstance(feature, Text) and not self.embedding_size:
+            return self.hidden_size
+        return super().input_width(feature)
+
+
+@register_hparams
+def lstm_seq2seq() -> LSTMSeq2seqHParams:
+    """Two layers of 128, tensor2tensor's set: a learning rate of 0.0002 that stays."""
+    return LSTMSeq2seqHParams().replace(
+        batch_size=1024,
+        hidden_size=128,
+        num_hidden_layers=2,
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+    )
+
+
+@register_hparams
+def lstm_seq2seq_sutskever() -> LSTMSeq2seqHParams:
+    """Four layers of 1,000.  Sutskever et al. 2014, arXiv:1409.3215, section 3.4.
+
+    Plain SGD at a rate of 0.7, gradients cut to a norm of 5, weights uniform in +-0.08.  There the
+    loss is a mean over sentences, here over tokens, and the rate is halved from the fifth epoch on.
+    """
+    return lstm_seq2seq().replace(
+        hidden_size=1000,
+        num_hidden_layers=4,
+        dropout=0.0,
+        label_smoothing=0.0,
+        multiply_embedding_mode="none",
+        initializer="uniform",
+        initializer_gain=0.8,
+        optimizer="sgd",
+        learning_rate_schedule="constant",
+        learning_rate_constant=0.7,
+        clip_grad_norm=5.0,
+        batch_size=4096,
+    )
+
+
+@register_hparams
+def lstm_seq2seq_tiny() -> LSTMSeq2seqHParams:
+    """One layer of 64, for tests and for a first look."""
+    return lstm_seq2seq().replace(
+        hidden_size=64,
+        num_hidden_layers=1,
+        dropout=0.1,
+        learning_rate_schedule="constant*linear_warmup",
+        learning_rate_constant=0.003,
+        optimizer_adam_beta1=0.9,
+    )

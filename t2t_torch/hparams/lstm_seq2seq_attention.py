@@ -1,0 +1,135 @@
+"""LSTM encoder and attending decoder: tensor2tensor's sets of models/lstm.py, and some of ours."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.hparam import hp
+from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
+from t2t_torch.registry import register_hparams
+
+
+class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
+    """Attention of the decoder's LSTM."""
+
+    attention_mechanism: Literal["bahdanau", "luong"] = hp(
+        "bahdanau", "How well a state and a position match.  bahdanau: a layer; luong: a product."
+    )
+    attention_layer_size: int = hp(
+        0, "Width of what a head hands on of a state and its context.  0: hidden_size.", low=0
+    )
+    num_heads: int = hp(1, "Heads of the attention, each with a layer of its own.", low=1)
+    output_attention: bool = hp(
+        True, "The softmax reads what the attention hands on, else the LSTM's own output."
+    )
+
+    @property
+    def head_size(self) -> int:
+        """Returns the width of what a head hands on."""
+        return self.attention_layer_size or self.hidden_size
+
+
+@register_hparams
+def lstm_bahdanau_attention() -> LSTMSeq2seqAttentionHParams:
+    """Two layers of 128 with the attention of Bahdanau et al. 2015; tensor2tensor's set."""
+    return LSTMSeq2seqAttentionHParams().replace(
+        batch_size=1024,
+        hidden_size=128,
+        num_hidden_layers=2,
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+    )
+
+
+@register_hparams
+def lstm_attention() -> LSTMSeq2seqAttentionHParams:
+    """Bahdanau's attention, as in tensor2tensor."""
+    return lstm_bahdanau_attention()
+
+
+@register_hparams
+def lstm_luong_attention() -> LSTMSeq2seqAttentionHParams:
+    """Luong's attention ("general", Luong et al. 2015); tensor2tensor's set."""
+    return lstm_bahdanau_attention().replace(attention_mechanism="luong")
+
+
+@register_hparams
+def lstm_bahdanau_attention_multi() -> LSTMSeq2seqAttentionHParams:
+    """Four heads of Bahdanau's attention; tensor2tensor's set."""
+    return lstm_bahdanau_attention().replace(num_heads=4)
+
+
+@register_hparams
+def lstm_luong_attention_multi() -> LSTMSeq2seqAttentionHParams:
+    """Four layers over Luong's attention; tensor2tensor's set."""
+    return lstm_luong_attention().replace(num_heads=4)
+
+
+@register_hparams
+def lstm_seq2seq_attention_luong() -> LSTMSeq2seqAttentionHParams:
+    """Four layers of 1,000 with dropout.  Luong et al. 2015, arXiv:1508.04025, section 4.1.
+
+    Plain SGD at a rate of 1, gradients cut to a norm of 5, weights uniform in +-0.1.  There the
+    loss is a mean over sentences, here over tokens, and the rate is halved from the ninth epoch on.
+    """
+    return lstm_luong_attention().replace(
+        hidden_size=1000,
+        num_hidden_layers=4,
+        dropout=0.2,
+        label_smoothing=0.0,
+        multiply_embedding_mode="none",
+        initializer="uniform",
+        initializer_gain=1.0,
+        optimizer="sgd",
+        learning_rate_schedule="constant",
+        learning_rate_constant=1.0,
+        clip_grad_norm=5.0,
+        batch_size=4096,
+    )
+
+
+@register_hparams
+def lstm_seq2seq_attention_tiny() -> LSTMSeq2seqAttentionHParams:
+    """One layer of 64, for tests and for a first look."""
+    return lstm_luong_attention().replace(
+        hidden_size=64,
+        num_hidden_layers=1,
+        dropout=0.1,
+        learning_rate_schedule="constant*linear_warmup",
+        learning_rate_constant=0.003,
+        optimizer_adam_beta1=0.9,
+    )
+
+
+@register_hparams
+def lstm_seq2seq_attention_dates() -> LSTMSeq2seqAttentionHParams:
+    """One layer of 128 that learns `dates_to_iso` in a minute or two on two cores."""
+    return lstm_seq2seq_attention_tiny().replace(
+        hidden_size=128,
+        batch_size=2048,
+        label_smoothing=0.0,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.005,
+        clip_grad_norm=1.0,
+    )
+
+
+@register_hparams
+def lstm_seq2seq_attention_multi30k() -> LSTMSeq2seqAttentionHParams:
+    """Two layers of 256 for tens of thousands of sentence pairs: much dropout, cosine to zero.
+
+    Give `--train_steps`, which the cosine runs to.
+    """
+    return lstm_luong_attention().replace(
+        hidden_size=256,
+        batch_size=4096,
+        dropout=0.4,
+        multiply_embedding_mode="none",
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=200,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.98,
+        clip_grad_norm=1.0,
+    )

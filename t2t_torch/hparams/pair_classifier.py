@@ -1,0 +1,117 @@
+"""The pair classifier's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.params import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import SentenceHParams
+
+
+class PairClassifierHParams(SentenceHParams):
+    """Pair classifier: how two texts are compared."""
+
+    tied_encoders: bool = hp(
+        True,
+        "Both texts go through one encoder.",
+    )
+    alignment: Literal["none", "inputs", "contexts", "esim"] = hp(
+        "none",
+        "Each token looks at the other text.  inputs, contexts: by what the tokens are, or are "
+        "where they stand; esim: likewise, and a second LSTM reads what was found.",
+    )
+    match_feature: bool = hp(
+        False,
+        "A token is told whether its id occurs in the other text, and the comparison what share of "
+        "each text does, by learnt weights of ids.",
+    )
+    mean_too: bool = hp(False, "Beside what is pooled stands the mean.")
+    mlp_layers: int = hp(1, "Hidden layers of hidden_size units above the comparison.", low=1)
+
+
+@register_hparams
+def pair_classifier_base() -> PairClassifierHParams:
+    """A BiLSTM of 2 x 2,048 with max pooling, one hidden layer of 512, as InferSent.
+
+    Conneau et al. 2017, arXiv:1705.02364, section 3.3, with Adam in place of SGD.
+    """
+    return PairClassifierHParams().replace(
+        embedding_size=300,
+        encoder_size=2048,
+        num_hidden_layers=1,
+        hidden_size=512,
+        batch_size=2048,
+        max_length=256,
+        layer_prepostprocess_dropout=0.1,
+        symbol_dropout=0.0,
+        label_smoothing=0.0,
+        shared_embedding=True,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+        clip_grad_norm=5.0,
+        optimizer_adam_epsilon=1e-8,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.001,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def pair_classifier_esim() -> PairClassifierHParams:
+    """ESIM: two BiLSTMs of 2 x 300 about an alignment, max and mean pooling, dropout 0.5.
+
+    Chen et al. 2017, arXiv:1609.06038, section 5.
+    """
+    return pair_classifier_base().replace(
+        encoder_size=300,
+        hidden_size=300,
+        alignment="esim",
+        mean_too=True,
+        layer_prepostprocess_dropout=0.5,
+        learning_rate_constant=0.0004,
+    )
+
+
+@register_hparams
+def pair_classifier_small() -> PairClassifierHParams:
+    """A BiLSTM of 2 x 64 with alignment and exact matches, for thousands of pairs from scratch."""
+    return pair_classifier_base().replace(
+        embedding_size=100,
+        encoder_size=64,
+        hidden_size=64,
+        alignment="contexts",
+        match_feature=True,
+        mean_too=True,
+        layer_prepostprocess_dropout=0.3,
+        ema_decay=0.99,
+    )
+
+
+@register_hparams
+def pair_classifier_sick() -> PairClassifierHParams:
+    """For `sick_words`, 1,000 steps: both targets from one encoder, 4,500 pairs."""
+    return pair_classifier_small().replace(layer_prepostprocess_dropout=0.4)
+
+
+@register_hparams
+def pair_classifier_wikiqa() -> PairClassifierHParams:
+    """For `answer_ranking_wikiqa_words`, 400 steps: 786 questions with their sentences."""
+    return pair_classifier_small()
+
+
+@register_hparams
+def pair_classifier_tiny() -> PairClassifierHParams:
+    """32 units, for tests and for a first look."""
+    return pair_classifier_small().replace(
+        embedding_size=32,
+        encoder_size=32,
+        hidden_size=32,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate_constant=0.005,
+        ema_decay=0.0,
+    )

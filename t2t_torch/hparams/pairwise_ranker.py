@@ -1,0 +1,100 @@
+"""The pairwise ranker's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.params import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import SentenceHParams
+
+
+class PairwiseRankerHParams(SentenceHParams):
+    """Pairwise ranker: how a query and a document are scored; hidden_size is of their vectors."""
+
+    tied_encoders: bool = hp(True, "Queries and documents go through one encoder.")
+    score: Literal["cosine", "dot", "mlp"] = hp(
+        "cosine",
+        "Of two vectors: cosine; dot, over the root of their size; mlp: one hidden layer over "
+        "both, their difference and their product.",
+    )
+    score_scale: float = hp(
+        10.0, "What a cosine or product is multiplied by at first; it is learnt.", above=0
+    )
+    match_feature: bool = hp(
+        False,
+        "Beside the score stand the shares of each text that occur in the other, by learnt weights "
+        "of ids.",
+    )
+    in_batch_negatives: bool = hp(
+        False, "The documents of the other queries in a batch are wrong ones, too; training only."
+    )
+
+
+@register_hparams
+def pairwise_ranker_base() -> PairwiseRankerHParams:
+    """The cosine of two vectors of 64 has to lead by a margin, as in PyText's ranking of pairs.
+
+    PyText 0.3.3, models/query_document_pairwise_ranking_model.py: one encoder for all texts.
+    """
+    return PairwiseRankerHParams().replace(
+        embedding_size=100,
+        encoder_size=100,
+        num_hidden_layers=1,
+        hidden_size=64,
+        batch_size=4096,
+        max_length=256,
+        loss="margin_ranking",
+        loss_margin=1.0,
+        score_scale=1.0,
+        layer_prepostprocess_dropout=0.2,
+        symbol_dropout=0.0,
+        label_smoothing=0.0,
+        shared_embedding=True,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+        clip_grad_norm=5.0,
+        optimizer_adam_epsilon=1e-8,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.001,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def pairwise_ranker_dense_retrieval() -> PairwiseRankerHParams:
+    """Two encoders, their product, and the other documents of a batch as negatives.
+
+    Karpukhin et al. 2020, arXiv:2004.04906, with BiLSTMs in place of BERT.
+    """
+    return pairwise_ranker_base().replace(
+        tied_encoders=False,
+        score="dot",
+        loss="cross_entropy",
+        in_batch_negatives=True,
+        hidden_size=128,
+    )
+
+
+@register_hparams
+def pairwise_ranker_relevance() -> PairwiseRankerHParams:
+    """For a query and a document with a label: a perceptron over both and what they share."""
+    return pairwise_ranker_base().replace(score="mlp", loss="", match_feature=True)
+
+
+@register_hparams
+def pairwise_ranker_tiny() -> PairwiseRankerHParams:
+    """32 units, for tests and for a first look; for choices and for labels."""
+    return pairwise_ranker_base().replace(
+        embedding_size=32,
+        encoder_size=32,
+        hidden_size=32,
+        loss="",
+        score_scale=10.0,
+        layer_prepostprocess_dropout=0.0,
+        learning_rate_constant=0.005,
+    )

@@ -1,0 +1,105 @@
+"""The recurrent neural network grammar's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.features import Feature, TreeFeature
+from t2t_torch.params import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class RNNGHParams(TokenHParams):
+    """Parser: stack, buffer and history."""
+
+    composition: Literal["sum", "blstm"] = hp(
+        "sum",
+        "What a constituent becomes.  sum: a linear map of the sum of its parts; blstm: of what "
+        "two LSTMs over label and parts end with.",
+    )
+    num_encoder_layers: int = hp(
+        0,
+        "Layers of a bidirectional LSTM that reads the words before the buffer does.  0: the "
+        "buffer reads the words' own vectors, as published.",
+        low=0,
+    )
+    valid_actions_only: bool = hp(
+        False, "Probabilities are over the transitions that may follow, in the loss too."
+    )
+
+    def input_width(self, feature: Feature) -> int:
+        """Returns the width of the part that a feature is; transitions have `hidden_size`."""
+        return (
+            self.hidden_size if isinstance(feature, TreeFeature) else super().input_width(feature)
+        )
+
+
+@register_hparams
+def rnng_base() -> RNNGHParams:
+    """Two layers of 164, words of 200, dropout 0.34, Adam.  PyText, `demo/configs/rnng.json`."""
+    return RNNGHParams().replace(
+        hidden_size=164,
+        num_hidden_layers=2,
+        embedding_size=200,
+        multiply_embedding_mode="none",
+        layer_prepostprocess_dropout=0.34,
+        label_smoothing=0.0,
+        batch_size=1024,
+        max_length=256,
+        initializer="xavier",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.999,
+        optimizer_adam_epsilon=1e-8,
+        weight_decay=4e-6,
+        clip_grad_norm=5.0,
+        learning_rate_schedule="constant*linear_warmup",
+        learning_rate_constant=0.001,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def rnng_top() -> RNNGHParams:
+    """For requests with intents and slots, from scratch: what follows may depend on all words."""
+    return rnng_base().replace(
+        hidden_size=200,
+        embedding_size=128,
+        num_encoder_layers=1,
+        layer_prepostprocess_dropout=0.3,
+        word_dropout=0.05,
+        batch_size=2048,
+        learning_rate_constant=0.002,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        valid_actions_only=True,
+    )
+
+
+@register_hparams
+def rnng_treebank() -> RNNGHParams:
+    """For phrase structure with few trees: the composition of Dyer et al. 2016, given tags."""
+    return rnng_base().replace(
+        hidden_size=128,
+        embedding_size=64,
+        word_label_size=32,
+        num_encoder_layers=1,
+        composition="blstm",
+        layer_prepostprocess_dropout=0.3,
+        word_dropout=0.1,
+        max_length=0,
+        learning_rate_constant=0.002,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        valid_actions_only=True,
+    )
+
+
+@register_hparams
+def rnng_tiny() -> RNNGHParams:
+    """One layer of 48, for tests and for a first look."""
+    return rnng_base().replace(
+        hidden_size=48,
+        num_hidden_layers=1,
+        embedding_size=48,
+        layer_prepostprocess_dropout=0.1,
+        learning_rate_constant=0.005,
+    )

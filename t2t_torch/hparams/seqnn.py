@@ -1,0 +1,70 @@
+"""The hyperparameters of classifiers of conversations, and sets of them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class SeqnnHParams(TokenHParams):
+    """SeqNN: what makes one vector of an utterance, and LSTMs over these."""
+
+    utterance_encoder: Literal["cnn", "bilstm"] = hp(
+        "cnn",
+        "cnn: the greatest value of each filter over an utterance; bilstm: LSTMs both ways "
+        "and attention.",
+    )
+    kernel_sizes: tuple[int, ...] = hp((3, 4), "cnn: words that the filters of each kind see.")
+    num_filters: int = hp(100, "cnn: filters of each kind.", low=1)
+    lstm_size: int = hp(128, "Units of each direction of an LSTM.", low=1)
+    attention_size: int = hp(64, "Units of attention.", low=1)
+
+
+@register_hparams
+def seqnn_base() -> SeqnnHParams:
+    """PyText's sizes: 100 filters each over 3 and 4 words, LSTMs of 32, attention of 64 units.
+
+    Aly et al. 2018, arXiv:1812.08729.
+    """
+    return SeqnnHParams().replace(
+        embedding_size=100,
+        lstm_size=32,
+        num_hidden_layers=1,
+        batch_size=2048,
+        max_length=1000,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        layer_prepostprocess_dropout=0.4,
+        label_smoothing=0.0,
+        weight_decay=0.0,
+        clip_grad_norm=1.0,
+        optimizer="adam",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        optimizer_adam_epsilon=1e-8,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def seqnn_bilstm() -> SeqnnHParams:
+    """LSTMs of 128 over the words of an utterance, and over utterances."""
+    return seqnn_base().replace(utterance_encoder="bilstm", lstm_size=128)
+
+
+@register_hparams
+def seqnn_tiny() -> SeqnnHParams:
+    """16 filters of each kind, for tests and for a first look."""
+    return seqnn_base().replace(
+        embedding_size=32,
+        num_filters=16,
+        attention_size=16,
+        layer_prepostprocess_dropout=0.2,
+        learning_rate_constant=0.005,
+    )

@@ -1,0 +1,60 @@
+"""The reader's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.params import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class SpanQaHParams(TokenHParams):
+    """Reader: what it is told of a word; hidden_size is of each direction of an LSTM."""
+
+    num_hidden_layers: int = hp(3, "Layers of LSTM, for the question and for the text.", low=1)
+    match_feature: bool = hp(
+        True, "A word is told whether its id occurs in the question, also by a learnt weight."
+    )
+
+
+@register_hparams
+def span_qa_base() -> SpanQaHParams:
+    """Three layers of 2 x 128 over vectors of 300, dropout 0.3, Adamax's rate of 0.002.
+
+    Chen et al. 2017, arXiv:1704.00051, section 5.1, with Adam in place of Adamax.
+    """
+    return SpanQaHParams().replace(
+        embedding_size=300,
+        hidden_size=128,
+        num_hidden_layers=3,
+        batch_size=8192,
+        max_length=400,
+        layer_prepostprocess_dropout=0.3,
+        symbol_dropout=0.0,
+        label_smoothing=0.0,
+        shared_embedding=True,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        weight_decay=0.0,
+        clip_grad_norm=10.0,
+        optimizer_adam_epsilon=1e-8,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.999,
+        learning_rate_schedule="constant*linear_warmup",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=100,
+    )
+
+
+@register_hparams
+def span_qa_tiny() -> SpanQaHParams:
+    """One layer of 2 x 32, for tests and for a first look."""
+    return span_qa_base().replace(
+        embedding_size=32,
+        hidden_size=32,
+        num_hidden_layers=1,
+        batch_size=2048,
+        layer_prepostprocess_dropout=0.0,
+        learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
+    )

@@ -1,0 +1,85 @@
+"""The convolutional text classifier's hyperparameters and sets of them."""
+
+from __future__ import annotations
+
+from t2t_torch.hparam import hp
+from t2t_torch.registry import register_hparams
+from t2t_torch.token_hparam import TokenHParams
+
+
+class TextCnnHParams(TokenHParams):
+    """Convolutions over words, and the norm of the softmax."""
+
+    kernel_sizes: tuple[int, ...] = hp((3, 4, 5), "Words that the filters of each kind see.")
+    num_filters: int = hp(100, "Filters of each kind.", low=1)
+    max_norm: float = hp(
+        3.0,
+        "After each step a class's softmax weights are scaled down to this L2 norm.  0: never.",
+        low=0,
+    )
+
+
+@register_hparams
+def text_cnn_base() -> TextCnnHParams:
+    """Kim 2014, arXiv:1408.5882, section 3.1: CNN-rand, for sentences of a few words.
+
+    Vectors of 300, filters over 3, 4 and 5 words, 100 each, dropout of a half, Adadelta.
+    """
+    return TextCnnHParams().replace(
+        embedding_size=300,
+        batch_size=1000,  # about 50 sentences of 20 words
+        max_length=400,
+        multiply_embedding_mode="none",
+        initializer="uniform_unit_scaling",
+        initializer_gain=1.0,
+        layer_prepostprocess_dropout=0.5,
+        label_smoothing=0.0,
+        weight_decay=0.0,
+        clip_grad_norm=0.0,
+        optimizer="adadelta",
+        learning_rate_schedule="constant",
+        learning_rate_constant=1.0,
+    )
+
+
+@register_hparams
+def text_cnn_static() -> TextCnnHParams:
+    """The same over word vectors that are not trained: Kim 2014, CNN-static.
+
+    Give them with pretrained_embeddings.
+    """
+    return text_cnn_base().replace(freeze=("modalities.*bottom",))
+
+
+@register_hparams
+def text_cnn_tiny() -> TextCnnHParams:
+    """16 filters of each kind over vectors of 32, for tests and for a first look."""
+    return text_cnn_base().replace(
+        embedding_size=32,
+        num_filters=16,
+        layer_prepostprocess_dropout=0.2,
+        optimizer="adam",
+        learning_rate_constant=0.003,
+    )
+
+
+@register_hparams
+def text_cnn_ag_news() -> TextCnnHParams:
+    """For topic_ag_news_words, 900 steps: 64 filters of each kind, a fifth of the words left out.
+
+    Adam and an average of the weights take the place of Adadelta.
+    """
+    return text_cnn_base().replace(
+        embedding_size=128,
+        num_filters=64,
+        batch_size=2048,
+        symbol_dropout=0.2,
+        ema_decay=0.99,
+        optimizer="adam",
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        optimizer_adam_epsilon=1e-8,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.003,
+        learning_rate_warmup_steps=50,
+    )

@@ -1,0 +1,210 @@
+"""A linear chain of tags: sums and maxima over all sequences, in time linear in their length.
+
+Lafferty, McCallum and Pereira 2001, "Conditional random fields"; over an LSTM Huang et al. 2015,
+arXiv:1508.01991, and Lample et al. 2016, arXiv:1603.01360.  Sums over sequences are of float64,
+also under autocast: a step is a product with the matrix of exp(transitions), and float32 loses
+what is 87 nats below the best.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.text.tag_rules import TagRules
+
+NEVER = -1e9
+"""The score of what cannot be: finite, so that nothing becomes NaN."""
+
+_START_RANGE = 0.1  # of the first scores; PyText's models/crf.py has the same
+_LEAST = torch.finfo(torch.float64).tiny
+
+
+class Chain(NamedTuple):
+    """Scores of a tag by its neighbours.
+
+    Attributes:
+      start: of each first tag, [C].
+      follow: row a, column b: of b after a, [C, C].
+      end: of each last tag, [C].
+    """
+
+    start: Tensor
+    follow: Tensor
+    end: Tensor
+
+    def plus(self, other: Chain) -> Chain:
+        """Returns the sum of two chains' scores."""
+        return Chain(self.start + other.start, self.follow + other.follow, self.end + other.end)
+
+
+class Rules(nn.Module):
+    """What a sequence may look like, as a chain: 0 for what may be, `NEVER` for what may not.
+
+    Args:
+      rules: of the tags.
+    """
+
+    def __init__(self, rules: TagRules) -> None:
+        super().__init__()
+        for name, allowed in rules._asdict().items():
+            scores = torch.where(torch.tensor(allowed), 0.0, NEVER)
+            self.register_buffer(name, scores, persistent=False)
+
+    def forward(self) -> Chain:
+        """Returns the chain."""
+        return Chain(self.starts, self.follows, self.ends)  # type: ignore[arg-type]
+
+
+class CRF(nn.Module):
+    """The learnt scores of a chain, and what they make of a loss.
+
+    Args:
+      size: C, tags.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.empty(size).uniform_(-_START_RANGE, _START_RANGE))
+        self.follow = nn.Parameter(torch.empty(size, size).uniform_(-_START_RANGE, _START_RANGE))
+        self.end = nn.Parameter(torch.empty(size).uniform_(-_START_RANGE, _START_RANGE))
+
+    def forward(self) -> Chain:
+        """Returns the chain."""
+        return Chain(self.start, self.follow, self.end)
+
+
+def negative_log_likelihood(
+    emissions: Tensor, tags: Tensor, mask: Tensor, chain: Chain
+) -> tuple[Tensor, Tensor]:
+    """Returns how unlikely the tags of each sentence are, in nats; unknown tags are summed over.
+
+    Args:
+      emissions: score of each tag at each word, [B, W, C].
+      tags: [B, W] integers, below 0 where the tag is unknown.
+      mask: where there are words, [B, W] bool, from the left on.
+      chain: of the tags.
+
+    Returns:
+      [B] float32, and [B] bool: whether the tags can be.  Where the chain forbids all sequences
+      that agree with them, or there is no word, that is False and the loss is 0.
+    """
+    known = tags >= 0
+    every = log_sum(emissions, mask, chain)
+    if bool((known | ~mask).all()):
+        agreeing = score(emissions, tags, mask, chain)
+    else:
+        chosen = torch.zeros_like(emissions, dtype=torch.bool)
+        chosen.scatter_(-1, tags.clamp(min=0)[..., None], True)
+        others = known[..., None] & ~chosen
+        agreeing = log_sum(emissions.masked_fill(others, NEVER), mask, chain)
+    there = mask.any(1) & (agreeing > NEVER / 2)
+    return torch.where(there, every - agreeing, 0.0).float(), there
+
+
+def score(emissions: Tensor, tags: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+    """Returns the score of a sequence of tags.
+
+    Args:
+      emissions: [B, W, C].
+      tags: [B, W] integers, from 0 on where there are words.
+      mask: where there are words, [B, W] bool, from the left on.
+      chain: of the tags.
+
+    Returns:
+      [B] float64.
+    """
+    tags = tags.clamp(min=0)
+    own = emissions.gather(-1, tags[..., None]).squeeze(-1).double()  # [B, W]
+    follow = chain.follow[tags[:, :-1], tags[:, 1:]].double()  # [B, W - 1]
+    last = tags.gather(1, (mask.sum(1) - 1).clamp(min=0)[:, None]).squeeze(1)
+    ends = chain.start[tags[:, 0]].double() + chain.end[last].double()
+    return (own * mask).sum(1) + (follow * mask[:, 1:]).sum(1) + ends
+
+
+def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+    """Returns the logarithm of the sum of exp(score) over all sequences.
+
+    Args:
+      emissions: [B, W, C].
+      mask: where there are words, [B, W] bool, from the left on.
+      chain: of the tags.
+
+    Returns:
+      [B] float64.
+    """
+    alpha = _forward(emissions, mask, chain)[-1]
+    return (alpha + chain.end.double()).logsumexp(-1)
+
+
+def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+    """Returns the log-probability of each tag at each word, by the forward-backward algorithm.
+
+    Args:
+      emissions: [B, W, C].
+      mask: where there are words, [B, W] bool, from the left on.
+      chain: of the tags.
+
+    Returns:
+      [B, W, C] float32; `NEVER` at padding.
+    """
+    alphas = _forward(emissions, mask, chain)
+    weights, scores = chain.follow.double().exp().T, emissions.double()
+    beta = chain.end.double().expand_as(alphas[0])
+    betas = [beta]
+    for place in range(len(alphas) - 1, 0, -1):
+        before = _sums(beta + scores[:, place], weights)
+        beta = torch.where(mask[:, place, None], before, beta)
+        betas.append(beta)
+    both = torch.stack(alphas, 1) + torch.stack(betas[::-1], 1)
+    found = (both - both.logsumexp(-1, keepdim=True)).clamp(min=NEVER).float()
+    return found.masked_fill(~mask[..., None], NEVER)
+
+
+def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+    """Returns the sequence of the highest score.  Viterbi 1967.
+
+    Args:
+      emissions: [B, W, C].
+      mask: where there are words, [B, W] bool, from the left on.
+      chain: of the tags.
+
+    Returns:
+      [B, W] int64; what stands at padding has no meaning.
+    """
+    scores, follow = emissions.float(), chain.follow.float()
+    best = chain.start.float() + scores[:, 0]  # [B, C]
+    pointers = []
+    for place in range(1, scores.size(1)):
+        found, pointer = (best[:, :, None] + follow).max(1)  # [B, C]
+        there = mask[:, place, None]
+        best = torch.where(there, found + scores[:, place], best)
+        stay = torch.arange(scores.size(-1), device=scores.device).expand_as(pointer)
+        pointers.append(torch.where(there, pointer, stay))
+    tag = (best + chain.end.float()).argmax(-1, keepdim=True)  # [B, 1]
+    tags = [tag]
+    for pointer in reversed(pointers):
+        tag = pointer.gather(1, tag)
+        tags.append(tag)
+    return torch.cat(tags[::-1], 1)
+
+
+def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> list[Tensor]:
+    """Returns, for each word, log-sums over what comes before it by its tag.  W times [B, C]."""
+    weights, scores = chain.follow.double().exp(), emissions.double()
+    alpha = chain.start.double() + scores[:, 0]
+    alphas = [alpha]
+    for place in range(1, scores.size(1)):
+        after = _sums(alpha, weights) + scores[:, place]
+        alpha = torch.where(mask[:, place, None], after, alpha)
+        alphas.append(alpha)
+    return alphas
+
+
+def _sums(logs: Tensor, weights: Tensor) -> Tensor:
+    """Returns log(exp(logs) @ weights), `NEVER` for log(0).  [B, C] float64, [C, C]."""
+    top = logs.detach().amax(-1, keepdim=True)
+    sums = (logs - top).exp() @ weights
+    return torch.where(sums > 0, sums.clamp(min=_LEAST).log() + top, NEVER)

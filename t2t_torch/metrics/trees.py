@@ -1,0 +1,94 @@
+"""Metrics of trees, teacher forced: each transition is guessed after the right ones.
+
+What such guesses build is mended, and says how far training has come.  What a model can do says a
+decode: `t2t-decoder --data_dir` counts the same of decoded trees (`decode/scoring.py`).  Only
+`accuracy_per_sequence` is the same of both: all guesses are right where a greedy search finds the
+right tree.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from t2t_torch.features import TreeFeature
+from t2t_torch.metrics.metric import Metric
+from t2t_torch.registry import register_metric
+from t2t_torch.text.brackets import NO_TREES, TreeCounts, compare
+from t2t_torch.text.transition import builds_tree, mended
+from t2t_torch.text.tree import SHIFT
+
+
+class _Trees(Metric):
+    """Counts what guessed and right trees have in common; see `TreeCounts`."""
+
+    of = (TreeFeature,)
+    size = len(NO_TREES)
+
+    def __init__(self, feature: TreeFeature) -> None:
+        super().__init__(feature)
+        self._tree = feature
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the counts of a batch.  [B, T, V], [B, T]."""
+        sums = NO_TREES
+        tags = self._tree.is_round and not self._tree.tags
+        for guesses, ids in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
+            right = mended(self._tree.transitions(ids))
+            ours = self._tree.transitions(guesses[: sum(i > 0 for i in ids)])
+            words = right.count(SHIFT)
+            counts = compare(mended(ours, words), right, tags=tags)
+            malformed = int(not builds_tree(ours, words))
+            sums = sums.plus(counts._replace(malformed=malformed))
+        return torch.tensor(sums, dtype=torch.float64)
+
+    def result(self, sums: Tensor) -> float:
+        """Returns what this metric is of the counts."""
+        return self.of_counts(TreeCounts(*(int(count) for count in sums.tolist())))
+
+    of_counts: ClassVar[staticmethod[[TreeCounts], float]]
+
+
+@register_metric("bracket_precision")
+class BracketPrecision(_Trees):
+    """The share of the labelled brackets guessed that are right."""
+
+    of_counts = staticmethod(lambda counts: counts.precision)
+
+
+@register_metric("bracket_recall")
+class BracketRecall(_Trees):
+    """The share of the right labelled brackets that are guessed."""
+
+    of_counts = staticmethod(lambda counts: counts.recall)
+
+
+@register_metric("bracket_f1")
+class BracketF1(_Trees):
+    """F1 of the labelled brackets of all trees together."""
+
+    of_counts = staticmethod(lambda counts: counts.f1)
+
+
+@register_metric("tree_f1")
+class TreeF1(_Trees):
+    """F1 of brackets that are right only with all that is in them.  Gupta et al. 2018."""
+
+    of_counts = staticmethod(lambda counts: counts.tree_f1)
+
+
+@register_metric("tree_frame_accuracy")
+class TreeFrameAccuracy(_Trees):
+    """The share of trees whose outermost label is right, and all brackets right in it."""
+
+    of_counts = staticmethod(lambda counts: counts.frames / max(counts.trees, 1))
+
+
+@register_metric("malformed_trees")
+class MalformedTrees(_Trees):
+    """The share of guesses that, as they stand, build no tree over all words."""
+
+    lower_is_better = True
+    of_counts = staticmethod(lambda counts: counts.malformed / max(counts.trees, 1))

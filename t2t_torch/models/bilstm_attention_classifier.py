@@ -1,0 +1,79 @@
+"""A class of a text by a bidirectional LSTM and several hops of attention over its states.
+
+Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Text
+from t2t_torch.features.word import OfWords
+from t2t_torch.hparams.bilstm_attention_classifier import BilstmAttentionClassifierHParams
+from t2t_torch.layers.attention_pooling import AttentionPooling, hop_penalty
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class BilstmAttentionClassifier(T2TModel):
+    """LSTMs in both directions, hops of attention, a layer of ReLU.
+
+    Attributes:
+      attention: its `weights` are what `--hooks=attention_maps` draws.
+    """
+
+    HParams = BilstmAttentionClassifierHParams
+    hparams: BilstmAttentionClassifierHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real)
+    reads = (Text, OfWords, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: BilstmAttentionClassifierHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        rate = hparams.layer_prepostprocess_dropout
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = Dropout(rate)
+        self.lstm = LSTM(
+            self.tokens.size,
+            hparams.lstm_size,
+            hparams.num_hidden_layers,
+            bidirectional=True,
+            dropout=rate,
+        )
+        self.attention = AttentionPooling(
+            self.lstm.size, hparams.attention_size, hparams.attention_hops
+        )
+        width = hparams.attention_hops * self.lstm.size + dense_width(features, hparams)
+        self.inner = nn.Linear(width, hparams.hidden_size)
+        initialize(self, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the same vector for each target, [B, H], and in TRAIN the hops' penalty."""
+        mask = features[f"{self._text}_mask"]
+        hidden = self.lstm(self.dropout(self.tokens(features)), mask)  # [B, S, 2 lstm_size]
+        means, weights = self.attention(hidden, mask)
+        summary = beside_dense(self.dropout(means), self._dense, features)
+        summary = self.dropout(F.relu(self.inner(summary)))
+        found = dict.fromkeys(self.features.targets, summary)
+        if self.training and self.hparams.attention_penalty:
+            penalty = self.hparams.attention_penalty * hop_penalty(weights)  # [B]
+            found |= {f"{name}_penalty": penalty for name in self.features.targets}
+        return found

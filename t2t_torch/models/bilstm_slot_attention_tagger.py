@@ -1,0 +1,83 @@
+"""Tags by a bidirectional LSTM and an attention of each word over its sentence.
+
+Of PyText, Aly et al. 2018, arXiv:1812.08729; the attention after Liu and Lane 2016,
+arXiv:1609.01454.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.features import Features, Real, Tags, Text
+from t2t_torch.features.word import OfWords
+from t2t_torch.hparams.bilstm_slot_attention_tagger import BilstmSlotAttentionTaggerHParams
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.layers.slot_attention import SlotAttention
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class BilstmSlotAttentionTagger(T2TModel):
+    """Each word's tag is found from its own state and a mean of those that answer it."""
+
+    HParams = BilstmSlotAttentionTaggerHParams
+    hparams: BilstmSlotAttentionTaggerHParams
+    produces = (Tags,)
+    reads = (Text, OfWords, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: BilstmSlotAttentionTaggerHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        dropout = LockedDropout if hparams.locked_dropout else Dropout
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = dropout(hparams.layer_prepostprocess_dropout)
+        self.lstm = LSTM(
+            self.tokens.size,
+            hparams.hidden_size,
+            hparams.num_hidden_layers,
+            bidirectional=True,
+            dropout=hparams.layer_prepostprocess_dropout,
+            locked=hparams.locked_dropout,
+        )
+        self.attention = SlotAttention(
+            self.lstm.size, hparams.slot_attention, hparams.attention_size
+        )
+        self.narrow = nn.Linear(2 * self.lstm.size, self.lstm.size)
+        initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of both directions and of the numbers beside them."""
+        return 2 * int(hparams.hidden_size) + dense_width(features, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what is made of each word and its attention.  [B, W, 2 H]."""
+        mask = features[f"{self._text}_mask"]
+        hidden = self.dropout(self.lstm(self.dropout(self.tokens(features)), mask))
+        words = self.tokens.places.at_words(self._text, hidden, features)
+        words = self.dropout(F.relu(self.narrow(self.attention(words, hidden, mask))))
+        words = beside_dense(words, self._dense, features)
+        there = self.tokens.places.mask(self._text, features)
+        found: dict[str, Tensor] = {}
+        for name in self.features.targets:
+            found |= {name: words, f"{name}_mask": there}
+        return found

@@ -1,0 +1,75 @@
+"""Tags by convolutions over the past and the future of each word.
+
+Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language
+Understanding", arXiv:1606.07783.  As in PyText the scores are trained as logits; the paper's own
+loss is a ranking one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from t2t_torch.features import Features, Real, Tags, Text
+from t2t_torch.features.word import OfWords
+from t2t_torch.hparams.bsequential_cnn_tagger import BsequentialCnnTaggerHParams
+from t2t_torch.layers.context_convolution import ContextConvolution
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class BsequentialCnnTagger(T2TModel):
+    """Each word's tag is found from the words before it, behind it and round it."""
+
+    HParams = BsequentialCnnTaggerHParams
+    hparams: BsequentialCnnTaggerHParams
+    produces = (Tags,)
+    reads = (Text, OfWords, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: BsequentialCnnTaggerHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        self.convolution = ContextConvolution(
+            self.tokens.size,
+            hparams.context_size,
+            hparams.around_size,
+            hparams.kernel_sizes,
+            hparams.num_filters,
+            hparams.hidden_size,
+        )
+        initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of the three convolutions and of the numbers beside them."""
+        return 3 * int(hparams.hidden_size) + dense_width(features, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what is found round the first id of each word.  [B, W, 3 H]."""
+        hidden = self.convolution(self.dropout(self.tokens(features)))
+        words = self.tokens.places.at_words(self._text, self.dropout(hidden), features)
+        words = beside_dense(words, self._dense, features)
+        there = self.tokens.places.mask(self._text, features)
+        found: dict[str, Tensor] = {}
+        for name in self.features.targets:
+            found |= {name: words, f"{name}_mask": there}
+        return found

@@ -1,0 +1,126 @@
+"""What a sentence is and what its words are, by one shared bidirectional LSTM.
+
+The JointBLSTM of PyText, Aly et al. 2018, arXiv:1812.08729, figure 3; after Liu and Lane 2016,
+arXiv:1609.01454.  Attention pooling is that of Lin et al. 2017, arXiv:1703.03130, with one hop.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
+from t2t_torch.features.word import OfWords
+from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
+from t2t_torch.layers import pooling
+from t2t_torch.layers.attention_pooling import AttentionPooling
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.layers.slot_attention import SlotAttention
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.modality import Hidden
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+_POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
+
+
+@register_model
+class JointBilstm(T2TModel):
+    """One LSTM reads a sentence; classes take a pooled vector, tags each word's own."""
+
+    HParams = JointBilstmHParams
+    hparams: JointBilstmHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags)
+    reads = (Text, OfWords, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: JointBilstmHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
+        self._of_all = [name for name in features.targets if name not in self._of_words]
+        dropout = LockedDropout if hparams.locked_dropout else Dropout
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = dropout(hparams.layer_prepostprocess_dropout)
+        self.lstm = LSTM(
+            self.tokens.size,
+            hparams.hidden_size,
+            hparams.num_hidden_layers,
+            bidirectional=True,
+            dropout=hparams.layer_prepostprocess_dropout,
+            locked=hparams.locked_dropout,
+        )
+        size = self.lstm.size
+        if self._of_all:
+            if hparams.pooling == "attention":
+                self.pooled = AttentionPooling(size, hparams.attention_size)
+            self.of_all = nn.Linear(size, size)
+            self.dropout_of_all = Dropout(hparams.layer_prepostprocess_dropout)
+        self.attention: SlotAttention | None = None
+        if self._of_words and hparams.slot_attention != "none":
+            self.attention = SlotAttention(size, hparams.slot_attention, hparams.attention_size)
+            self.of_words = nn.Linear(2 * size, size)
+        initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of both directions and of what stands beside them."""
+        width = 2 * int(hparams.hidden_size) + dense_width(features, hparams)
+        if hparams.use_doc_probs_in_word and isinstance(features.targets[target], Tags):
+            classes = (its for its in features.targets.values() if isinstance(its, ClassLabel))
+            width += sum(its.vocab_size for its in classes)
+        return width
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
+        mask = features[f"{self._text}_mask"]
+        hidden = self.dropout(self.lstm(self.dropout(self.tokens(features)), mask))  # [B, S, 2 H]
+        found: dict[str, Tensor] = {}
+        if self._of_all:
+            whole = self._pool(hidden, mask)
+            whole = self.dropout_of_all(F.relu(self.of_all(whole)))
+            found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
+        if self._of_words:
+            words = self.tokens.places.at_words(self._text, hidden, features)
+            if self.attention is not None:
+                words = self.dropout(F.relu(self.of_words(self.attention(words, hidden, mask))))
+            words = self._beside_classes(beside_dense(words, self._dense, features), found)
+            there = self.tokens.places.mask(self._text, features)
+            for name in self._of_words:
+                found |= {name: words, f"{name}_mask": there}
+        return found
+
+    def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Returns one vector of each sentence.  [B, S, 2 H], [B, S] -> [B, 2 H]."""
+        if self.hparams.pooling == "attention":
+            means: Tensor = self.pooled(hidden, mask).means
+            return means
+        return _POOLINGS[self.hparams.pooling](hidden, mask)
+
+    def _beside_classes(self, words: Tensor, found: dict[str, Tensor]) -> Tensor:
+        """Puts the probabilities of the sentence's classes beside each word, if asked to."""
+        if not self.hparams.use_doc_probs_in_word:
+            return words
+        parts = [words]
+        for name in self._of_all:
+            if isinstance(self.features.targets[name], ClassLabel):
+                logits = self._modality(name).logits(Hidden(found[name]))
+                classes = logits.float().softmax(-1).to(words.dtype)
+                parts.append(classes[:, None].expand(-1, words.size(1), -1))
+        return torch.cat(parts, -1)

@@ -1,0 +1,92 @@
+"""What a sentence is and what its words are, by convolutions alone.
+
+Of PyText, Aly et al. 2018, arXiv:1812.08729: the filters of Kim 2014, arXiv:1408.5882, for the
+sentence, and those of Vu 2016, arXiv:1606.07783, for each word.  Padding is in no maximum.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
+from t2t_torch.features.word import OfWords
+from t2t_torch.hparams.joint_cnn import JointCnnHParams
+from t2t_torch.layers.context_convolution import ContextConvolution
+from t2t_torch.layers.convolution import TextConvolution
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class JointCnn(T2TModel):
+    """Classes take the greatest of each filter in a sentence, tags those round each word."""
+
+    HParams = JointCnnHParams
+    hparams: JointCnnHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags)
+    reads = (Text, OfWords, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: JointCnnHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
+        self._of_all = [name for name in features.targets if name not in self._of_words]
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        if self._of_all:
+            self.of_all = TextConvolution(
+                self.tokens.size, hparams.sentence_kernel_sizes, hparams.num_filters
+            )
+        if self._of_words:
+            self.of_words = ContextConvolution(
+                self.tokens.size,
+                hparams.context_size,
+                hparams.around_size,
+                hparams.kernel_sizes,
+                hparams.num_filters,
+                hparams.hidden_size,
+            )
+        initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of the convolutions and of the numbers beside them."""
+        if isinstance(features.targets[target], Tags):
+            width = 3 * int(hparams.hidden_size)
+        else:
+            width = len(hparams.sentence_kernel_sizes) * int(hparams.num_filters)
+        return width + dense_width(features, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
+        x = self.dropout(self.tokens(features))  # [B, S, E]
+        found: dict[str, Tensor] = {}
+        if self._of_all:
+            mask = features[f"{self._text}_mask"]
+            whole = self.dropout(self.of_all(x, mask))
+            found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
+        if self._of_words:
+            hidden = self.dropout(self.of_words(x))
+            words = self.tokens.places.at_words(self._text, hidden, features)
+            words = beside_dense(words, self._dense, features)
+            there = self.tokens.places.mask(self._text, features)
+            for name in self._of_words:
+                found |= {name: words, f"{name}_mask": there}
+        return found

@@ -1,0 +1,216 @@
+"""Stacked LSTMs that foretell a text.
+
+Mikolov et al. 2010, "Recurrent neural network based language model"; Zaremba et al. 2014,
+arXiv:1409.2329; with what keeps it from learning by heart of Merity et al. 2017, arXiv:1708.02182.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.features import Features
+from t2t_torch.hparams.lstm_lm import LstmLmHParams
+from t2t_torch.layers.carried_memory import CarriedMemory
+from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+from t2t_torch.text.encoder import EOS, PAD
+
+
+class LstmLayer(nn.Module):
+    """An LSTM whose weights from its outputs to its gates are dropped in TRAIN.
+
+    Wan et al. 2013 (DropConnect); Merity et al. 2017, section 3: one draw for all positions.
+
+    Args:
+      input_size: E, of what is read.
+      size: H, of what is given.
+      weight_dropout: probability of dropping a weight.
+      uniform_range: weights begin uniform in [-range, range]; 0 for 1 / sqrt(H).
+    """
+
+    def __init__(
+        self, input_size: int, size: int, weight_dropout: float, uniform_range: float
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.lstm = nn.LSTM(input_size, size, batch_first=True)
+        self.drop_weights = Dropout(weight_dropout)
+        if uniform_range:
+            for parameter in self.lstm.parameters():
+                nn.init.uniform_(parameter, -uniform_range, uniform_range)
+
+    def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads on from a memory.
+
+        Args:
+          x: [B, T, E].
+          memory: outputs and cells before the first position, [B, 2 H].
+
+        Returns:
+          [B, T, H], and the memory after the last position, [B, 2 H].
+        """
+        before = tuple(part[None].to(x.dtype) for part in memory.split(self.size, -1))
+        if self.training and self.drop_weights.rate:
+            to_gates, recurrent, *biases = self.lstm.all_weights[0]
+            weights = [to_gates, self.drop_weights(recurrent), *biases]
+            # As nn.LSTM calls it: one layer, biases, no dropout, one direction, rows first.
+            call: Any = torch.lstm
+            x, *after = call(x, before, weights, True, 1, 0.0, True, False, True)
+        else:
+            x, after = self.lstm(x, before)
+        return x, torch.cat([part[0] for part in after], -1)
+
+
+class WordDropout(nn.Module):
+    """An embedding that loses whole words of the vocabulary in TRAIN, wherever they stand.
+
+    Gal and Ghahramani 2016, arXiv:1512.05287, section 4.
+
+    Args:
+      table: ids -> vectors.
+      rate: probability of losing a word; the vectors of others are scaled up.
+    """
+
+    def __init__(self, table: nn.Module, rate: float) -> None:
+        super().__init__()
+        self.table = table
+        self.dropout = Dropout(rate)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] ids -> [..., E]."""
+        vectors: Tensor = self.table(ids)
+        if not self.training or not self.dropout.rate:
+            return vectors
+        words = self.table.get_parameter("weight").size(0)
+        return vectors * self.dropout(vectors.new_ones(words, 1))[ids]
+
+
+@dataclasses.dataclass
+class LstmLmState:
+    """What a decode remembers: outputs and cells of each layer, [R, 2 H].  See `State`."""
+
+    memory: list[Tensor]
+
+    def expand(self, hypotheses: int) -> LstmLmState:
+        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        return LstmLmState([layer.repeat_interleave(hypotheses, 0) for layer in self.memory])
+
+    def reorder(self, index: Tensor) -> LstmLmState:
+        """Returns a state whose row i is this one's row `index[i]`."""
+        return LstmLmState([layer.index_select(0, index) for layer in self.memory])
+
+
+@register_model
+class LstmLm(T2TModel):
+    """A language model of stacked LSTMs, which reads on where the batch before has ended.
+
+    A text begins as after the end of another: what is read first is `EOS`.
+    """
+
+    HParams = LstmLmHParams
+    texts = (0, 0)
+    reads = ()
+    reads_streams = True
+    hparams: LstmLmHParams
+
+    def __init__(
+        self,
+        hparams: LstmLmHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        sizes = [hparams.hidden_size] * hparams.num_hidden_layers
+        width = self.target_width(hparams, features, "targets")
+        if not hparams.tie_by_projection:
+            sizes[-1] = width
+        dropout = LockedDropout if hparams.locked_dropout else Dropout
+        self.drop_input = dropout(hparams.input_dropout)
+        self.drop_between = dropout(hparams.between_dropout)
+        self.drop_output = dropout(hparams.output_dropout)
+        self.layers = nn.ModuleList(
+            LstmLayer(size_in, size, hparams.weight_dropout, hparams.recurrent_range)
+            for size_in, size in zip([hparams.embedding_size, *sizes], sizes, strict=False)
+        )
+        self.projection = nn.Identity() if sizes[-1] == width else nn.Linear(sizes[-1], width)
+        initialize(self.projection, hparams)
+        modality: Any = self.modalities["targets"]
+        for table in (modality.bottom.weight, modality.top.weight):
+            nn.init.uniform_(table, -hparams.uniform_range, hparams.uniform_range)
+        modality.bottom = WordDropout(modality.bottom, hparams.embedding_dropout)
+        if hparams.stream_length:
+            self.carried = CarriedMemory([2 * size for size in sizes], hparams.stream_rows)
+
+    @classmethod
+    def target_width(cls, hparams: LstmLmHParams, features: Features, target: str) -> int:
+        """Returns the width that the softmax takes: that of the embedding, where they are tied."""
+        tied = hparams.shared_embedding_and_softmax_weights
+        return hparams.embedding_size if tied else hparams.hidden_size
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
+        read = features["targets"]
+        before = features.get("targets_before", read.new_zeros(len(read), dtype=torch.int64))
+        x = torch.cat([self._embedded(before[:, None]), read[:, :-1]], 1)  # shifted right
+        streams, blocks = features.get("targets_stream"), features.get("targets_block")
+        if streams is None or blocks is None:
+            x, _ = self._read(x, self._nothing(len(x)))
+        else:
+            x, memory = self._read(x, self.carried.read(streams, blocks))
+            self.carried.write(streams, blocks, memory)
+        dropped = self.drop_output(x)
+        found = {"targets": self.projection(dropped)}
+        if self.training and (self.hparams.activation_penalty or self.hparams.change_penalty):
+            found["targets_penalty"] = self._penalty(x, dropped, features["targets_mask"])
+        return found
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """Returns the vectors of ids, `EOS` standing for nothing.  [B, T] -> [B, T, E]."""
+        embedded: Tensor = self.modalities["targets"].bottom(torch.where(ids == PAD, EOS, ids))
+        return embedded
+
+    def _nothing(self, rows: int) -> list[Tensor]:
+        """Returns the memory before a text."""
+        device = next(self.parameters()).device
+        return [torch.zeros(rows, 2 * layer.size, device=device) for layer in self.layers]
+
+    def _read(self, x: Tensor, memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Reads vectors, [B, T, E]; returns what the last layer gives, and the memory after."""
+        x = self.drop_input(x)
+        after = []
+        for number, (layer, before) in enumerate(zip(self.layers, memory, strict=True)):
+            x, then = layer(self.drop_between(x) if number else x, before)
+            after.append(then)
+        return x, after
+
+    def _penalty(self, x: Tensor, dropped: Tensor, mask: Tensor) -> Tensor:
+        """Returns what Merity et al. 2017 add for large and for changing outputs, [].
+
+        Summed over positions, as the loss is.
+        """
+        activation = dropped.float().square().mean(-1) * mask
+        change = (x[:, 1:] - x[:, :-1]).float().square().mean(-1) * mask[:, 1:]
+        return (
+            self.hparams.activation_penalty * activation.sum()
+            + self.hparams.change_penalty * change.sum()
+        )
+
+    def encode(self, batch: dict[str, Tensor]) -> LstmLmState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        return LstmLmState(self._nothing(len(batch["targets"])))
+
+    def step(self, ids: Tensor, state: LstmLmState) -> tuple[Tensor, LstmLmState]:
+        """Reads one more id of each row; see `T2TModel.step`."""
+        x, memory = self._read(self._embedded(ids[:, None]), state.memory)
+        logits = self.modalities["targets"].top(self.projection(self.drop_output(x[:, 0])))
+        return logits, LstmLmState(memory)

@@ -1,0 +1,100 @@
+"""Sequence to sequence with two LSTMs, the second of which starts where the first ends.
+
+Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", arXiv:1409.3215, in
+tensor2tensor's form (models/lstm.py, lstm_seq2seq): its weights give its logits
+(`interop/tensor2tensor_lstm.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from t2t_torch.features import Features, Gazetteer, Text, WordCharacters, WordShape
+from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize, initialize_lstm
+from t2t_torch.layers.recurrent import LSTM, Memory
+from t2t_torch.layers.reversed_encoder import ReversedEncoder
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@dataclasses.dataclass
+class LSTMState:
+    """What a decode remembers.  R rows; see `State`.
+
+    Attributes:
+      memory: of the decoder's layers, [L, R, H]; None before the first step of a language model.
+    """
+
+    memory: Memory | None
+
+    def expand(self, hypotheses: int) -> LSTMState:
+        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        return self._of_each(lambda kept: kept.repeat_interleave(hypotheses, 1))
+
+    def reorder(self, index: Tensor) -> LSTMState:
+        """Returns a state whose row i is this one's row `index[i]`."""
+        return self._of_each(lambda kept: kept.index_select(1, index))
+
+    def _of_each(self, change: Callable[[Tensor], Tensor]) -> LSTMState:
+        return LSTMState(self.memory and Memory(*map(change, self.memory)))
+
+
+@register_model
+class LSTMSeq2seq(T2TModel):
+    """An LSTM reads the input, the last token first; another goes on from its memory and writes.
+
+    The second alone where the problem has no inputs.
+    """
+
+    HParams = LSTMSeq2seqHParams
+    reads = (Text, WordCharacters, WordShape, Gazetteer)
+    texts = (0, 1)
+    hparams: LSTMSeq2seqHParams
+
+    def __init__(
+        self,
+        hparams: LSTMSeq2seqHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        if features.has_inputs:
+            self.encoder = ReversedEncoder(features, hparams, hparams.dropout)
+        self.dropout = Dropout(hparams.dropout)
+        self.decoder = LSTM(
+            hparams.input_width(features.targets["targets"]),
+            hparams.hidden_size,
+            hparams.num_hidden_layers,
+            dropout=hparams.dropout,
+        )
+        initialize(self, hparams)
+        initialize_lstm(self, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
+        memory = self.encoder(features).memory if self.features.has_inputs else None
+        x = F.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
+        return {"targets": self.decoder.run(self.dropout(x), None, memory)[0]}
+
+    def encode(self, batch: dict[str, Tensor]) -> LSTMState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        if not self.features.has_inputs:
+            return LSTMState(None)
+        inputs = {name: batch[name] for name in batch if name not in self.features.targets}
+        return LSTMState(self.encoder(self.bottom(inputs)).memory)
+
+    def step(self, ids: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
+        """Reads one more id of each row; see `T2TModel.step`."""
+        x = self.modalities["targets"].bottom(ids[:, None])  # [R, 1, E]
+        outputs, memory = self.decoder.run(x, None, state.memory)
+        return self.modalities["targets"].top(outputs.squeeze(1)), LSTMState(memory)

@@ -1,0 +1,221 @@
+"""Sequence to sequence with LSTMs, the second of which attends to what the first has found.
+
+Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
+arXiv:1409.0473; Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
+Translation", arXiv:1508.04025; in tensor2tensor's form (models/lstm.py, lstm_seq2seq_attention,
+with TensorFlow's AttentionWrapper): its weights give its logits (`interop/tensor2tensor_lstm.py`).
+What a head hands on is linear in state and context, without Luong's tanh.  Padding is not attended
+to, as it is in tensor2tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.features import Features, Gazetteer, Text, WordCharacters, WordShape
+from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize, initialize_lstm
+from t2t_torch.layers.reversed_encoder import Encoded, ReversedEncoder
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+class Memory(NamedTuple):
+    """What is attended to; that of a sentence serves all its K hypotheses.
+
+    Attributes:
+      keys: what states are matched with, [B, S, H].
+      values: what contexts are made of, [B, S, H].
+      mask: where there is data, [B, S] bool.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+
+
+class Attention(nn.Module):
+    """One or several heads over the encoder's outputs.
+
+    All heads see the same keys.  Bahdanau's heads match them each in its own way, Luong's in the
+    same; each hands on what a layer of its own makes of the state and the context.
+
+    Args:
+      hparams: sizes and the mechanism.
+    """
+
+    def __init__(self, hparams: LSTMSeq2seqAttentionHParams) -> None:
+        super().__init__()
+        width, heads = hparams.hidden_size, hparams.num_heads
+        self.memory_layer = nn.Linear(width, width, bias=False)
+        self.is_additive = hparams.attention_mechanism == "bahdanau"
+        if self.is_additive:
+            self.query_layer = nn.Linear(width, width, bias=False)
+            self.match = nn.Linear(width, heads, bias=False)
+        self.layers = nn.ModuleList(
+            nn.Linear(2 * width, hparams.head_size, bias=False) for _ in range(heads)
+        )
+        self.size = heads * hparams.head_size
+
+    def remember(self, encoded: Encoded) -> Memory:
+        """Returns what `forward` attends to."""
+        present = encoded.mask | ~encoded.mask.any(-1, keepdim=True)  # a softmax needs something
+        return Memory(self.memory_layer(encoded.outputs), encoded.outputs, present)
+
+    def forward(self, state: Tensor, memory: Memory) -> Tensor:
+        """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
+        query = state.view(len(memory.mask), -1, state.size(-1))  # [B, K, H]
+        if self.is_additive:
+            query = self.query_layer(query)[:, :, None]
+            scores = self.match(torch.tanh(query + memory.keys[:, None])).movedim(-1, 0)
+        else:
+            scores = (query @ memory.keys.transpose(1, 2))[None]  # [1, B, K, S]
+        scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)  # [N, B, K, S]
+        contexts = (scores.softmax(-1) @ memory.values).flatten(1, 2)  # [N, R, H]
+        heads = [
+            layer(torch.cat([state, context.to(state.dtype)], -1))
+            for layer, context in zip(
+                self.layers, contexts.expand(len(self.layers), -1, -1), strict=True
+            )
+        ]
+        return torch.cat(heads, -1)
+
+
+@dataclasses.dataclass
+class AttendingState:
+    """What a decode remembers.  R = B * K rows; see `State`.
+
+    Attributes:
+      hidden: outputs of the decoder's layers, [R, H] each.
+      cells: of the same layers, [R, H] each.
+      attention: what the attention handed on last, [R, A].
+      memory: what is attended to.
+    """
+
+    hidden: list[Tensor]
+    cells: list[Tensor]
+    attention: Tensor
+    memory: Memory
+
+    def expand(self, hypotheses: int) -> AttendingState:
+        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        rows = torch.arange(len(self.attention), device=self.attention.device)
+        return self._rows(rows.repeat_interleave(hypotheses), self.memory)
+
+    def reorder(self, index: Tensor) -> AttendingState:
+        """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
+        unless sentences are dropped."""
+        memory = self.memory
+        if len(index) != len(self.attention):
+            hypotheses = len(self.attention) // len(memory.mask)
+            kept = index.view(-1, hypotheses)[:, 0] // hypotheses  # [B']
+            memory = Memory(*(part.index_select(0, kept) for part in memory))
+        return self._rows(index, memory)
+
+    def _rows(self, index: Tensor, memory: Memory) -> AttendingState:
+        return AttendingState(
+            [rows.index_select(0, index) for rows in self.hidden],
+            [rows.index_select(0, index) for rows in self.cells],
+            self.attention.index_select(0, index),
+            memory,
+        )
+
+
+@register_model
+class LSTMSeq2seqAttention(T2TModel):
+    """An LSTM reads the input, the last token first; another writes, and attends to the first.
+
+    What the attention hands on is read by the decoder's next step (input feeding).
+    """
+
+    HParams = LSTMSeq2seqAttentionHParams
+    reads = (Text, WordCharacters, WordShape, Gazetteer)
+    texts = (1, 1)
+    hparams: LSTMSeq2seqAttentionHParams
+
+    def __init__(
+        self,
+        hparams: LSTMSeq2seqAttentionHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        self.encoder = ReversedEncoder(features, hparams, hparams.dropout)
+        self.attention = Attention(hparams)
+        self.dropout = Dropout(hparams.dropout)
+        width = hparams.hidden_size
+        read = hparams.input_width(features.targets["targets"]) + self.attention.size
+        self.decoder = nn.ModuleList(
+            nn.LSTMCell(width if number else read, width)
+            for number in range(hparams.num_hidden_layers)
+        )
+        if hparams.output_attention and hparams.num_heads > 1:
+            self.join_heads = nn.Linear(self.attention.size, width)
+        initialize(self, hparams)
+        initialize_lstm(self, hparams)
+
+    @classmethod
+    def target_width(
+        cls, hparams: LSTMSeq2seqAttentionHParams, features: Features, target: str
+    ) -> int:
+        """Returns the width of what `body` finds: a head's, or `hidden_size`."""
+        is_head = hparams.output_attention and hparams.num_heads == 1
+        return hparams.head_size if is_head else hparams.hidden_size
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
+        state = self._start(self.encoder(features))
+        x = F.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
+        outputs = []
+        for read in x.unbind(1):
+            output, state = self._read(read, state)
+            outputs.append(output)
+        return {"targets": torch.stack(outputs, 1)}
+
+    def encode(self, batch: dict[str, Tensor]) -> AttendingState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        inputs = {name: batch[name] for name in batch if name not in self.features.targets}
+        return self._start(self.encoder(self.bottom(inputs)))
+
+    def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
+        """Reads one more id of each row; see `T2TModel.step`."""
+        output, state = self._read(self.modalities["targets"].bottom(ids), state)
+        return self.modalities["targets"].top(output), state
+
+    def _start(self, encoded: Encoded) -> AttendingState:
+        """Returns the decoder's state before it has read anything."""
+        hidden, cells = encoded.memory
+        nothing = hidden.new_zeros(hidden.size(1), self.attention.size)
+        memory = self.attention.remember(encoded)
+        return AttendingState(list(hidden), list(cells), nothing, memory)
+
+    def _read(self, x: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
+        """Reads the vectors of one more id of each row; returns what the softmax reads.
+
+        Args:
+          x: [R, E].
+          state: before it.
+
+        Returns:
+          [R, H], and the state after it.
+        """
+        y = torch.cat([x, state.attention.to(x.dtype)], -1)
+        hidden, cells = [], []
+        for cell, *before in zip(self.decoder, state.hidden, state.cells, strict=True):
+            y, c = cell(self.dropout(y), tuple(before))
+            hidden.append(y)
+            cells.append(c)
+        attention = self.attention(y, state.memory)
+        if self.hparams.output_attention:
+            y = self.join_heads(attention) if self.hparams.num_heads > 1 else attention
+        return y, AttendingState(hidden, cells, attention, state.memory)

@@ -1,0 +1,238 @@
+"""Documents in the order of how well they answer a query: both are encoded apart, then scored.
+
+Huang et al. 2013, "Learning Deep Structured Semantic Models for Web Search using Clickthrough
+Data", CIKM; with the documents of the other queries of a batch as negatives Karpukhin et al. 2020,
+"Dense Passage Retrieval for Open-Domain Question Answering", arXiv:2004.04906, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Choice, ClassLabel, Features, Text
+from t2t_torch.hparams.pairwise_ranker import PairwiseRankerHParams
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.matching import Matches
+from t2t_torch.layers.sentence_encoder import Contexts, Pool
+from t2t_torch.layers.tokens import texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+
+@register_model
+class PairwiseRanker(T2TModel):
+    """Encodes query and documents, and scores each pair by cosine, product or perceptron.
+
+    A choice among documents gets a score of each; a class, such as relevant or not, gets the score
+    as its log-odds.
+    """
+
+    HParams = PairwiseRankerHParams
+    hparams: PairwiseRankerHParams
+    produces = (Choice, ClassLabel)
+    reads = (Text,)
+    texts = (2, 1000)
+
+    def __init__(
+        self,
+        hparams: PairwiseRankerHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        self._query, self._documents = _roles(features, hparams)
+        texts = texts_of(features)
+        query = Sentence(hparams)
+        document = query if hparams.tied_encoders else Sentence(hparams)
+        self.encoders = nn.ModuleDict({"query": query, "document": document})
+        self.matches = Matches(features, texts) if hparams.match_feature else None
+        self.score = Comparison(hparams, self.matches)
+        initialize(self, hparams)
+        if hparams.score != "mlp":
+            for name, target in features.targets.items():
+                _start_at(self.modalities[name], target, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the numbers that a pair of texts is scored by."""
+        width = int(hparams.hidden_size) if hparams.score == "mlp" else 1
+        return width + (Matches.summary_size if hparams.match_feature else 0)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what each pair is scored by.
+
+        Of a choice [B, K, H]; in TRAIN, with `in_batch_negatives`, [B, K', H]: the documents of the
+        other queries follow the K of its own, and a mask leaves out those that answer it, too.  Of
+        a class [B, H].
+        """
+        query = self._encoded("query", self._query, features)
+        vectors = [self._encoded("document", name, features) for name in self._documents]
+        query_ids = features[f"{self._query}_ids"]
+        ids = _stacked([features[f"{name}_ids"] for name in self._documents])  # [B, K, S]
+        documents = torch.stack(vectors, 1)  # [B, K, H]
+        ((name, target),) = self.features.targets.items()
+        if not isinstance(target, Choice):
+            return {name: self.score(query[:, None], documents, query_ids, ids)[:, 0]}
+        if not (self.training and self.hparams.in_batch_negatives):
+            return {name: self.score(query[:, None], documents, query_ids, ids)}
+        order = _own_first(len(query), len(self._documents), query.device)  # [B, B K]
+        flat, flat_ids = documents.flatten(0, 1), ids.flatten(0, 1)  # [B K, ...]
+        right = _right_ids(ids, features[name])
+        mask = _wrong_for(query_ids, right, flat_ids, order, len(self._documents))
+        scores = self.score(query[:, None], flat[order], query_ids, flat_ids[order])
+        return {name: scores, f"{name}_mask": mask}
+
+    def _encoded(self, role: str, name: str, features: dict[str, Tensor]) -> Tensor:
+        return self.encoders[role](features[name], features[f"{name}_mask"])  # type: ignore[no-any-return]
+
+
+class Sentence(nn.Module):
+    """One vector of a text.  [B, S, E], [B, S] -> [B, H].
+
+    Args:
+      hparams: of `Contexts` and `Pool`; hidden_size if a layer stands on top.
+    """
+
+    def __init__(self, hparams: PairwiseRankerHParams) -> None:
+        super().__init__()
+        self.contexts = Contexts(hparams.text_size, hparams)
+        self.pool = Pool(self.contexts.size, hparams)
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        self.output = nn.Linear(self.contexts.size, hparams.hidden_size)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Returns the vectors."""
+        contexts = self.contexts(self.dropout(x), mask)
+        vectors: Tensor = self.output(self.dropout(self.pool(contexts, mask)))
+        return vectors
+
+
+class Comparison(nn.Module):
+    """What a query and a document are scored by.
+
+    Args:
+      hparams: score, hidden_size, dropout.
+      matches: compares their ids; None does not.
+    """
+
+    def __init__(self, hparams: PairwiseRankerHParams, matches: Matches | None) -> None:
+        super().__init__()
+        self._kind = hparams.score
+        self._matches = (matches,)  # a tuple, so that it is no submodule
+        if hparams.score == "mlp":
+            self.hidden = nn.Linear(4 * hparams.hidden_size, hparams.hidden_size)
+            self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+
+    def forward(self, queries: Tensor, documents: Tensor, query_ids: Tensor, ids: Tensor) -> Tensor:
+        """Returns the numbers of each pair, [B, K, width].
+
+        Args:
+          queries: [B, 1, H].
+          documents: [B, K, H].
+          query_ids: [B, S].
+          ids: of the documents, [B, K, T].
+        """
+        if self._kind == "mlp":
+            u, v = queries.expand_as(documents), documents
+            pair = torch.cat([u, v, (u - v).abs(), u * v], -1)
+            found = self.dropout(self.hidden(self.dropout(pair)).relu())
+        elif self._kind == "cosine":
+            found = F.cosine_similarity(queries, documents, dim=-1)[..., None]
+        else:
+            found = (queries * documents).sum(-1, keepdim=True) * documents.size(-1) ** -0.5
+        (matches,) = self._matches
+        if matches is None:
+            return found
+        rows = query_ids[:, None].expand(*ids.shape[:2], -1).flatten(0, 1)  # [B K, S]
+        shares = matches.summary(rows, ids.flatten(0, 1)).unflatten(0, ids.shape[:2])
+        return torch.cat([found, shares.to(found.dtype)], -1)
+
+
+def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, list[str]]:
+    """Returns the query and the documents: the candidates of a choice, else the second text."""
+    if len(features.targets) != 1:
+        raise HParamsError(
+            f"pairwise_ranker learns one target, and this problem has "
+            f"{', '.join(features.targets)}. Take --model=pair_classifier."
+        )
+    (target,) = features.targets.values()
+    documents = list(target.candidates) if isinstance(target, Choice) else texts_of(features)[1:]
+    queries = [name for name in texts_of(features) if name not in documents]
+    if len(queries) != 1 or (len(documents) != 1 and not isinstance(target, Choice)):
+        raise HParamsError(
+            "pairwise_ranker compares one query with documents, and this problem's texts are "
+            f"{', '.join(texts_of(features))}. Look for another model:  t2t-trainer --registry_help"
+        )
+    if hparams.in_batch_negatives and not isinstance(target, Choice):
+        raise HParamsError(
+            "in_batch_negatives=True takes the documents of other queries for wrong ones in a "
+            "choice; a class says nothing about them. Set --hparams=in_batch_negatives=False."
+        )
+    if hparams.in_batch_negatives and hparams.distill_from:
+        raise HParamsError(
+            "distill_from: a teacher scores each query's own documents alone, and "
+            "in_batch_negatives=True those of others, too. Leave one of them out."
+        )
+    return queries[0], documents
+
+
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    """Puts ids side by side, filled up to the widest.  [B, S] each -> [B, K, S]."""
+    width = max(row.size(1) for row in rows)
+    return torch.stack([F.pad(row, (0, width - row.size(1))) for row in rows], 1)
+
+
+def _own_first(rows: int, each: int, device: torch.device) -> Tensor:
+    """Returns for each row all documents of a batch, its own first.  [B, B K] places."""
+    places = torch.arange(rows * each, device=device).view(rows, each)
+    return torch.stack([places.roll(-row, 0).flatten() for row in range(rows)])
+
+
+def _right_ids(ids: Tensor, targets: Tensor) -> Tensor:
+    """Returns the ids of the right document of each row.  [B, K, S], [B] -> [B, S]."""
+    return ids[torch.arange(len(ids), device=ids.device), targets.clamp(min=0)]
+
+
+def _wrong_for(
+    query_ids: Tensor, right: Tensor, documents: Tensor, order: Tensor, each: int
+) -> Tensor:
+    """Returns which documents a row is compared with: all its own, and of others the wrong ones.
+
+    Those of the same query, and those that read as its right one, may answer it.
+
+    Args:
+      query_ids: [B, S].
+      right: the ids of the right document of each row, [B, T].
+      documents: [B K, T].
+      order: of the documents, for each row, [B, B K].
+      each: K.
+    """
+    same_query = (query_ids[:, None] == query_ids[None]).all(-1)  # [B, B]
+    same_text = (right[:, None] == documents[None]).all(-1)  # [B, B K]
+    left_out = same_query.repeat_interleave(each, 1) | same_text
+    mask = ~left_out.gather(1, order)
+    mask[:, :each] = True
+    return mask
+
+
+@torch.no_grad()
+def _start_at(modality: Any, target: Any, hparams: PairwiseRankerHParams) -> None:
+    """Lets a score begin as it is, times `score_scale`, whatever the top's weights were."""
+    top = modality.top
+    top.bias.zero_()
+    if isinstance(target, Choice):
+        top.weight[:, 0] = hparams.score_scale
+    else:  # of two classes the difference is the score
+        places = torch.linspace(-0.5, 0.5, len(top.weight), device=top.weight.device)
+        top.weight[:, 0] = places * hparams.score_scale

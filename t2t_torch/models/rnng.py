@@ -1,0 +1,357 @@
+"""The recurrent neural network grammar, as a parser: a tree, transition by transition.
+
+Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776 (the discriminative model of
+section 3); for requests Gupta et al. 2018, "Semantic Parsing for Task Oriented Dialog using
+Hierarchical Representations", arXiv:1810.07942.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Gazetteer, Text, TreeFeature, WordCharacters
+from t2t_torch.features.word import WordLabel, WordShape
+from t2t_torch.hparams.rnng import RNNGHParams
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize, initialize_lstm
+from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
+from t2t_torch.layers.stack_lstm import StackLSTM
+from t2t_torch.layers.tokens import Tokens, texts_of
+from t2t_torch.layers.tree_structure import REDUCE_ID, SHIFT_ID, structure_of
+from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+
+_MAX_OPEN = 200  # constituents in each other; the Penn Treebank has fewer than 40
+
+
+def _check_losses(hparams: RNNGHParams) -> None:
+    """Refuses what asks for the probability of what has none."""
+    for name in ("label_smoothing", "confidence_penalty", "r_drop_alpha"):
+        if hparams.valid_actions_only and getattr(hparams, name):
+            raise HParamsError(
+                "valid_actions_only=True leaves some transitions without probability, which "
+                f"{name}={getattr(hparams, name)} reads. Set one of them to 0."
+            )
+
+
+class SumComposition(nn.Module):
+    """A constituent is tanh(W sum + b) of its label's and its parts' vectors.
+
+    Args:
+      size: H.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(size, size)
+
+    def forward(self, members: Tensor, there: Tensor) -> Tensor:
+        """Returns the constituents.
+
+        Args:
+          members: the label's vector, then the parts', then zeros; [N, M, H].
+          there: where there is a member, [N, M] bool.
+
+        Returns:
+          [N, H].
+        """
+        return self.output(members.sum(1)).tanh()
+
+
+class BLSTMComposition(nn.Module):
+    """A constituent is tanh(W [f; b] + b) of the ends of two LSTMs.  Dyer et al. 2015, figure 5.
+
+    One reads the label and the parts from the left, the other the label and the parts from the
+    right.
+
+    Args:
+      size: H.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.forth = nn.LSTM(size, size, batch_first=True)
+        self.back = nn.LSTM(size, size, batch_first=True)
+        self.output = nn.Linear(2 * size, size)
+
+    def forward(self, members: Tensor, there: Tensor) -> Tensor:
+        """Returns the constituents; see `SumComposition.forward`."""
+        backward = F.pad(backward_places(there[:, 1:]) + 1, (1, 0))  # the label stays the first
+        last = (there.sum(1) - 1).clamp(min=0)
+        rows = torch.arange(len(members), device=members.device)
+        forth = self.forth(members)[0][rows, last]
+        back = self.back(turned(members, backward))[0][rows, last]
+        return self.output(torch.cat([forth, back], 1)).tanh()
+
+
+@dataclasses.dataclass
+class RNNGState:
+    """What a decode remembers.  R rows; see `State`.
+
+    What was pushed stands in a pool that rows share, and is never moved: stacks are of places in
+    it.  Place 0 is the empty stack, zeros.
+
+    Attributes:
+      buffer: what the buffer gives before each word, of all sentences, [B * (S + 1), H].
+      front: the place of each row's next word in it, [R].
+      end: the place after its last word, [R].
+      history: of the LSTM over transitions, [L, R, H] each.
+      stack: places in the pool, from the bottom, [R, D]; the first is 0.
+      height: of each row's stack, [R].
+      opened: heights at which constituents stand open, [R, D].
+      open: how many are, [R].
+      vectors: of the pool, what was pushed, [P, H].
+      hidden: of the pool, the outputs of the layers, [P, L, H].
+      cell: of the pool, [P, L, H].
+      used: places of the pool that are taken.
+      rules: which transitions may follow, if the model asks for it.
+      progress: of the trees, by these rules.
+      begun: whether a transition was read.
+    """
+
+    buffer: Tensor
+    front: Tensor
+    end: Tensor
+    history: Memory
+    stack: Tensor
+    height: Tensor
+    opened: Tensor
+    open: Tensor
+    vectors: Tensor
+    hidden: Tensor
+    cell: Tensor
+    used: int
+    rules: ValidTransitions | None
+    progress: Progress | None
+    begun: bool = False
+
+    def expand(self, hypotheses: int) -> RNNGState:
+        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        rows = torch.arange(len(self.front), device=self.front.device)
+        return self.reorder(rows.repeat_interleave(hypotheses))
+
+    def reorder(self, index: Tensor) -> RNNGState:
+        """Returns a state whose row i is this one's row `index[i]`."""
+        names = ("front", "end", "stack", "height", "opened", "open")
+        rows = {name: getattr(self, name).index_select(0, index) for name in names}
+        history = Memory(*(part.index_select(1, index) for part in self.history))
+        progress = None if self.progress is None else self.progress.reorder(index)
+        return dataclasses.replace(self, **rows, history=history, progress=progress)
+
+    def add(self, vectors: Tensor, hidden: Tensor, cell: Tensor) -> RNNGState:
+        """Returns a state whose pool has more, at the places from `used` on."""
+        after = self.used + len(vectors)
+        pool = {}
+        for name, more in (("vectors", vectors), ("hidden", hidden), ("cell", cell)):
+            old = getattr(self, name)
+            if len(old) < after:  # twice as much, so that all copies together cost one
+                grown = old.new_zeros(2 * after, *old.shape[1:])
+                grown[: self.used] = old[: self.used]
+                old = grown
+            old[self.used : after] = more
+            pool[name] = old
+        return dataclasses.replace(self, **pool, used=after)
+
+
+@register_model("rnng")
+class RNNG(T2TModel):
+    """A parser with a stack LSTM, whose trees are composed from their parts as they are built."""
+
+    HParams = RNNGHParams
+    hparams: RNNGHParams
+    produces = (TreeFeature,)
+    reads = (Text, WordCharacters, WordShape, WordLabel, Gazetteer)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: RNNGHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        _check_losses(hparams)
+        size, layers = hparams.hidden_size, hparams.num_hidden_layers
+        rate = hparams.layer_prepostprocess_dropout
+        ((self._name, target),) = features.targets.items()
+        assert isinstance(target, TreeFeature)
+        self._target = target
+        (self._text,) = texts_of(features)
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = Dropout(rate)
+        width = self.tokens.size
+        if hparams.num_encoder_layers:
+            self.encoder = LSTM(
+                width, size, hparams.num_encoder_layers, bidirectional=True, dropout=rate
+            )
+            width = self.encoder.size
+        self.buffer = LSTM(width, size, layers, dropout=rate)
+        self.history = LSTM(size, size, layers, dropout=rate)
+        self.stack = StackLSTM(size, layers, rate)
+        compositions = {"sum": SumComposition, "blstm": BLSTMComposition}
+        self.compose = compositions[hparams.composition](size)
+        self.summary = nn.Linear(3 * size, size)
+        initialize(self, hparams)
+        initialize_lstm(self, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`.
+
+        All transitions are known: the buffer and the history are one pass each, constituents are
+        composed depth by depth, and the stack is gone through height by height.
+        """
+        ids, labels = features[f"{self._name}_ids"], features[self._name]  # [B, T], [B, T, H]
+        buffer, words = self._buffer(features)  # [B, S + 1, H], [B]
+        places = buffer.size(1)
+        structure = structure_of(ids, places - 1)
+        nothing = buffer.new_zeros(1, buffer.size(2))
+        buffer = buffer.flatten(0, 1)
+        sources = torch.cat([buffer, labels.flatten(0, 1)])
+        vectors = torch.cat([nothing, sources.index_select(0, structure.sources)])
+        for members in structure.composed:
+            parts = vectors.index_select(0, members.flatten()).view(*members.shape, -1)
+            vectors = torch.cat([vectors, self.compose(parts, members != 0)])
+        pushed = vectors.index_select(0, structure.vectors)
+        stacks = torch.cat([nothing, self.stack(pushed, structure.heights)])
+        rows = torch.arange(len(ids), device=ids.device)[:, None] * places
+        fronts = rows + structure.fronts.clamp(max=places - 1)
+        before = F.pad(labels, (0, 0, 1, -1))
+        parts_of = [
+            buffer.index_select(0, fronts.flatten()).view_as(labels),
+            stacks.index_select(0, structure.tops.flatten()).view_as(labels),
+            self.history(before, features[f"{self._name}_mask"]),
+        ]
+        found = {self._name: self._summary(parts_of)}
+        if self.hparams.valid_actions_only:
+            found[f"{self._name}_mask"] = self._valid(ids, words)
+        return found
+
+    def _buffer(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns what the buffer gives before each word and after the last, and how many words.
+
+        It reads the words from the last to the first: [B, S + 1, H], zeros from the end on; [B].
+        """
+        x = self.dropout(self.tokens(features))
+        if self.hparams.num_encoder_layers:
+            x = self.dropout(self.encoder(x, features[f"{self._text}_mask"]))
+        x = self.tokens.places.at_words(self._text, x, features)
+        mask = self.tokens.places.mask(self._text, features)
+        backward = backward_places(mask)
+        x = turned(self.buffer(turned(x, backward), mask), backward)
+        return F.pad(x, (0, 0, 0, 1)), mask.sum(1)
+
+    def _summary(self, parts: list[Tensor]) -> Tensor:
+        """Returns what a softmax takes, of buffer, stack and history.  [..., H] each."""
+        return self.summary(torch.cat([self.dropout(part) for part in parts], -1)).relu()
+
+    def _valid(self, ids: Tensor, words: Tensor) -> Tensor:
+        """Returns which transitions may follow those before; what follows may.  [B, T, V] bool."""
+        rules = ValidTransitions(self._target, _MAX_OPEN, ids.device)
+        progress = rules.start(words)
+        valid = []
+        for t in range(ids.size(1)):
+            valid.append(rules.valid(progress))
+            progress = rules.after(ids[:, t], progress)
+        followed = torch.stack(valid, 1).scatter(2, ids[..., None], value=True)
+        return self._filled_up(followed)
+
+    def _filled_up(self, valid: Tensor) -> Tensor:
+        """Adds what `vocab_divisor` adds to the logits: never valid."""
+        table: Tensor = self.modalities[self._name].bottom.weight  # type: ignore[assignment,union-attr]
+        return F.pad(valid, (0, len(table) - valid.size(-1)))
+
+    def encode(self, batch: dict[str, Tensor]) -> RNNGState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        inputs = {name: values for name, values in batch.items() if name != self._name}
+        buffer, words = self._buffer(self.bottom(inputs))
+        size, layers = buffer.size(2), self.hparams.num_hidden_layers
+        front = torch.arange(len(buffer), device=buffer.device) * buffer.size(1)
+        zeros = torch.zeros_like(front)
+        rules = progress = None
+        if self.hparams.valid_actions_only:
+            rules = ValidTransitions(self._target, _MAX_OPEN, buffer.device)
+            progress = rules.start(words)
+        return RNNGState(
+            buffer=buffer.flatten(0, 1),
+            front=front,
+            end=front + words,
+            history=Memory(*(buffer.new_zeros(layers, len(front), size) for _ in range(2))),
+            stack=zeros[:, None],
+            height=zeros,
+            opened=zeros[:, None],
+            open=zeros,
+            vectors=buffer.new_zeros(1, size),
+            hidden=buffer.new_zeros(1, layers, size),
+            cell=buffer.new_zeros(1, layers, size),
+            used=1,
+            rules=rules,
+            progress=progress,
+        )
+
+    def step(self, ids: Tensor, state: RNNGState) -> tuple[Tensor, RNNGState]:
+        """Reads one more transition of each row; see `T2TModel.step`."""
+        modality = self.modalities[self._name]
+        labels: Tensor = modality.bottom(ids[:, None])[:, 0]  # type: ignore[operator]
+        if state.begun:
+            state = self._push(ids, labels, state)
+        out, history = self.history.run(labels[:, None], None, state.history)
+        state = dataclasses.replace(state, history=history, begun=True)
+        top = state.stack.gather(1, state.height[:, None])[:, 0]
+        parts = [
+            state.buffer.index_select(0, torch.minimum(state.front, state.end)),
+            state.hidden[:, -1].index_select(0, top),
+            out[:, 0],
+        ]
+        logits: Tensor = modality.top(self._summary(parts))  # type: ignore[operator]
+        if state.rules is not None and state.progress is not None:
+            state.progress = state.rules.after(ids, state.progress)
+            valid = self._filled_up(state.rules.valid(state.progress))
+            logits = logits.masked_fill(~valid, -torch.inf)
+        return logits, state
+
+    def _push(self, ids: Tensor, labels: Tensor, state: RNNGState) -> RNNGState:
+        """Returns the state after a transition of each row; PAD and EOS do nothing."""
+        shifts, reduces, opens = ids == SHIFT_ID, ids == REDUCE_ID, ids > REDUCE_ID
+        word = state.buffer.index_select(0, torch.minimum(state.front, state.end))
+        vectors = torch.where(shifts[:, None], word, labels)
+        last = state.opened.gather(1, (state.open - 1).clamp(min=0)[:, None])[:, 0]
+        base = torch.where(state.open > 0, last, 1)
+        below = torch.where(reduces, torch.minimum(base - 1, state.height), state.height)
+        rows = reduces.nonzero().flatten()
+        if len(rows):
+            count = (state.height - base + 1)[rows]
+            places = torch.arange(max(int(count.max()), 1), device=ids.device)
+            at = (base[rows, None] + places).clamp(max=state.stack.size(1) - 1)
+            there = places < count[:, None]
+            members = torch.where(there, state.stack[rows].gather(1, at), 0)
+            composed = self.compose(state.vectors[members], there)
+            vectors = vectors.index_copy(0, rows, composed.to(vectors.dtype))
+        on = state.stack.gather(1, below[:, None])[:, 0]
+        memory = self.stack.push(vectors, state.hidden[on], state.cell[on])
+        pushes = shifts | reduces | opens
+        height = torch.where(pushes, below + 1, state.height)[:, None]
+        place = torch.where(pushes, state.used + torch.arange(len(ids), device=ids.device), on)
+        stack = F.pad(state.stack, (0, 1))
+        kept = torch.where(pushes, place, stack.gather(1, height)[:, 0])
+        opened = F.pad(state.opened, (0, 1))
+        open_now = (state.open - reduces.long()).clamp(min=0)
+        stands = torch.where(opens, height[:, 0], opened.gather(1, open_now[:, None])[:, 0])
+        state = state.add(vectors, *memory)
+        return dataclasses.replace(
+            state,
+            front=torch.minimum(state.front + shifts.long(), state.end),
+            stack=stack.scatter(1, height, kept[:, None]),
+            height=height[:, 0],
+            opened=opened.scatter(1, open_now[:, None], stands[:, None]),
+            open=open_now + opens.long(),
+        )

@@ -1,0 +1,138 @@
+"""A class of a conversation: each utterance by itself, then all of them in their order.
+
+The SeqNN of PyText, Aly et al. 2018, arXiv:1812.08729: utterances by Kim 2014, arXiv:1408.5882, or
+by the self-attention of Lin et al. 2017, arXiv:1703.03130, which is over the utterances, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Turns
+from t2t_torch.hparams.seqnn import SeqnnHParams
+from t2t_torch.layers.attention_pooling import AttentionPooling
+from t2t_torch.layers.convolution import TextConvolution
+from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.model import T2TModel
+from t2t_torch.registry import register_model
+from t2t_torch.text.encoder import EOS
+
+
+@register_model
+class Seqnn(T2TModel):
+    """Convolutions or LSTMs over each utterance, then LSTMs and attention over utterances."""
+
+    HParams = SeqnnHParams
+    hparams: SeqnnHParams
+    produces = (ClassLabel, MultiLabel, SoftLabel, Real)
+    reads = (Turns, Real)
+    texts = (1, 1)
+
+    def __init__(
+        self,
+        hparams: SeqnnHParams,
+        features: Features,
+        *,
+        input_space_id: int = 0,
+        target_space_id: int = 0,
+    ) -> None:
+        super().__init__(
+            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
+        )
+        (self._text,) = texts_of(features)
+        self._dense = dense_of(features)
+        self.tokens = Tokens(features, hparams, self._text)
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        self.utterance: TextConvolution | AttentiveLSTM
+        if hparams.utterance_encoder == "cnn":
+            kernels = hparams.kernel_sizes
+            self.utterance = TextConvolution(self.tokens.size, kernels, hparams.num_filters)
+        else:
+            self.utterance = AttentiveLSTM(self.tokens.size, hparams)
+        self.conversation = AttentiveLSTM(self.utterance.size, hparams)
+        initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: Any, features: Features, target: str) -> int:
+        """Returns the width of both directions and of what stands beside them."""
+        return 2 * int(hparams.lstm_size) + dense_width(features, hparams)
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the same vector of a conversation for each target, [B, H]."""
+        words = self.dropout(self.tokens(features))
+        words, mask = _turns(words, features[f"{self._text}_ids"])  # [B, U, W, E], [B, U, W]
+        there = mask.any(-1)  # [B, U]
+        # Utterances of all conversations are one batch; what is none is not computed.
+        found = self.utterance(words[there], mask[there])  # [utterances, F]
+        utterances = found.new_zeros(*there.shape, found.size(-1))
+        utterances = utterances.masked_scatter(there[..., None], found)
+        whole = self.dropout(self.conversation(self.dropout(utterances), there))
+        whole = beside_dense(whole, self._dense, features)
+        return dict.fromkeys(self.features.targets, whole)
+
+
+class AttentiveLSTM(nn.Module):
+    """LSTMs in both directions, and the mean of their states by learnt weights.
+
+    Args:
+      input_size: E.
+      hparams: lstm_size, num_hidden_layers, attention_size, dropout between layers.
+
+    Attributes:
+      size: of the output.
+    """
+
+    def __init__(self, input_size: int, hparams: SeqnnHParams) -> None:
+        super().__init__()
+        self.lstm = LSTM(
+            input_size,
+            hparams.lstm_size,
+            hparams.num_hidden_layers,
+            bidirectional=True,
+            dropout=hparams.layer_prepostprocess_dropout,
+        )
+        self.attention = AttentionPooling(self.lstm.size, hparams.attention_size)
+        self.size = self.lstm.size
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """[B, S, E], [B, S] bool -> [B, size]."""
+        means: Tensor = self.attention(self.lstm(x, mask), mask).means
+        return means
+
+
+def _turns(words: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Cuts conversations into utterances, each of which ends with `EOS`.
+
+    The last need not: a conversation may have been cut off.
+
+    Args:
+      words: [B, S, E].
+      ids: of the words, [B, S], 0 at padding.
+
+    Returns:
+      Vectors, [B, U, W, E], and where there are some, [B, U, W] bool: U utterances of W words at
+      most.
+    """
+    present = ids != 0
+    ends = (ids == EOS).long()
+    turn = ends.cumsum(1) - ends  # [B, S], the utterance of each position
+    place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+    begins = F.pad(ends, (1, 0))[:, :-1] * place  # where an utterance begins, else 0
+    place = place - begins.cummax(1).values
+    number = int(torch.where(present, turn, 0).max()) + 1
+    longest = int(torch.where(present, place, 0).max()) + 1
+    # Padding goes to a place behind all, which is left out.
+    index = torch.where(present, turn * longest + place, number * longest)
+    flat = words.new_zeros(len(words), number * longest + 1, words.size(-1))
+    flat = flat.scatter(1, index[..., None].expand_as(words), words)
+    mask = torch.zeros(flat.shape[:2], dtype=torch.bool, device=ids.device)
+    mask = mask.scatter(1, index, True)[:, :-1].unflatten(1, (number, longest))
+    return flat[:, :-1].unflatten(1, (number, longest)), mask

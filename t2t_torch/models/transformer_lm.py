@@ -1,0 +1,45 @@
+"""A Transformer that foretells a text: a decoder of causal attention, and nothing to attend to.
+
+Liu et al. 2018, arXiv:1801.10198; Radford et al. 2018, "Improving Language Understanding by
+Generative Pre-Training".
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.hparams.transformer_lm import TransformerLmHParams
+from t2t_torch.layers.masks import causal, same_segment
+from t2t_torch.models.transformer import Transformer
+from t2t_torch.registry import register_model
+
+
+@register_model
+class TransformerLm(Transformer):
+    """The decoder of a `transformer` as a language model: the same weights by the same names.
+
+    It keeps nothing from batch to batch.  Of streams it reads each block as a text of its own that
+    begins with the token before it; epoch after epoch the blocks stand elsewhere.
+    """
+
+    HParams = TransformerLmHParams
+    texts = (0, 0)
+    reads = ()
+    reads_streams = True
+    hparams: TransformerLmHParams
+
+    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
+        targets, segments = features["targets"], features.get("targets_segmentation")
+        mask = None
+        if segments is not None:
+            mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
+        x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
+        if "targets_before" in features:
+            first = self.modalities["targets"].bottom(features["targets_before"][:, None])
+            x = torch.cat([first, targets[:, :-1]], 1)
+        x = self.dropout(self._with_positions(x, features.get("targets_position")))
+        for layer in self.decoder:
+            x = layer(x, mask, None, None)
+        return {"targets": self.decoder_output(x)}

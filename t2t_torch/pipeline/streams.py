@@ -1,0 +1,279 @@
+"""A split as one text, read in streams: how a language model remembers from batch to batch.
+
+The examples of a split, in their order, are one text.  It is cut in streams of equal length that
+lie side by side: batch after batch gives the next `stream_length` tokens of each (truncated
+backpropagation through time: Mikolov et al. 2010; Zaremba et al. 2014, arXiv:1409.2329).
+
+A batch of a text `x` holds, B streams of T tokens:
+  x         [B, T], the tokens, 0 behind a stream's end.
+  x_before  [B], the token that stands before each first one; 0 where nothing is known.
+  x_stream  [B], the number of each stream.
+  x_block   [B], how many batches of the stream came before in this pass; at 0 nothing is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.pipeline.collate import Batch
+from t2t_torch.pipeline.plan import ORDER_VERSION, BucketReport, PlanReport, noise
+
+if TYPE_CHECKING:
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.features import Features
+    from t2t_torch.hparam import DataHParams
+
+STREAMS_VERSION = 1
+"""Stands in the fingerprint, beside that of the order of examples."""
+
+_PLACE = 4  # stream of noise, beside those of `EpochPlan`
+_Numbers = npt.NDArray[Any]
+
+
+class StreamPlan:
+    """The order of training on streams, and its batches.
+
+    Batch k is a function of the text, the hparams, the seed and k, as in `EpochPlan`.  An epoch
+    begins at a place of the text that is drawn for it and goes round once, so that neither streams
+    nor blocks are cut where those of the last epoch were; what does not fill a last block is left
+    out.  A step's batches have streams of their own, so that several processes train as one does.
+
+    Args:
+      text: N tokens.
+      name: of the text in a batch.
+      rows: how many examples it was made of.
+      hparams: stream_length, stream_rows.
+      batches_per_step: those of all processes.
+      seed: of the places.
+      source: what the text is, for the fingerprint.
+
+    Raises:
+      DataError: the text does not fill a block of each stream.
+      HParamsError: the streams cannot be shared out among the batches of a step.
+    """
+
+    def __init__(
+        self,
+        text: _Numbers,
+        *,
+        name: str,
+        rows: int,
+        hparams: DataHParams,
+        batches_per_step: int = 1,
+        seed: int = 0,
+        source: str = "",
+    ) -> None:
+        self.seed = seed
+        self._text, self._name, self._examples = text, name, rows
+        self._length, self._streams = hparams.stream_length, hparams.stream_rows
+        self._groups = batches_per_step
+        self._source = source
+        if self._streams % batches_per_step:
+            raise HParamsError(
+                f"stream_rows={self._streams}: the {batches_per_step} batches of a step (of all "
+                "processes, optimizer_multistep_accumulate_steps each) have as many streams each. "
+                f"Set a multiple of {batches_per_step}."
+            )
+        self._blocks = len(text) // (self._streams * self._length)
+        if not self._blocks:
+            raise DataError(
+                f"the text has {len(text):,} tokens, and stream_rows={self._streams} streams of "
+                f"stream_length={self._length} are {self._streams * self._length:,}. Set fewer or "
+                "shorter ones."
+            )
+        self._begin = functools.lru_cache(maxsize=4)(self._draw)
+
+    @classmethod
+    def of(
+        cls,
+        shards: Shards,
+        features: Features,
+        hparams: DataHParams,
+        *,
+        seed: int,
+        batches_per_step: int,
+    ) -> StreamPlan:
+        """Returns the plan of a training split.
+
+        Raises:
+          DataError: as the class.
+          HParamsError: as the class; or this is no language model's data.
+        """
+        name = streamed(features, hparams)
+        return cls(
+            joined(shards, features.columns[name]),
+            name=name,
+            rows=shards.num_rows,
+            hparams=hparams,
+            batches_per_step=batches_per_step,
+            seed=seed,
+            source=shards.fingerprint,
+        )
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches in an epoch; the same for every epoch."""
+        return self._blocks * self._groups
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A version and a hash of everything the order depends on: a resumed run must find them."""
+        sizes = [self._length, self._streams, self._groups, len(self._text)]
+        told = json.dumps([self._source, self.seed, sizes]).encode()
+        version = f"{ORDER_VERSION}.streams{STREAMS_VERSION}"
+        return f"{version}-{hashlib.sha256(told).hexdigest()[:16]}"
+
+    @property
+    def report(self) -> PlanReport:
+        """What an epoch reads."""
+        return PlanReport(
+            examples=self._examples,
+            kept=self._examples,
+            too_long=0,
+            too_short=0,
+            batches=self.batches_per_epoch,
+            tokens=self._blocks * self._streams * self._length,
+            padding_fraction=0.0,
+        )
+
+    @property
+    def buckets(self) -> list[BucketReport]:
+        """All batches are alike."""
+        rows = self._streams // self._groups
+        count = self.batches_per_epoch
+        return [BucketReport(self._length + 1, rows, rows * count, count, 0.0)]
+
+    @property
+    def largest_batch(self) -> _Numbers:
+        """The first batch: all are of one size."""
+        return self.batch(0)
+
+    @property
+    def one_of_each_shape(self) -> list[_Numbers]:
+        """The first batch: all are of one shape."""
+        return [self.batch(0)]
+
+    def batch(self, index: int) -> _Numbers:
+        """Returns what `collate` takes for global batch `index`: its number, [1]."""
+        return np.asarray([index], np.int64)
+
+    def collate(self, numbers: _Numbers) -> Batch:
+        """Returns the batch of a number, [1]."""
+        epoch, place = divmod(int(numbers[0]), self.batches_per_epoch)
+        block, group = divmod(place, self._groups)
+        rows = self._streams // self._groups
+        streams = group * rows + np.arange(rows)
+        starts = self._begin(epoch) + (streams * self._blocks + block) * self._length
+        places = starts[:, None] + np.arange(-1, self._length)  # with the token before
+        ids = self._text[places % len(self._text)].astype(np.int64)
+        return _batch(self._name, ids, streams, block)
+
+    def _draw(self, epoch: int) -> int:
+        """Returns the place where an epoch begins."""
+        return int(noise(1, self.seed, epoch, _PLACE)[0] % np.uint64(len(self._text)))
+
+
+class EvalStreams:
+    """One pass over a split as a text, every token once, in `eval_stream_rows` streams.
+
+    The process of rank r takes streams r, r + world_size, ...
+
+    Attributes:
+      total: batches of all processes.
+      cut: always 0: nothing is.
+
+    Args:
+      shards: the split.
+      features: of the problem.
+      hparams: stream_length, eval_stream_rows.
+      rank: of this process.
+      world_size: processes.
+
+    Raises:
+      DataError: there is no token.
+      HParamsError: this is no language model's data.
+    """
+
+    cut = 0
+
+    def __init__(
+        self,
+        shards: Shards,
+        features: Features,
+        hparams: DataHParams,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        self._name = streamed(features, hparams)
+        self._text = joined(shards, features.columns[self._name])
+        if not len(self._text):
+            raise DataError("the split has no token to evaluate.")
+        self._length = hparams.stream_length
+        rows = hparams.eval_stream_rows
+        self._size = -(-len(self._text) // rows)  # tokens of a stream; the last may have fewer
+        self._streams = np.arange(rows)[rank::world_size]
+        blocks = -(-self._size // self._length)
+        self._blocks = blocks if len(self._streams) else 0
+        self.total = blocks * min(rows, world_size)
+
+    def __len__(self) -> int:
+        """Returns the number of batches of this process."""
+        return self._blocks
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields the blocks in the order of the text."""
+        begins = self._streams * self._size
+        ends = np.minimum(begins + self._size, len(self._text))
+        for block in range(self._blocks):
+            places = (begins + block * self._length)[:, None] + np.arange(-1, self._length)
+            there = (places >= begins[:, None]) & (places < ends[:, None])
+            ids = np.where(there, self._text[np.where(there, places, 0)], 0).astype(np.int64)
+            yield _batch(self._name, ids, np.arange(len(self._streams)), block)
+
+
+def _batch(name: str, ids: _Numbers, streams: _Numbers, block: int) -> Batch:
+    """Returns a batch; `ids`, [B, 1 + T], with the token before."""
+    before = ids[:, 0] if block else np.zeros_like(ids[:, 0])
+    arrays = {
+        name: ids[:, 1:],
+        f"{name}_before": before,
+        f"{name}_stream": streams.astype(np.int64),
+        f"{name}_block": np.full(len(ids), block, np.int64),
+    }
+    return {key: torch.from_numpy(np.ascontiguousarray(array)) for key, array in arrays.items()}
+
+
+def joined(shards: Shards, column: str) -> _Numbers:
+    """Returns the ids of all rows of a column, one after another, [N]."""
+    parts = [values[offsets[0] : offsets[-1]] for values, offsets in shards.column(column)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def streamed(features: Features, hparams: DataHParams) -> str:
+    """Returns the name of the text that is read in streams: a language model's only feature.
+
+    Raises:
+      HParamsError: there are others, or the examples are to be packed or split besides.
+    """
+    names = list(features.all)
+    if len(names) != 1 or not features.targets[names[0]].generates:
+        raise HParamsError(
+            f"stream_length={hparams.stream_length} reads the text of a language model in streams; "
+            f"the features here are {', '.join(names)}. Set stream_length=0."
+        )
+    if hparams.pack_dataset or hparams.split_to_length:
+        raise HParamsError(
+            "stream_length makes batches of streams: nothing is packed or split. Set "
+            "pack_dataset=False and split_to_length=0."
+        )
+    return names[0]

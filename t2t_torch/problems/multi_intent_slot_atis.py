@@ -1,0 +1,25 @@
+"""ATIS as two problems learnt together: what a request wants, and which words say what.
+
+The joint document classification and word tagging of figure 3 of Aly et al. 2018, "PyText: A
+Seamless Path from NLP research to Production", arXiv:1812.08729.  The data, its source and licence
+are those of `problems/intent_slot_atis.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from t2t_torch.families.multi import MultiProblem
+from t2t_torch.registry import register_problem
+
+
+@register_problem("multi_intent_slot_atis")
+class MultiIntentSlotAtis(MultiProblem):
+    """Classification of a request and tagging of its words, in turn; selected on their sum."""
+
+    problem_names = ("intent_atis", "slots_atis")
+    selected: ClassVar[Mapping[str, str]] = {
+        "intent_atis": "targets/accuracy",
+        "slots_atis": "targets/span_f1",
+    }

@@ -1,0 +1,44 @@
+"""Relevance of a document to a query, with classes of queries and of documents.
+
+The three problems of figure 4 of Aly et al. 2018, "PyText: A Seamless Path from NLP research to
+Production", arXiv:1812.08729, on public data: WikiQA's questions and sentences, the intents of
+ATIS's requests, the topics of AG News.  Sources and licences are those of `problems/answer_wikiqa`,
+`problems/intent_slot_atis` and `problems/topic_ag_news`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from t2t_torch.families.multi import MultiProblem
+from t2t_torch.problems.intent_slot_atis import IntentAtis
+from t2t_torch.problems.topic_ag_news import TopicAgNews
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import VocabType
+
+_OWNER = "answer_ranking_wikiqa"
+
+
+@register_problem("query_intent_atis")
+class QueryIntentAtis(IntentAtis):
+    """The intents of ATIS, in the subwords of WikiQA."""
+
+    vocab_type = VocabType.SUBWORD
+    use_vocab_from_other_problem = _OWNER
+
+
+@register_problem("document_topic_ag_news")
+class DocumentTopicAgNews(TopicAgNews):
+    """The topics of AG News, in the subwords of WikiQA."""
+
+    use_vocab_from_other_problem = _OWNER
+
+
+@register_problem("multi_query_document")
+class MultiQueryDocument(MultiProblem):
+    """Relevance, classes of queries, classes of documents, each as often as it has batches."""
+
+    problem_names = (_OWNER, "query_intent_atis", "document_topic_ag_news")
+    mixing_schedule = "by_size"
+    selected: ClassVar[Mapping[str, str]] = {_OWNER: "targets/query_map"}

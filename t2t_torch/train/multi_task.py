@@ -1,0 +1,350 @@
+"""Several problems as one task: models that share their parts, batches of one problem each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.families.mixing_schedule import MixingSchedule
+from t2t_torch.families.multi import MultiProblem, member, split_member
+from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.optimization.learning_rate import learning_rate
+from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
+from t2t_torch.pipeline.lengths import paddings
+from t2t_torch.pipeline.loader import MixedBatches
+from t2t_torch.pipeline.mixture import component_seed
+from t2t_torch.train.multi_model import MultiModel, own_batch, problem_weights
+from t2t_torch.train.task import ProblemTask, Task
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.mode import Split
+    from t2t_torch.model import Output, T2TModel
+    from t2t_torch.problem import Problem
+    from t2t_torch.train.task import Batch, EvalSource, Evaluator
+
+
+class MultiTask(Task):
+    """Problems learnt by models of one class that share weights.
+
+    Attributes:
+      problem: all of them.
+      features: of all of them, as they are named in a batch.
+      tasks: each by itself.
+
+    Args:
+      problem: what is learnt.
+      model: the class of what learns each.
+      hparams: of all models.
+      data_dir: where t2t-datagen wrote the shards.
+      vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
+      loader_workers: threads that make batches; 0 makes each when it is asked for.
+      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
+
+    Raises:
+      HParamsError: hyperparameters ask for what several problems cannot have.
+      DataError: a vocabulary is missing, or the schedule is malformed.
+      UsageError: a metric is not of such a target, or there is no such metric to select by.
+    """
+
+    def __init__(
+        self,
+        problem: MultiProblem,
+        model: type[T2TModel],
+        hparams: HParams,
+        *,
+        data_dir: Path,
+        vocab_dir: Path,
+        loader_workers: int = 1,
+        pin_memory: bool = False,
+    ) -> None:
+        _check(hparams)
+        self.name = problem.full_name
+        self.hparams = hparams
+        self.problem = problem
+        self.features = problem.features(vocab_dir)
+        self.paddings = paddings(self.features.all)
+        self._loading = {"workers": loader_workers, "pin_memory": pin_memory}
+        self.tasks = {
+            part.full_name: ProblemTask(
+                part,
+                model,
+                hparams,
+                data_dir=data_dir,
+                vocab_dir=vocab_dir,
+                loader_workers=loader_workers,
+                pin_memory=pin_memory,
+            )
+            for part in problem.components
+        }
+        counted = {task.counted for task in self.tasks.values()}
+        self.counted = counted.pop() if len(counted) == 1 else "examples"
+        self._schedule = MixingSchedule.parse(
+            hparams.mixing_schedule or problem.mixing_schedule, len(self.tasks)
+        )
+        self._weights = problem_weights(hparams.multiproblem_weights, list(self.tasks))
+        self.evaluator()  # a metric that there is not is refused before training
+
+    def model(self) -> MultiModel:
+        """Returns a new model of each problem, in one."""
+        models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
+        return multi_model(models, self.hparams, self._weights)
+
+    def first_weights(self, model: nn.Module) -> list[str]:
+        """Gives each model the vectors of words that hparams name."""
+        whole: Any = model
+        return [
+            line
+            for name, task in self.tasks.items()
+            for line in task.first_weights(whole.problems[name])
+        ]
+
+    def make_ready(self, model: nn.Module) -> None:
+        """Freezes what hparams name; gives each model the weights of classes."""
+        freeze(model, self.hparams)
+        whole: Any = model
+        for name, task in self.tasks.items():
+            task.weigh_classes(whole.problems[name])
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the optimizer that hparams name, of what they do not freeze."""
+        make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
+        return make(parameter_groups(model, self.hparams), self.hparams)
+
+    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
+        """Returns the schedule that hparams name."""
+        return learning_rate(self.hparams, train_steps)
+
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
+        """Returns batches of all problems, each of one, by the schedule."""
+        components = []
+        for index, (name, task) in enumerate(self.tasks.items()):
+            own = component_seed(seed, index)
+            source = task.train_batches(seed=own, start=0, rank=0, world_size=1)
+            (component,) = source.components
+            components.append(
+                dataclasses.replace(component, collate=_Collate(name, component.collate))
+            )
+        sizes = [component.plan.batches_per_epoch for component in components]
+        accumulate = self.hparams.optimizer_multistep_accumulate_steps or 1
+        return MixedBatches(
+            components,
+            self._schedule.of_sizes(sizes),
+            seed=seed,
+            batches_per_step=accumulate * world_size,
+            start=start,
+            rank=rank,
+            world_size=world_size,
+            workers=self._loading["workers"],
+            pin_memory=bool(self._loading["pin_memory"]),
+        )
+
+    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:
+        """Returns batches of a split of each problem, one of each in turn."""
+        passes, before = [], 0
+        for name, task in self.tasks.items():
+            own = task.eval_batches(split, rank=(rank - before) % world_size, world_size=world_size)
+            passes.append(_Pass(name, own))
+            before += own.total
+        first = rank % len(passes)
+        return _Passes([*passes[first:], *passes[:first]])
+
+    def evaluator(self) -> MultiEvaluation:
+        """Returns the metrics of all problems."""
+        parts = {name: task.evaluator() for name, task in self.tasks.items()}
+        return MultiEvaluation(parts, self.name, self.problem.selected)
+
+
+def task_of(
+    problem: Problem,
+    model: type[T2TModel],
+    hparams: HParams,
+    *,
+    data_dir: Path,
+    vocab_dir: Path,
+    loader_workers: int = 1,
+    pin_memory: bool = False,
+) -> ProblemTask | MultiTask:
+    """Returns the task of a problem, or of several; see `ProblemTask`.
+
+    Raises:
+      HParamsError: also if hyperparameters of several problems are set for one.
+    """
+    options: dict[str, Any] = {
+        "data_dir": data_dir,
+        "vocab_dir": vocab_dir,
+        "loader_workers": loader_workers,
+        "pin_memory": pin_memory,
+    }
+    if isinstance(problem, MultiProblem):
+        return MultiTask(problem, model, hparams, **options)
+    names = ["multiproblem_shared", "multiproblem_weights"]
+    names += ["mixing_schedule"] if problem.mixing_schedule is None else []
+    faults = [name for name in names if getattr(hparams, name)]
+    if faults:
+        raise HParamsError(
+            f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "
+            "out, or name a MultiProblem (docs/several_problems.md)."
+        )
+    return ProblemTask(problem, model, hparams, **options)
+
+
+def multi_model(
+    models: Mapping[str, T2TModel], hparams: HParams, weights: Mapping[str, float] | None = None
+) -> MultiModel:
+    """Returns models of several problems as one, sharing what hparams say.
+
+    Where some of them count positions and some examples, all count examples in TRAIN.
+    """
+    targets = [list(model.features.targets.values()) for model in models.values()]
+    by_position = {len(own) == 1 and own[0].is_sequence for own in targets}
+    if len(by_position) > 1:
+        for model in models.values():
+            model.count_examples()
+    return MultiModel(models, shared=hparams.multiproblem_shared, weights=weights)
+
+
+def _check(hparams: HParams) -> None:
+    """Refuses what several problems cannot have.
+
+    Raises:
+      HParamsError: says what, and what to do.
+    """
+    if hparams.distill_from:
+        raise HParamsError(
+            f"distill_from={hparams.distill_from}: a teacher is of one problem, and this is of "
+            "several. Train the problem that it is of by itself, and begin another run with its "
+            "weights (--warm_start_from)."
+        )
+    if hparams.stream_length:
+        raise HParamsError(
+            f"stream_length={hparams.stream_length} reads a text on from batch to batch, and "
+            "batches of several problems come in between. Set --hparams=stream_length=0."
+        )
+    if hparams.shard_weights:
+        raise HParamsError(
+            "shard_weights=True divides each layer by itself, and models of several problems have "
+            "layers in common. Set --hparams=shard_weights=False."
+        )
+
+
+class _Collate:
+    """Makes a batch whose features are named by their problem."""
+
+    def __init__(self, problem: str, collate: Callable[..., Batch]) -> None:
+        self._problem, self._collate = problem, collate
+
+    def __call__(self, rows: Any) -> Batch:
+        return named(self._problem, self._collate(rows))
+
+
+def named(problem: str, batch: Mapping[str, Tensor]) -> Batch:
+    """Returns a batch whose features are named by their problem."""
+    return {member(problem, name): tensor for name, tensor in batch.items()}
+
+
+class _Pass:
+    """One pass over a split of one problem."""
+
+    def __init__(self, problem: str, source: EvalSource) -> None:
+        self._problem, self._source = problem, source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (named(self._problem, batch) for batch in self._source)
+
+
+class _Passes:
+    """Passes in turn, as long as each has batches: the first few are of all problems."""
+
+    def __init__(self, passes: Sequence[_Pass]) -> None:
+        self._passes = passes
+
+    def __len__(self) -> int:
+        return sum(map(len, self._passes))
+
+    def __iter__(self) -> Iterator[Batch]:
+        left = [iter(one) for one in self._passes]
+        while left:
+            for one in list(left):
+                batch = next(one, None)
+                if batch is None:
+                    left.remove(one)
+                else:
+                    yield batch
+
+
+class MultiEvaluation:
+    """The metrics of several problems, each as when it is evaluated alone.
+
+    Attributes:
+      sums: of all, one after another; may be added over processes before `result`.
+
+    Args:
+      parts: the evaluation of each problem.
+      name: of all problems together.
+      selected: by problem, "<target>/<metric>" of what is summed; else its first metric.
+
+    Raises:
+      UsageError: a problem has no such metric.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, Evaluator], name: str, selected: Mapping[str, str]
+    ) -> None:
+        self._parts = dict(parts)
+        self.sums = torch.cat([part.sums for part in self._parts.values()])
+        sizes = [len(part.sums) for part in self._parts.values()]
+        for part, own in zip(self._parts.values(), torch.split(self.sums, sizes), strict=True):
+            part.sums = own  # what is added there is added here
+        self._sum = f"metrics-{name}/all_problems/sum"
+        self._selected = {
+            problem: _selected(problem, list(part.result()), selected.get(problem, ""))
+            for problem, part in self._parts.items()
+        }
+
+    def update(self, output: Output, batch: Batch) -> None:
+        """Adds a batch of one problem."""
+        problem = split_member(next(iter(batch)))[0]
+        logits = {split_member(name)[1]: found for name, found in output.logits.items()}
+        losses = {split_member(name)[1]: loss for name, loss in output.losses.items()}
+        own = output._replace(logits=logits, losses=losses)
+        self._parts[problem].update(own, own_batch(batch))
+
+    def result(self) -> dict[str, float]:
+        """Returns the metrics of each problem by the names that it has alone.
+
+        The loss is the sum of the problems'.  "metrics-<name>/all_problems/sum" is the sum of the
+        selected metrics; of one of which less is better, its negative.
+        """
+        results, loss, total = {}, 0.0, 0.0
+        for problem, part in self._parts.items():
+            own = part.result()
+            loss += own.pop("loss")
+            results.update(own)
+            chosen = self._selected[problem]
+            total += -own[chosen] if lower_is_better(chosen) else own[chosen]
+        return {"loss": loss, **results, self._sum: total}
+
+
+def _selected(problem: str, names: list[str], asked: str) -> str:
+    """Returns the full name of the metric that goes into the sum."""
+    known = [name for name in names if name.startswith(f"metrics-{problem}/")]
+    if not asked and known:
+        return known[0]
+    wanted = f"metrics-{problem}/{asked}"
+    if wanted not in known:
+        raise UsageError(
+            f"{problem!r} has no metric {asked!r} to select by. It has: "
+            f"{', '.join(name.partition('/')[2] for name in known) or 'none'}."
+        )
+    return wanted

@@ -1,0 +1,75 @@
+"""MAP and MRR over queries against loops over sorted lists."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from t2t_torch.errors import UsageError
+from t2t_torch.features import ClassLabel, Place
+from t2t_torch.metrics.evaluation import Evaluation
+from t2t_torch.model import Loss, Output
+from t2t_torch.text.label import ClassLabelEncoder
+
+LABEL = ClassLabel(ClassLabelEncoder(["0", "1"]))
+METRICS = {"targets": ("query_map", "query_mrr")}
+
+
+def evaluated(rows, size, *, spare=0):
+    """The results over (query, document, score, relevant) rows, `size` in a batch."""
+    notes = {"targets_place": Place(1 + spare + max(r[0] for r in rows), 9 + spare)}
+    found = Evaluation({"targets": LABEL}, METRICS, "p", notes)
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        logits = torch.tensor([[0.0, score] for _, _, score, _ in part])
+        targets = torch.tensor([int(relevant) for *_, relevant in part])
+        nothing = Loss(torch.tensor(0.0), torch.tensor(1.0))
+        output = Output({"targets": logits}, {"targets": nothing})
+        place = torch.tensor([row[:2] for row in part])
+        found.update(output, {"targets": targets, "targets_place": place})
+    results = found.result()
+    return [results[f"metrics-p/targets/{name}"] for name in METRICS["targets"]]
+
+
+def by_loops(rows):
+    precisions, ranks = [], []
+    for query in sorted({row[0] for row in rows}):
+        own = [row for row in rows if row[0] == query]
+        if len({relevant for *_, relevant in own}) < 2:
+            continue
+        own.sort(key=lambda row: (-row[2], row[3]))  # of equal scores the wrong ones first
+        hits, found = 0, []
+        for place, (*_, relevant) in enumerate(own, start=1):
+            if relevant:
+                hits += 1
+                found.append(hits / place)
+                if hits == 1:
+                    ranks.append(1 / place)
+        precisions.append(sum(found) / len(found))
+    return [sum(precisions) / len(precisions), sum(ranks) / len(ranks)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_figures_are_those_of_sorted_lists_whatever_the_batches(seed):
+    draw = random.Random(seed)
+    rows = [
+        (query, document, float(draw.randrange(4)), draw.random() < 0.4)
+        for query in range(12)
+        for document in range(draw.randrange(1, 9))
+    ]
+    expected = by_loops(rows)
+    draw.shuffle(rows)
+    for size in (1, 7, len(rows)):
+        assert evaluated(rows, size, spare=seed) == pytest.approx(expected)
+
+
+def test_a_query_whose_documents_are_all_relevant_does_not_count():
+    rows = [(0, 0, 1.0, True), (0, 1, 2.0, True), (1, 0, 2.0, False), (1, 1, 1.0, True)]
+    assert evaluated(rows, 2) == [0.5, 0.5]
+
+
+def test_without_places_of_documents_the_metric_is_refused():
+    with pytest.raises(UsageError, match="max_queries"):
+        Evaluation({"targets": LABEL}, METRICS, "p")
