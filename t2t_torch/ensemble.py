@@ -52,6 +52,8 @@ class Ensemble(nn.Module):
             name: MeanModality([_modality(model, name) for model in models])
             for name in self.features.targets
         }
+        # What is averaged has weights of its own, which go where the models go.
+        self._averaged = nn.ModuleList(each.first for each in self.modalities.values())
         self.eval().requires_grad_(False)
 
     def bottom(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -260,7 +260,7 @@ class Beside(NamedTuple):
 
     Attributes:
       passes: states of further passes, with other dropout.
-      mask: where there is something, [B, T] bool, in all passes; None is everywhere.
+      mask: of `Hidden`, in all passes.
       teacher: the modality of a teacher.
       taught: what the teacher finds.
     """

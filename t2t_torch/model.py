@@ -199,7 +199,10 @@ class T2TModel(nn.Module, abc.ABC):
             beside = Beside(tuple(one.states for one in others), first.mask)
             if taught is not None:
                 teacher: Any = self._teacher[0].modalities[name]
-                beside = beside._replace(teacher=teacher, taught=_hidden(name, taught))
+                theirs = _hidden(name, taught)
+                if theirs.mask is None:  # what may not be here has no probability to imitate
+                    theirs = theirs._replace(mask=first.mask)
+                beside = beside._replace(teacher=teacher, taught=theirs)
             losses[name] = modality.training_loss(*found, beside)
         for one, name in itertools.product(passes, losses):
             if (penalty := one.get(f"{name}_penalty")) is not None:

@@ -23,11 +23,14 @@ from t2t_torch.features import (
     Span,
     Tags,
     Text,
+    TreeFeature,
     Words,
 )
 from t2t_torch.mode import Split
+from t2t_torch.random_batch import random_batch
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.transition import TransitionEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
 WORDS = Words(IntegerEncoder(9))
@@ -145,6 +148,27 @@ def test_the_log_probabilities_of_the_next_id_are_averaged():
 
 
 @torch.no_grad()
+def test_texts_are_evaluated_with_the_probabilities_that_are_searched():
+    models = writers(2)
+    for model in models:
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.6)  # no two models guess alike
+    ensemble, targets = Ensemble(models), torch.tensor([[5, 6, 7, 1], [3, 1, 0, 0]])
+    evaluated = ensemble({**BATCH, "targets": targets}).logits["targets"].log_softmax(-1)
+    state, last = ensemble.encode(BATCH), torch.tensor([0, 0])
+    for place in range(2):
+        found, state = ensemble.step(last, state)
+        torch.testing.assert_close(found.log_softmax(-1), evaluated[:, place])
+        last = targets[:, place]
+
+
+def test_chains_of_tags_go_to_the_device_of_the_models():
+    ensemble = Ensemble([model_of(TARGETS[Tags], seed, tag_decoder="crf") for seed in range(2)])
+    moved = ensemble.to("meta").modalities["targets"].first
+    assert {parameter.device.type for parameter in moved.parameters()} == {"meta"}
+
+
+@torch.no_grad()
 def test_search_reorders_the_states_of_all():
     (model,) = writers(1)
     limits = torch.tensor([6, 6])
@@ -186,6 +210,17 @@ def test_a_student_of_tags_learns_from_teachers_of_any_width(decoder, teachers):
         found = modality.teaching(student.logits(BATCH)["targets"]).softmax(-1)
     there = BATCH["inputs"] != 0
     torch.testing.assert_close(found[there], wanted[there], atol=0.05, rtol=0)
+
+
+def test_a_student_leaves_out_what_may_not_be_whatever_its_teacher_does():
+    tree = TreeFeature(TransitionEncoder(["S", "NP", "VP"]))
+    features = Features({"inputs": WORDS}, {"targets": tree})
+    small = testing.small(registry.hparams("rnng_tiny"))
+    settings = small.replace(distill_from="run", valid_actions_only=True)
+    student = registry.model("rnng")(settings, features)
+    student.learn_from(registry.model("rnng")(small.replace(valid_actions_only=False), features))
+    loss = student.train()(random_batch(features)).losses["targets"]
+    assert loss.sum.isfinite()
 
 
 def test_a_student_of_numbers_learns_a_teachers_numbers():

@@ -86,8 +86,8 @@ def share_buffers(model: nn.Module, processes: int) -> None:
     """Gives all processes the leader's buffers that are saved and may change in training.
 
     Those of a BatchNorm are such; without any nothing is sent.  What the processes make in parts,
-    as the memory of streams, is put together (`CarriedMemory.share`).  All processes must call it equally
-    often: each does at every step and evaluation.
+    as the memory of streams, is put together (`CarriedMemory.share`).  All processes must call it
+    equally often: each does at every step and evaluation.
 
     Args:
       model: that is trained.

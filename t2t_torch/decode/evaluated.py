@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from t2t_torch.data.ragged import Ragged
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor, found_of
@@ -171,12 +172,13 @@ class EvaluatedRows:
         for places in _batches(lengths.tolist()):
             self._predictor.before_batch()
             rows = np.sort(numbers[places])
-            batch = _batch(reader, rows)
+            read = reader.read(rows)
+            batch = _batch(reader, read)
             for row in self._read(part, features, rows.tolist(), batch):
                 found[row.number] = row
             if isinstance(self._predictor, Predictor) and features.has_inputs:
                 for i, number in enumerate(rows.tolist()):
-                    ids[number] = _ids(self._predictor, batch, i)
+                    ids[number] = _ids(self._predictor, read, i)
                     trees[number] = _real(features.targets[target], batch[target][i])
         if ids:
             assert isinstance(self._predictor, Predictor)
@@ -262,13 +264,17 @@ def _told(features: Features) -> list[str]:
     ]
 
 
-def _ids(predictor: Predictor, batch: Batch, row: int) -> list[int]:
+def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int]:
     """Returns the ids of a row's input, as `Predictor.predict_ids` takes them."""
+
+    def numbers(name: str) -> list[Any]:
+        # Not from a batch: what fills it up, such as 0, may be a number of its own, as of a place.
+        found: list[Any] = read[name].between(row, row + 1).values.tolist()
+        return found
+
     if isinstance(predictor, TreePredictor):
-        given = predictor.given.items()
-        return predictor.stored({name: _real(its, batch[name][row]) for name, its in given})
-    field = predictor.field
-    return _real(predictor.features.inputs[field], batch[field][row])
+        return predictor.stored({name: numbers(name) for name in predictor.given})
+    return numbers(predictor.field)
 
 
 def _real(feature: Feature, numbers: Tensor) -> list[int]:
@@ -291,9 +297,8 @@ def _part(words: Sequence[str] | str, places: tuple[int, int] | None) -> str:
     return " ".join(words[places[0] : places[1] + 1])
 
 
-def _batch(reader: RowReader, rows: Any) -> Batch:
-    """Returns the batch of rows, given in rising order."""
-    read = reader.read(rows)
+def _batch(reader: RowReader, read: Mapping[str, Ragged]) -> Batch:
+    """Returns the batch of rows that were read."""
     return {
         name: torch.from_numpy(padded(feature, read[name]))
         for name, feature in reader.features.items()

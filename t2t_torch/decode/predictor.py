@@ -237,7 +237,7 @@ class Predictor:
         return [self._prediction(ids, scores) for ids, scores in together]
 
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
-        """Returns the context of `activation_dtype`, in which weights are cast once, not each step."""
+        """Returns the context of `activation_dtype`; weights are cast once in it, not each step."""
         asked = hparams.activation_dtype
         dtype = self.model.hparams.activation_dtype if asked == "as_trained" else asked
         half = torch.float16 if dtype == "float16" else torch.bfloat16

@@ -85,6 +85,7 @@ def bilstm_attention_classifier_tiny() -> BilstmAttentionClassifierHParams:
         hidden_size=32,
         layer_prepostprocess_dropout=0.2,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )
 
 

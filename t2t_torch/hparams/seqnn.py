@@ -67,4 +67,5 @@ def seqnn_tiny() -> SeqnnHParams:
         attention_size=16,
         layer_prepostprocess_dropout=0.2,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )

@@ -14,6 +14,7 @@ from t2t_torch.metrics.metric import Metric, is_error, is_of, quotient, sums_of
 from t2t_torch.registry import register_metric
 
 _LARGEST = 1e6  # whose logarithm is that of the last bin of ranks
+_SMALL = 1e-4  # below it bins are of one width, above it as much wider as numbers are larger
 _ROUNDING = 1e-12  # of sums of squares: what is left of a spread of less is rounding
 
 
@@ -92,7 +93,7 @@ class Pearson(Metric):
 class Spearman(Metric):
     """Spearman's correlation: that of the ranks of what is predicted and what is right.
 
-    Numbers are counted in bins, of a width of about 0.03 at 0 and 3 % of a large number; those of
+    Numbers are counted in bins, of a width of 4.5 % of a number, and of 0.0000045 at 0; those of
     one bin share a rank, the mean of theirs, as equal numbers do.  Beyond 1,000,000 all are equal.
     """
 
@@ -123,7 +124,8 @@ class Spearman(Metric):
     def _bin(self, values: Tensor) -> Tensor:
         """Returns the bin of each number, [N] int64, in their order."""
         flat = values.double().flatten().nan_to_num(-_LARGEST, _LARGEST, -_LARGEST)
-        scaled = flat.sign() * flat.abs().clamp(max=_LARGEST).log1p() / math.log1p(_LARGEST)
+        size = flat.abs().clamp(max=_LARGEST) / _SMALL
+        scaled = flat.sign() * size.log1p() / math.log1p(_LARGEST / _SMALL)
         return ((scaled + 1) / 2 * (self.bins - 1)).round().long()
 
 

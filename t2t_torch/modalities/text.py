@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -176,6 +177,12 @@ class TextModality(Modality):
         logits = [self.top(one) for one in states]
         values = self.training_values(logits, ids, guided, 1)
         return values.sum() if row_weights is None else (values * row_weights).sum()
+
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the mean of the log-probabilities of each id, as a search of several models has
+        it.
+        """
+        return torch.stack([one.float().log_softmax(-1) for one in logits]).mean(0)
 
     @torch.no_grad()
     def sample(self, hidden: Hidden) -> Tensor:

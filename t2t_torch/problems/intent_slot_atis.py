@@ -70,7 +70,7 @@ class IntentSlotAtis(IntentSlotProblem):
     min_word_count = 2  # a word that is seen once teaches what an unknown one is
     word_characters = 16
     word_shape = True
-    suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_atis --train_steps=2500"
+    suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_atis --train_steps=1700"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the requests."""

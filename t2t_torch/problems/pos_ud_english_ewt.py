@@ -54,7 +54,7 @@ class PosUdEnglishEwt(Text2TagsProblem):
     lower_case_words = True
     word_characters = 16
     word_shape = True
-    suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_ud --train_steps=1400"
+    suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_ud --train_steps=1200"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences."""

@@ -104,7 +104,7 @@ class SentimentImdbWords(SentimentImdb):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
     vocab_type = VocabType.WORD
     approx_vocab_size = 30_000
-    suggested_flags = "--model=fasttext --hparams_set=fasttext_imdb --train_steps=1000"
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_imdb --train_steps=800"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the reviews of a part, for and against by turns."""

@@ -93,7 +93,7 @@ class TopicAgNewsWords(TopicAgNews):
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**16
     min_word_count = 2
-    suggested_flags = "--model=fasttext --hparams_set=fasttext_ag_news --train_steps=1000"
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_ag_news --train_steps=600"
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample, its text cut into words."""

@@ -240,9 +240,10 @@ def _header(line: bytes) -> tuple[int, int] | None:
 
 def _is_text(start: bytes, width: int) -> bool:
     """Whether what follows the header begins with a word and numbers that can be read."""
-    line = start.partition(b"\n")[0]
-    fields = line.split()[1:][: max(1, width)]
-    whole = b"\n" in start
+    line, whole, _ = start.partition(b"\n")
+    words = line.split()
+    # A word may hold spaces; of a line that is not whole the last number may be cut.
+    fields = words[-width:] if whole and len(words) > width else words[1:]
     try:
         [float(field) for field in (fields if whole else fields[:-1])]
     except ValueError:

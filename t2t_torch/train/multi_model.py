@@ -74,6 +74,12 @@ class MultiModel(nn.Module):
             own: Any = model
             own.at_step(step)
 
+    def after_step(self) -> None:
+        """Lets each model make hold what must hold of its weights."""
+        for model in self.problems.values():
+            own: Any = model
+            own.after_step()
+
 
 def own_batch(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns a batch of one problem with the names that its own model knows."""

@@ -95,6 +95,7 @@ def after_evaluation(
     if looked_at != state.watched:
         known.best_value, known.best_step, known.bad_evaluations = None, -1, 0
         known.plateau_value, known.plateau_bad = None, 0
+        known.mean_values = ()
     known.watched, known.evaluated = looked_at, state.step
     delta = config.eval_early_stopping_metric_delta
     if _improves(value, known.best_value, delta, less_is_better=less_is_better):

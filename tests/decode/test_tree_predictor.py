@@ -10,6 +10,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode import files, scoring
+from t2t_torch.decode.evaluated import EvaluatedRows
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.ensemble import Ensemble
@@ -222,3 +223,12 @@ def test_scores_of_trees_are_those_of_their_counts() -> None:
             "exact_match": 1 / 3,
         }
     )
+
+
+@pytest.mark.parametrize("kind", [Requests, InBytes])
+def test_rows_of_a_split_are_parsed_as_their_sentences_are(tmp_path, kind) -> None:
+    predictor = predictor_of(kind(), tmp_path)
+    rows = list(EvaluatedRows(predictor, tmp_path, Split.EVAL, GREEDY))
+    sentences = [row.inputs["inputs"] for row in rows]
+    found = [row.records["targets"]["value"] for row in rows]
+    assert found == [one.text for one in predictor.predict(sentences, GREEDY)]

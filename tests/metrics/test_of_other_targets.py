@@ -260,7 +260,10 @@ def test_the_correlation_of_ranks_in_bins_is_near_that_of_all_numbers():
     guesses = right + torch.randn(2000, 1, generator=generator)
     ranks = torch.stack([guesses, right]).squeeze(-1).argsort(-1).argsort(-1).double()
     expected = torch.corrcoef(ranks)[0, 1].item()
-    assert value("spearman", Real(1), guesses, right) == pytest.approx(expected, abs=1e-3)
+    assert value("spearman", Real(1), guesses, right) == pytest.approx(expected, abs=2e-3)
+    for scale in (1e-3, 1e3):  # in whatever unit
+        found = value("spearman", Real(1), guesses * scale, right / scale)
+        assert found == pytest.approx(expected, abs=2e-3)
     guesses[3] = math.nan
     metric = metric_of("spearman", Real(1))
     assert math.isnan(metric.result(metric.update(guesses, right)))

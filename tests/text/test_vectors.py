@@ -55,6 +55,12 @@ def file(tmp_path):
     return write
 
 
+def test_the_first_word_may_hold_spaces_where_the_width_is_told(file):
+    found = read_vectors(file(b"2 3\nof the 1 2 3\ncat 4 5 6\n"), ["of the", "cat"])
+    assert found.rows == {"of the": 0, "cat": 1}
+    assert found.values.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_gives_the_vectors_of_the_words_wanted(name, packed, file):

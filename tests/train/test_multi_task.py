@@ -240,6 +240,16 @@ def test_the_gradient_of_a_step_of_several_problems_is_the_sum_of_theirs(make_mu
     torch.testing.assert_close(together, by_hand)
 
 
+def test_what_holds_after_a_step_holds_in_the_model_of_each_problem(make_multi):
+    task = make_multi()
+    model = task.model()
+    called = []
+    for name, own in model.problems.items():
+        own.after_step = lambda name=name: called.append(name)
+    model.after_step()
+    assert called == list(task.tasks)
+
+
 def test_examples_count_once_where_one_problem_counts_positions(make_multi):
     task = make_multi()
     model = task.model()

@@ -162,3 +162,16 @@ def test_of_a_metric_that_should_be_high_it_begins_at_a_lower_one():
 def test_without_patience_nothing_waits_and_nothing_is_kept():
     state = with_mean(TrainerState(step=3), LOSS, 1.0, 0)
     assert state == TrainerState(step=3)
+
+
+def test_values_of_a_metric_that_was_watched_before_begin_no_mean():
+    state = TrainerState()
+    for step, (watched, value) in enumerate(
+        [(ACCURACY, 0.9), (ACCURACY, 0.8), (LOSS, 5.0), (LOSS, 4.0)], start=1
+    ):
+        state = after_evaluation(
+            state.model_copy(update={"step": step}), watched, value, RunConfig()
+        )
+        state = with_mean(state, watched, value, 1)
+    assert state.mean_begun == -1
+    assert state.mean_values == (5.0, 4.0)
