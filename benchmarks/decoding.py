@@ -101,7 +101,8 @@ def theirs(settings: Settings) -> Turn:
     predictor = t2t_torch.load(settings.run_dir, device="cpu")
     target = predictor.features.targets["targets"]
     ids = predictor.encode(settings.inputs)
-    model = marian(predictor.model.hparams, target.vocab_size, tied=False).eval()  # type: ignore[arg-type]
+    hparams: Any = predictor.model.hparams
+    model = marian(hparams, target.vocab_size, tied=False).eval()
     take_weights(model, predictor.model.state_dict())
     few = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[:8]], True, PAD)
     check_same_function(predictor.model, model, {"inputs": few, "targets": few})

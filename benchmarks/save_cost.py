@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from multi30k import argument_parser, hparams, make_data, task
 from report import print_header, print_table, spread
@@ -51,7 +52,7 @@ def main() -> None:
             _measure(estimator, arguments.steps, arguments.rounds, arguments.every)
 
 
-def _measure(estimator, steps: int, rounds: int, every: int) -> None:  # type: ignore[no-untyped-def]
+def _measure(estimator: Any, steps: int, rounds: int, every: int) -> None:
     run, state = estimator.begin(), estimator.state
     run.model.train()
     batches = [run.next_batches() for _ in range(steps)]

@@ -5,6 +5,7 @@ Dietterich 2000, "Ensemble Methods in Machine Learning".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -180,15 +181,23 @@ def check_alike(first: T2TModel, other: T2TModel) -> None:
     def told(model: T2TModel) -> str:
         targets = model.features.targets.items()
         return ", ".join(
-            f"{name} ({type(_modality(model, name)).__name__} of {feature.vocab_size})"
+            f"{name} ({_kind(_modality(model, name))}, {feature.vocab_size:,} ids)"
             for name, feature in targets
         )
 
     if told(first) != told(other):
         raise HParamsError(
-            f"an ensemble is of models with the same targets, but one has {told(first)} and "
-            f"another {told(other)}. Leave one out."
+            "an ensemble is of models with the same targets, found in the same way, but one has "
+            f"{told(first)} and another {told(other)}. Leave one out."
         )
+
+
+def _kind(modality: Modality) -> str:
+    """Returns what a modality is called in messages: "class label", "tags", "tags by a CRF"."""
+    name = type(modality).__name__.removesuffix("Modality")
+    crf, name = name.startswith("Crf"), name.removeprefix("Crf")
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
+    return f"{words} by a CRF" if crf else words
 
 
 def _modality(model: T2TModel, name: str) -> Modality:

@@ -22,6 +22,7 @@ from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import target_weights
 from t2t_torch.modality import Beside, Hidden, Modality
+from t2t_torch.model_features import check_features
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble
@@ -137,7 +138,8 @@ class T2TModel(nn.Module, abc.ABC):
         Args:
           features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool, and of
             a text its `_ids`, [B, S]; targets that no model is given, notes and what else the batch
-            holds (`_segmentation` and `_position` of packed examples) as they are.
+            holds as they are: `<text>_segmentation` and `<text>_position`, [B, S], of packed
+            examples; `<text>_before`, `<text>_stream` and `<text>_block`, [B], of streams.
 
         Returns:
           For each target what its modality's top takes: [B, T, H] for a text, [B, H] for a class,
@@ -353,36 +355,3 @@ class T2TModel(nn.Module, abc.ABC):
 def _hidden(target: str, found: dict[str, Tensor]) -> Hidden:
     """Returns what a body has found for a target."""
     return Hidden(found[target], found.get(f"{target}_mask"))
-
-
-def check_features(model: type[T2TModel], features: Features) -> None:
-    """Checks that a model can learn a problem's targets from its inputs.
-
-    Raises:
-      HParamsError: it cannot; says what it can.
-    """
-    look = "Look for a model that does:  t2t-trainer --registry_help"
-    for target, feature in features.targets.items():
-        if not isinstance(feature, model.produces):
-            raise HParamsError(
-                f"model {model.name!r} produces {_named(model.produces)}; {target!r} is a "
-                f"{type(feature).__name__}. {look}"
-            )
-    for name, feature in features.inputs.items():
-        if not isinstance(feature, model.reads):
-            raise HParamsError(
-                f"model {model.name!r} reads {_named(model.reads)}; {name!r} is a "
-                f"{type(feature).__name__}. {look}"
-            )
-    texts = [name for name, feature in features.inputs.items() if isinstance(feature, Text)]
-    fewest, most = model.texts
-    if not fewest <= len(texts) <= most:
-        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-        raise HParamsError(
-            f"model {model.name!r} reads {wanted} texts, and this problem has "
-            f"{', '.join(texts) or 'none'}. {look}"
-        )
-
-
-def _named(kinds: tuple[type[Feature], ...]) -> str:
-    return ", ".join(kind.__name__ for kind in kinds) or "no inputs"

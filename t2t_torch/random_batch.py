@@ -42,7 +42,10 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
 def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
     low = NUM_RESERVED if isinstance(feature, Text) else int(feature.padding == 0)
     shape = (len(lengths), max(lengths), *feature.shape[1:])
-    ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
+    if feature.vocab_size:
+        ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
+    else:  # numbers, which are no ids
+        ids = torch.rand(shape, generator=generator) + 0.1
     for i, length in enumerate(lengths):
         if feature.generates:
             ids[i, length - 1] = EOS

@@ -47,7 +47,8 @@ from t2t_torch.features import (
 )
 from t2t_torch.hparam import HParams
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.model import T2TModel, check_features
+from t2t_torch.model import T2TModel
+from t2t_torch.model_features import check_features
 from t2t_torch.problem import Problem
 from t2t_torch.problem_name import parse_problem_name
 from t2t_torch.random_batch import random_batch

@@ -233,9 +233,15 @@ def _score_file(hparams: DecodeHParams) -> None:
     found = line_scores.score_file(_generating(hparams), source, target)
     total = sum(score.log_probability for score in found)
     tokens = sum(score.tokens for score in found)
+    told = "0 lines, nothing to score"
+    if found:
+        perplexity = math.exp(min(-total / tokens, 700.0))
+        told = (
+            f"{len(found):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, "
+            f"perplexity {perplexity:.4f}"
+        )
     print(
-        f"{len(found):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, perplexity "
-        f"{math.exp(min(-total / max(1, tokens), 700.0)):.4f}: {target}",
+        f"{told}: {target}",
         file=sys.stderr if goes_to_stdout(target) else sys.stdout,
     )
 

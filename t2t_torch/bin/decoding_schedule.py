@@ -70,15 +70,19 @@ class DecodingSchedule:
         """Checks before training that there will be something to decode; finds `scores`.
 
         Raises:
+          HParamsError: it will give labels, and hparams are set that only models of texts read.
           UsageError: the model will give labels, and no file of inputs is named; or the data has no
             inputs.
         """
         if self._decoder.has_references:
             self.scores = score_names(task.features)
-        if self._decoder.source is not None:
-            return
         targets, schedule = task.features.targets, flag("schedule")
-        if not all(feature.generates for feature in targets.values()):
+        gives_texts = all(feature.generates for feature in targets.values())
+        if self._decoder.source is not None:
+            if not gives_texts:
+                self._decoder.hparams.check_of_labels()
+            return
+        if not gives_texts:
             raise UsageError(
                 f"problem '{task.name}' has {', '.join(targets)} to tell, not texts to write: its "
                 "data cannot be decoded. Give a file of inputs, --decode_from_file, or another "

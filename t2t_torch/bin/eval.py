@@ -26,7 +26,7 @@ from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ FLAGS["output_dir"].help = (
 FLAGS["hparams"].help = "Changes to the run's, of those that may change: batch_size may not."
 for _name in ("problem", "model", "hparams_set"):
     FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
+FLAGS["problem"].help += "  Of several runs of several problems, the one that is evaluated."
 shared.define_path(
     FLAGS,
     "checkpoint_path",
@@ -100,17 +101,8 @@ def _run() -> int:
     if "," in _flag("output_dir"):
         return _evaluate_ensemble()
     directory = RunDirectory(_flag("output_dir"))
-    record = directory.task()
-    for name in ("problem", "model", "hparams_set"):
-        asked, here = _flag(name), getattr(record, name)
-        if asked and asked != here:
-            raise UsageError(
-                f"--{name}={asked}, but '{directory.path}' is a run of {name} {here!r}. Leave "
-                f"--{name} out, or give the --output_dir of another run."
-            )
-    target = Path(_flag("output_json")) if _flag("output_json") else None
-    if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
-        raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
+    record = _checked(directory, "problem", "model", "hparams_set")
+    target = _json_target()
     files, decoding = _files()
     from t2t_torch.compute.distributed import join_world
     from t2t_torch.summary.summary import Summary
@@ -135,8 +127,38 @@ def _run() -> int:
         _report(results, target)
         if files is not None:
             run = (_flag("output_dir"), str(checkpoint.path))
-            _write(files, results, run, getattr(task, "tasks", ()), decoding)
+            dtype = task.hparams.activation_dtype
+            _write(files, results, run, getattr(task, "tasks", ()), decoding, dtype)
     return 0
+
+
+def _checked(directory: RunDirectory, *names: str) -> TaskRecord:
+    """Returns what a run is of.
+
+    Raises:
+      UsageError: it is not what flags of these names say.
+    """
+    record = directory.task()
+    for name in names:
+        asked, here = _flag(name), getattr(record, name)
+        if asked and asked != here:
+            raise UsageError(
+                f"--{name}={asked}, but '{directory.path}' is a run of {name} {here!r}. Leave "
+                f"--{name} out, or give the --output_dir of another run."
+            )
+    return record
+
+
+def _json_target() -> Path | None:
+    """Returns where `--output_json` writes; None without it.
+
+    Raises:
+      UsageError: there is no such folder.
+    """
+    target = Path(_flag("output_json")) if _flag("output_json") else None
+    if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
+        raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
+    return target
 
 
 def _files() -> tuple[Files | None, DecodeHParams]:
@@ -179,6 +201,7 @@ def _write(
     run: Sequence[Any],
     problems: Iterable[str],
     how: DecodeHParams,
+    dtype: str | None = None,
 ) -> None:
     """Writes the results, and the rows.
 
@@ -188,6 +211,7 @@ def _write(
       run: what `decode.loading.load` takes: a run directory or several, and a checkpoint.
       problems: of a run of several.
       how: texts are decoded.
+      dtype: in which the metrics were computed; None: as the run was trained.
     """
     from t2t_torch.decode.evaluated import EvaluatedRows
     from t2t_torch.decode.evaluation_report import confusion, write_results, write_rows
@@ -198,10 +222,12 @@ def _write(
     write_results(files.results, results)  # rows may take long
     results["confusion"] = {}
     for problem in problems or (None,):
-        predictor = load(*run, problem=problem, hparams=how, device=device)
-        rows = EvaluatedRows(predictor, data_dir, split, how)
+        asked = problem or (None if isinstance(run[0], str) else _flag("problem"))
+        predictor = load(*run, problem=asked, hparams=how, device=device)
+        rows = EvaluatedRows(predictor, data_dir, split, how, activation_dtype=dtype)
         path = files.rows_of(problem)
-        print(f"{write_rows(path, rows):,} rows written to {path}")
+        count = write_rows(path, rows)
+        print(f"{count:,} {'row' if count == 1 else 'rows'} written to {path}")
         for target, counts in rows.confusion.items():
             name = target if problem is None else f"{problem}/{target}"
             results["confusion"][name] = confusion(counts)
@@ -211,16 +237,25 @@ def _write(
 
 def _evaluate_ensemble() -> int:
     """Evaluates several runs as one, in this process."""
-    from t2t_torch.decode.evaluation import evaluate_ensemble
+    from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
 
-    files, decoding = _files()
     runs = [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
+    for run in runs:
+        _checked(run_of(run), "model", "hparams_set")
+    if _flag("hparams"):
+        raise UsageError(
+            f"--hparams={_flag('hparams')}: several runs are evaluated with their own. Leave it "
+            "out, or give one run."
+        )
+    target = _json_target()
+    files, decoding = _files()
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     metrics = evaluate_ensemble(
         runs,
         Path(_flag("data_dir")),
         split,
         _flag("checkpoint_path"),
+        problem=_flag("problem"),
         limit=_flag("eval_steps"),
         device=None if _flag("worker_gpu") else "cpu",
         prepare=_add_metrics,
@@ -229,7 +264,7 @@ def _evaluate_ensemble() -> int:
     step = _flag("checkpoint_path") or "newest"
     found = (problem, f"{len(runs)} runs as one", step, split)
     results = _results(*found, ", ".join(runs), metrics)
-    _report(results, Path(_flag("output_json")) if _flag("output_json") else None)
+    _report(results, target)
     if files is not None:
         _write(files, results, (runs, _flag("checkpoint_path")), (), decoding)
     return 0
@@ -244,7 +279,7 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
     data_dir = Path(_flag("data_dir"))
     with world.leader_first() as leads:
         if leads:
-            directory.check_hparams(hparams)
+            directory.check_hparams(hparams, trains=False)
             directory.check_vocabularies(problem.vocab_files, data_dir)
     return task_of(
         problem,
@@ -309,7 +344,9 @@ def _report(results: dict[str, Any], target: Path | None) -> None:
     if str(target) == "-":
         print(json.dumps(results, indent=2))
         return
-    what = f"{results['problem']}, {results['split']}, step {results['step']}"
+    step = str(results["step"])
+    which = f"step {step}" if step.isdecimal() else f"checkpoints: {step}"
+    what = f"{results['problem']}, {results['split']}, {which}"
     print(f"{what}  ({results['checkpoint']})")
     names = short_names(results["metrics"])
     width = max(map(len, names.values()))

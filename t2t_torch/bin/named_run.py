@@ -99,8 +99,8 @@ def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
 def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     """Returns the named set, or that of the run if none is named, changed as the flags say.
 
-    First comes the object of `--config`, then `--hparams`, then each `--hp` and `--teacher`.  What only evaluates
-    takes the run's if its own set is named, too.
+    First comes the object of `--config`, then `--hparams`, then each `--hp` and `--teacher`.  What
+    only evaluates takes the run's if its own set is named, too.
     """
     own = not flag("hparams_set")
     if directory.exists and not own and not trains():

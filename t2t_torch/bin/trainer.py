@@ -26,7 +26,7 @@ from t2t_torch.bin import named_run, run_json
 from t2t_torch.bin.flag_conflicts import check_flags
 from t2t_torch.bin.trainer_flags import FLAGS, eval_split, flag, run_config, trains
 from t2t_torch.errors import UsageError
-from t2t_torch.train.run_config import DECODING
+from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stop import EarlyExit, StopRequest
 
@@ -64,6 +64,7 @@ def _prepare(early: EarlyExit) -> int:
     recalled = named_run.recall(directory)
     record = named_run.record(directory)
     hparams = named_run.hparams(directory, record)
+    check_patience(hparams.swa_patience, flag("schedule"), flag("local_eval_frequency"))
     for kind, names in {"model": [record.model], "hook": flag("hooks")}.items():
         for name in names:
             if name not in registry.list_names(kind):
@@ -159,20 +160,28 @@ def _dry_run() -> int:
     if not flag("output_dir"):
         shared.require(FLAGS, "problem", "model", "hparams_set")
     from t2t_torch.compute.distributed import join_world
+    from t2t_torch.train.chosen_hooks import chosen_hooks
     from t2t_torch.train.contextual import with_architecture
     from t2t_torch.train.dry_run import dry_run_lines
+    from t2t_torch.train.more_metrics import add_metrics
     from t2t_torch.train.multi_task import task_of
 
     directory = RunDirectory(flag("output_dir") or _nowhere())
+    named_run.recall(directory)
     record = named_run.record(directory)
     problem, model = registry.problem(record.problem), registry.model(record.model)
     hparams, data_dir = named_run.hparams(directory, record), Path(flag("data_dir"))
+    check_patience(hparams.swa_patience, flag("schedule"), flag("local_eval_frequency"))
     hparams = with_architecture(hparams)
     with join_world(use_gpu=False) as world:
         task = task_of(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
+        add_metrics(task, flag("eval_metrics"))
+        config = run_config(record.train_steps)
+        chosen_hooks(config, hparams)
         if world.leads:
             split = None if flag("schedule") == "train" else eval_split()
-            for line in dry_run_lines(task, world, flag("random_seed"), eval_split=split):
+            seed = flag("random_seed")
+            for line in dry_run_lines(task, world, seed, eval_split=split, config=config):
                 print(line)
     return 0
 
@@ -198,7 +207,7 @@ def _task(
             problem.features(data_dir)
             if not trains():
                 directory.check_is_of(record)
-                directory.check_hparams(hparams)
+                directory.check_hparams(hparams, trains=False)
                 directory.check_vocabularies(problem.vocab_files, data_dir)
             else:
                 if _evaluates():

@@ -196,9 +196,8 @@ class CheckpointDirectory:
         checkpoint = Checkpoint(step, self.path / f"ckpt-{step}")
         if not checkpoint.path.is_dir():
             steps = [one.step for one in self.list()]
-            raise CheckpointError(
-                f"'{self.path}' has no checkpoint of step {step}. It has: {steps}"
-            )
+            has = f"It has: {steps}" if steps else "It has none."
+            raise CheckpointError(f"'{self.path}' has no checkpoint of step {step}. {has}")
         checkpoint.verify()
         self._check_vocabularies(checkpoint)
         return checkpoint

@@ -48,7 +48,8 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       plateau_factor: what the learning rate is multiplied by, as the metric stood still.
       plateau_value: the best that it was, by the plateau's threshold.
       plateau_bad: evaluations since then, or since the factor last changed.
-      mean_begun: step of the evaluation at which the mean of the weights began, if it waits for one.
+      mean_begun: step of the evaluation at which the mean of the weights began, if it waits for
+        one.
       mean_values: the watched metric at evaluations that it has waited for.
       since_report: what the next report will be of.
       hooks: what each hook remembers, by its name.

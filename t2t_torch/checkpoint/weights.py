@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from t2t_torch.checkpoint.stored_tensors import StoredTensors
 from t2t_torch.errors import CheckpointError
+from t2t_torch.layers.carried_memory import is_memory
 
 _STATELESS = "parameters_without_state"
 
@@ -38,6 +39,8 @@ def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[s
 def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> None:
     """Loads weights into a model.
 
+    What was remembered of streams is left out if the model reads none.
+
     Args:
       model: on whatever device; divided, each process reads its part.
       file: parameters and buffers; or a folder of their parts.
@@ -51,6 +54,9 @@ def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> N
     tensors = read_tensors(file, here)
     if average is not None:
         tensors |= read_tensors(average, here)
+    tensors = {
+        name: tensor for name, tensor in tensors.items() if name in here or not is_memory(name)
+    }
     faults = [f"the model has no {name}" for name in sorted(set(tensors) - set(first.values()))]
     for name in sorted(set(first.values())):
         if name not in tensors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 
@@ -19,6 +19,44 @@ _GOOD_STEPS = 2000  # after so many the scale grows
 _GROWTH = 2.0
 _DECAY = 0.5
 _LEAST_SCALE = 1.0
+
+
+def autocast(name: str, device: torch.device) -> torch.autocast:
+    """Returns the context in which a network computes in a type of number.
+
+    Args:
+      name: float32, bfloat16 or float16; auto, of which nobody has chosen, is float32.
+      device: where the network computes.
+    """
+    dtype = _TYPES.get(name, torch.float32)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not torch.float32)
+
+
+def check_trainable(model: nn.Module, hparams: HParams, device: torch.device) -> None:
+    """Refuses to train LSTMs in a type of number in which the device has no kernel for it.
+
+    Args:
+      model: whose LSTMs are trained; a frozen one is only read from, which has a kernel.
+      hparams: activation_dtype.
+      device: where the model is trained.
+
+    Raises:
+      HParamsError: oneDNN, which computes LSTMs on a CPU, does not train them in float16.
+    """
+    trained = any(
+        isinstance(part, nn.LSTM) and any(weight.requires_grad for weight in part.parameters())
+        for part in model.modules()
+    )
+    if device.type != "cpu" or hparams.activation_dtype != "float16" or not trained:
+        return
+    try:
+        with torch.enable_grad(), autocast(hparams.activation_dtype, device):
+            nn.LSTM(1, 1, batch_first=True)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        raise HParamsError(
+            "activation_dtype=float16: torch has no kernel that trains an LSTM in float16 on this "
+            "CPU. Set activation_dtype=bfloat16 or float32, or train on a GPU."
+        ) from None
 
 
 class Precision:
@@ -70,8 +108,7 @@ class Precision:
 
     def autocast(self) -> torch.autocast:
         """Returns the context of a forward pass."""
-        dtype = _TYPES[self.name]
-        return torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not torch.float32)
+        return autocast(self.name, self._device)
 
     def update(self, found_inf: Tensor) -> None:
         """Moves the scale after a step.

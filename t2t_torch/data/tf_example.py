@@ -1,14 +1,15 @@
 """The records of tensor2tensor's files: `tf.train.Example`, read and written without TensorFlow.
 
 An Example maps names to lists of integers, floats or bytes.  Source: TensorFlow's
-`core/example/feature.proto` and protobuf's encoding, https://protobuf.dev/programming-guides/encoding.
+`core/example/feature.proto` and protobuf's encoding,
+https://protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -105,7 +106,8 @@ def write_example(lists: Mapping[str, Sequence[int] | Sequence[float] | Sequence
     entries = []
     for name, values in lists.items():
         if isinstance(values[0], bytes):
-            field, content = 1, b"".join(_framed(1, bytes(v)) for v in values)  # type: ignore[arg-type]
+            strings: Any = values
+            field, content = 1, b"".join(_framed(1, bytes(one)) for one in strings)
         elif isinstance(values[0], float):
             field, content = 2, _framed(1, np.asarray(values, _FLOAT).tobytes())
         else:

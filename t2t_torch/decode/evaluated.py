@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
@@ -82,6 +83,7 @@ class EvaluatedRows:
       data_dir: where t2t-datagen wrote the data.
       split: which part of it.
       hparams: how texts are decoded, and how many labels are told.
+      activation_dtype: in which all but that is computed, as the metrics are; None: as trained.
 
     Attributes:
       confusion: by target that is a class or tags, how often each pair (right, found) was seen; of
@@ -97,8 +99,11 @@ class EvaluatedRows:
         data_dir: Path,
         split: Split,
         hparams: DecodeHParams | None = None,
+        *,
+        activation_dtype: str | None = None,
     ) -> None:
         self._predictor = predictor
+        self._dtype = activation_dtype or predictor.model.hparams.activation_dtype
         self._hparams = hparams or DecodeHParams()
         problem = predictor.problem
         parts = problem.components if problem.mixing_schedule is not None else [problem]
@@ -209,12 +214,12 @@ class EvaluatedRows:
         }
         guesses: dict[str, Any] = {}
         texts = [name for name, its in features.targets.items() if isinstance(its, Text)]
-        if texts:
-            for name in texts:
-                logits = model(on_device).logits[name]
+        with autocast(self._dtype, device):
+            found = model(on_device).logits if texts else model.logits(inputs)
+        for name, logits in found.items():
+            if name in texts:
                 guesses[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
-        else:
-            for name, logits in model.logits(inputs).items():
+            else:
                 guesses[name] = model.modalities[name].predict(logits)
         for i, number in enumerate(numbers):
             values = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from t2t_torch import registry
+from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.loading import load
 from t2t_torch.train.learner import to_device
 from t2t_torch.train.run_directory import RunDirectory
@@ -26,6 +27,7 @@ def evaluate_ensemble(
     split: Split,
     checkpoint: str | None = None,
     *,
+    problem: str | None = None,
     limit: int = 0,
     device: str | None = None,
     prepare: Callable[[ProblemTask], None] | None = None,
@@ -39,17 +41,17 @@ def evaluate_ensemble(
       data_dir: of the generated data.
       split: of it.
       checkpoint: of each run; the newest by default; see `loading.load`.
+      problem: of runs of several problems, the one that is evaluated.
       limit: batches; 0 for all.
       device: where to compute; None: as `loading.load` chooses.
       prepare: called with the task before it is evaluated.
     """
-    predictor = load(runs, checkpoint, device=device)
-    problem, model = predictor.problem, predictor.model
-    vocab_dir = Path(runs[0]).resolve()
-    directory = RunDirectory(vocab_dir.parent if vocab_dir.name.startswith("ckpt-") else vocab_dir)
-    directory.check_vocabularies(problem.vocab_files, data_dir)
+    predictor = load(runs, checkpoint, problem=problem, device=device)
+    asked, model = predictor.problem, predictor.model
+    directory = run_of(runs[0])
+    directory.check_vocabularies(asked.vocab_files, data_dir)
     kind = registry.model(directory.task().model)
-    task = ProblemTask(problem, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
+    task = ProblemTask(asked, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
     if prepare is not None:
         prepare(task)
     evaluator = task.evaluator()
@@ -57,5 +59,13 @@ def evaluate_ensemble(
     where = next(model.parameters()).device
     for batch in itertools.islice(batches, limit or None):
         on_device = to_device(batch, where)
-        evaluator.update(model(on_device), on_device)
+        with autocast(model.hparams.activation_dtype, where):
+            output = model(on_device)
+        evaluator.update(output, on_device)
     return evaluator.result()
+
+
+def run_of(path: str | Path) -> RunDirectory:
+    """Returns the run of an ensemble's member: a run directory, or a `ckpt-<step>` folder in it."""
+    folder = Path(path).resolve()
+    return RunDirectory(folder.parent if folder.name.startswith("ckpt-") else folder)

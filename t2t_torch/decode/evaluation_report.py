@@ -14,6 +14,7 @@ from t2t_torch.decode.evaluated import EvaluatedRows
 from t2t_torch.decode.record import marks_spans
 from t2t_torch.decode.table import write_table
 from t2t_torch.decode.target import open_target
+from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags
 
 _COLUMNS = ("precision", "recall", "f1", "support")
@@ -45,10 +46,18 @@ class Files(NamedTuple):
 
         Args:
           output: a folder, or a name that ends in .json or .tsv, which the other file shares.
+
+        Raises:
+          UsageError: it ends like another file, and there is no folder of that name.
         """
         path = Path(output)
         if path.suffix in (".json", ".tsv") and not path.is_dir():
             return cls(path.with_suffix(".json"), path.with_suffix(".tsv"))
+        if path.suffix and not path.is_dir() and not output.endswith("/"):
+            raise UsageError(
+                f"--output={output}: expected a folder, or a file that ends in .json or .tsv. If "
+                f"it is to be a folder:  --output={output}/"
+            )
         return cls(path / "results.json", path / "rows.tsv")
 
     def rows_of(self, problem: str | None) -> Path:

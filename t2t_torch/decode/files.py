@@ -14,6 +14,7 @@ from absl import logging
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.json_line import holds_json, read_json
 from t2t_torch.decode.predictor import Prediction, Predictor
 from t2t_torch.decode.progress import DecodeProgress
 from t2t_torch.decode.record import prediction_record
@@ -69,21 +70,19 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
     Args:
       path: of the file.
       predictor: whose inputs they are: an object has a text under the name of its input, or of the
-        target of a language model; a JSON string is that text.  A parser is given objects whole.
+        target of a language model; a JSON string, or an empty line, is that text.  A parser is
+        given objects whole.
       hparams: the delimiter of what is no JSON.
 
     Raises:
       DataError: as `read_inputs`, or a line is no such JSON; names it.
     """
-    if ".jsonl" not in path.suffixes[-2:]:
+    if not holds_json(path):
         return read_inputs(path, hparams.separator)
     field = predictor.field
     texts: list[Any] = []
     for number, line in enumerate(read_lines(path), start=1):
-        try:
-            given = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number} is no JSON: {error}.") from None
+        given = read_json(line, f"{path}, line {number}")
         if isinstance(predictor, TreePredictor) and isinstance(given, dict):
             texts.append(given)  # it says itself what is missing
             continue

@@ -50,6 +50,9 @@ REFUSED = {
 }
 """tensor2tensor's names that nothing here reads, and why."""
 
+READ_BY_LABELS = ("output_format", "num_labels")
+"""What models read that give no text; all else is about texts."""
+
 
 class DecodeHParams(Params):
     """Decoding: the search, and what is written."""
@@ -139,6 +142,21 @@ class DecodeHParams(Params):
             raise HParamsError(
                 f"beam_size={self.beam_size} is too wide for a vocabulary of {vocab_size:,} ids: "
                 f"expected at most {most}."
+            )
+
+    def check_of_labels(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that only models of texts read.
+
+        Raises:
+          HParamsError: something is.
+        """
+        who = self.provenance
+        unread = [name for name in who if who[name] != "default" and name not in READ_BY_LABELS]
+        if unread:
+            raise HParamsError(
+                f"{source}: a model that gives labels, numbers or spans searches for nothing and "
+                f"does not read {', '.join(unread)}. It reads {', '.join(READ_BY_LABELS)}. Leave "
+                "the others out."
             )
 
     @property

@@ -60,7 +60,7 @@ class Prompt:
             return self._set(match[1], int(match[2]))
         if text in ("it=input", "it=text", "it=image", "it=label"):
             return "inputs are text here; it= changes nothing\n"
-        if _MISTAKEN.fullmatch(text):
+        if looks_like_command(text):
             return f"{HELP}\n"
         prediction = self._predictor.predict([text], self._hparams)[0]
         if self._shown == 1:
@@ -83,6 +83,11 @@ class Prompt:
         hparams.check_beam(self._predictor.vocab_size)
         self._shown, self._hparams = shown, hparams
         return f"showing {self._shown} of a beam of {self._hparams.beam_size}\n"
+
+
+def looks_like_command(text: str) -> bool:
+    """Whether a line is surely meant as a command, such as `ns=abc`, `xx=1` or `help`."""
+    return _MISTAKEN.fullmatch(text) is not None
 
 
 def _is_unicode(text: str) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.input_example import example_of
+from t2t_torch.decode.json_line import holds_json, read_json
 from t2t_torch.decode.label_predictor import Answer, Input, InputError, LabelPredictor
 from t2t_torch.decode.record import BEST, answer_record, cells_of, columns_of, readable
 from t2t_torch.decode.table import write_table
@@ -40,12 +42,16 @@ def label_file(
 
     Raises:
       DataError: a line cannot be read or encoded; names it.
+      HParamsError: hparams are set that only models of texts read.
       UsageError: the target cannot be written, or is the source.
     """
     path = Path(target or f"{source}.labels")
+    how = hparams or DecodeHParams()
+    how.check_of_labels()
     check_target(path, source)
+    is_json = holds_json(source)
     inputs = [
-        input_of(predictor, line, f"{source}, line {number}")
+        input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
         for number, line in enumerate(read_lines(source), start=1)
     ]
     start = time.perf_counter()
@@ -53,11 +59,10 @@ def label_file(
         answers = predictor.predict(inputs)
     except InputError as error:
         place = f"{source}, line {error.number + 1}"
-        raise DataError(f"{place}: {error.why} {_how(predictor)}") from None
+        raise DataError(f"{place}: {error.why} {how_to_write(predictor)}") from None
     seconds = time.perf_counter() - start
     written = form_of(predictor)
     lines = [written(answer.value) for answer in answers]
-    how = hparams or DecodeHParams()
     with open_target(path) as stream:
         if how.output_format == "tsv":
             write_table(stream, *table_of(predictor, inputs, answers, how.num_labels))
@@ -74,7 +79,7 @@ def label_file(
     return lines
 
 
-def input_of(predictor: LabelPredictor, line: str, place: str) -> Input:
+def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool = False) -> Input:
     """Returns the input that a line gives.
 
     It is a JSON object of all fields.  Where there is one field alone it may also be its text as it
@@ -84,25 +89,31 @@ def input_of(predictor: LabelPredictor, line: str, place: str) -> Input:
       predictor: whose input it is.
       line: without its end.
       place: of the line, for errors.
+      is_json: whether each line is JSON, as in a file called .jsonl: a text is then a JSON string,
+        or an empty line.
 
     Raises:
       DataError: it is neither.
     """
     alone = predictor.fields[0] if len(predictor.fields) == 1 else None
-    given = _json(line)
+    given = read_json(line, place) if is_json else _json(line)
     if isinstance(given, dict):
         missing = [field for field in predictor.fields if field not in given]
         if missing:
             raise DataError(
                 f"{place}: the JSON object has no {', '.join(missing)}, but "
-                f"{', '.join(given) or 'nothing'}. {_how(predictor)}"
+                f"{', '.join(given) or 'nothing'}. {how_to_write(predictor)}"
             )
         return given
     if alone is None:
-        raise DataError(f"{place} is no JSON object. {_how(predictor)}")
+        raise DataError(f"{place} is no JSON object. {how_to_write(predictor)}")
     if alone in predictor.lists and isinstance(given, list):
         return {alone: given}
-    return line
+    if not is_json:
+        return line
+    if not isinstance(given, str):
+        raise DataError(f"{place} is no JSON object: {line[:80]}. {how_to_write(predictor)}")
+    return given
 
 
 def record_of(
@@ -173,11 +184,10 @@ def _json(line: str) -> Any:
         return None
 
 
-def _how(predictor: LabelPredictor) -> str:
-    example = {
-        field: ["...", "..."] if field in predictor.lists else "..." for field in predictor.fields
-    }
-    return f"Write a line as a JSON object such as {json.dumps(example)}"
+def how_to_write(predictor: LabelPredictor) -> str:
+    """Returns what a line should be, with an example."""
+    example = json.dumps(example_of(predictor.kinds, predictor.lists), ensure_ascii=False)
+    return f"Write a line as a JSON object such as {example}."
 
 
 def _as_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -11,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.decode.alignment import check_aligned
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import (
@@ -20,6 +23,7 @@ from t2t_torch.features import (
     Feature,
     Features,
     MultiLabel,
+    Span,
     Tags,
     Text,
     Turns,
@@ -92,7 +96,8 @@ class LabelPredictor:
     """A model that answers with labels, numbers or spans.  `loading.load` makes one.
 
     Inputs are cut as those of evaluation are: to `max_input_seq_length`, and to the longest that a
-    batch may hold.  Words that are to be tagged are not cut but refused.
+    batch may hold.  Words that are to be tagged are not cut but refused.  What the model computes
+    with is the run's `activation_dtype`, as in evaluation.
 
     Args:
       model: on the device where it shall compute.
@@ -102,6 +107,7 @@ class LabelPredictor:
 
     Attributes:
       fields: what an input consists of.
+      kinds: by field, the first of the features that are made of it.
       lists: those of them that are lists: of words, utterances, numbers.
       before_batch: called before each batch is labelled; what it raises ends the labelling.
     """
@@ -124,14 +130,20 @@ class LabelPredictor:
             for name, feature in features.all.items()
             if name not in features.targets and name not in weights
         }
+        self.kinds: dict[str, Feature] = {}
+        for name, feature in self._given.items():
+            self.kinds.setdefault(feature.source or name, feature)
         bound = Batching.of(problem, model.hparams).bound
         self._limits = Limits.of(features, model.hparams, bound=bound)
-        sources = [feature.source or name for name, feature in self._given.items()]
-        self.fields = tuple(dict.fromkeys(sources))
+        self.fields = tuple(self.kinds)
+        # A span is found in a text as it is written, which its family cuts into words itself.
+        cuts = any(isinstance(feature, Span) for feature in features.targets.values())
         self.lists = {
-            feature.source or name
-            for name, feature in self._given.items()
-            if not isinstance(feature, Text) or isinstance(feature, Words | Turns)
+            field
+            for field, feature in self.kinds.items()
+            if not isinstance(feature, Text)
+            or isinstance(feature, Turns)
+            or (isinstance(feature, Words) and not cuts)
         }
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
@@ -146,7 +158,7 @@ class LabelPredictor:
 
         Raises:
           InputError: an input cannot be encoded; names it.
-          DecodeError: an input lacks a field, or `inputs` is one text, not a list.
+          DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
@@ -186,6 +198,11 @@ class LabelPredictor:
 
     def _sample(self, number: int, given: Input) -> Mapping[str, Any]:
         sample = self.sample_of(given)
+        if not isinstance(sample, Mapping):
+            raise DecodeError(
+                f"input {number} is {given!r}, where a text or a mapping with the fields "
+                f"{', '.join(self.fields)} was expected."
+            )
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
@@ -201,14 +218,19 @@ class LabelPredictor:
             for part in parts:
                 self._check_tagged(part)
             return parts
-        except (DataError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(number, str(error)) from None
+        except DataError as error:
+            raise InputError(number, f"{str(error).removesuffix('.')}.") from None
+        except (TypeError, ValueError, AttributeError):  # of a family that looks into fields
+            told = reprlib.repr({field: sample[field] for field in self.fields})
+            raise InputError(number, f"{told} is not of the form that was expected.") from None
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-        return {
+        row = {
             name: feature.encode(sample[feature.source or name])
             for name, feature in self._given.items()
         }
+        check_aligned(self._given, sample, row)
+        return row
 
     def _check_tagged(self, part: _Part) -> None:
         """Raises DataError if words that want a tag are beyond what the model reads."""
@@ -241,11 +263,14 @@ class LabelPredictor:
         self, batch: dict[str, Tensor], samples: Sequence[Mapping[str, Any]]
     ) -> list[_Values]:
         guesses: dict[str, Any] = {}
-        for name, logits in self.model.logits(batch).items():
+        device = next(self.model.parameters()).device
+        with autocast(self.model.hparams.activation_dtype, device):
+            found = self.model.logits(batch)
+        for name, logits in found.items():
             modality: Any = self.model.modalities[name]
             guesses[name] = modality.predict(logits)
         return [
-            {name: self._value(name, found[i], sample) for name, found in guesses.items()}
+            {name: self._value(name, guess[i], sample) for name, guess in guesses.items()}
             for i, sample in enumerate(samples)
         ]
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.label_files import input_of, record_of
-from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.decode.input_example import example_of
+from t2t_torch.decode.interactive import looks_like_command
+from t2t_torch.decode.label_files import how_to_write, input_of, record_of
+from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.decode.record import tagged
 from t2t_torch.errors import T2TError
-from t2t_torch.features import Feature, Tags
+from t2t_torch.features import Feature, Tags, Text, Turns
 
-HELP = """Type an input and Enter: {how}.  Commands:
+HELP = """Type an input and Enter: {how}
+Commands:
   q      quit
-  ?      show this"""
+  ?      show these commands"""
 
 _PROMPT = "> "
 
@@ -26,6 +30,9 @@ class LabelPrompt:
       predictor: what answers.
       hparams: `num_labels` are shown with their probabilities.
       write: shows a text to the user.
+
+    Raises:
+      HParamsError: hparams are set that only models of texts read.
     """
 
     def __init__(
@@ -34,9 +41,11 @@ class LabelPrompt:
         self._predictor = predictor
         self._hparams = hparams
         self._write = write
-        fields = ", ".join(f'"{field}"' for field in predictor.fields)
-        alone = f"its {predictor.fields[0]}" if len(predictor.fields) == 1 else ""
-        self._help = HELP.format(how=alone or f"a JSON object with {fields}")
+        hparams.check_of_labels()
+        kinds = list(predictor.kinds.values())
+        is_text = len(kinds) == 1 and isinstance(kinds[0], Text) and not isinstance(kinds[0], Turns)
+        example = json.dumps(example_of(predictor.kinds, predictor.lists), ensure_ascii=False)
+        self._help = HELP.format(how=f"{'a text, or ' if is_text else ''}JSON such as {example}")
 
     def run(self, lines: Iterable[str]) -> None:
         """Answers each line.  A line that cannot be read is told and passed over."""
@@ -46,7 +55,8 @@ class LabelPrompt:
             if text == "q":
                 return
             try:
-                answer = f"{self._help}\n" if text == "?" else self._answer(text)
+                is_command = looks_like_command(text)
+                answer = f"{self._help}\n" if is_command else self._answer(text)
             except T2TError as error:
                 answer = f"error: {error}\n"
             self._write(answer + _PROMPT)
@@ -58,7 +68,10 @@ class LabelPrompt:
         except UnicodeEncodeError:
             return "error: that line is not UTF-8. Set the terminal, or the file, to UTF-8.\n"
         given = input_of(self._predictor, text, "this line")
-        answer = self._predictor.predict([given])[0]
+        try:
+            answer = self._predictor.predict([given])[0]
+        except InputError as error:
+            return f"error: {error.why} {how_to_write(self._predictor)}\n"
         record = record_of(self._predictor, given, answer, self._hparams.num_labels)
         targets = self._predictor.features.targets
         told = []

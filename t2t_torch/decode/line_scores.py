@@ -6,18 +6,24 @@ tab between them.  What is written is the log-probability of a line, and not the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.target import check_target, open_target
-from t2t_torch.errors import DataError
+from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.features import Feature
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.text.encoder import PAD
 from t2t_torch.text.lines import read_lines
+
+_Row: TypeAlias = Mapping[str, Sequence[Any]]  # ids, by feature
 
 
 class LineScore(NamedTuple):
@@ -42,8 +48,9 @@ def score_file(predictor: Predictor, source: Path, target: Path) -> list[LineSco
       UsageError: the target cannot be written, or is the source.
     """
     check_target(target, source)
+    lines = list(read_lines(source))  # which names the file itself
     try:
-        found = score_lines(predictor, list(read_lines(source)))
+        found = score_lines(predictor, lines)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     with open_target(target) as stream:
@@ -59,12 +66,13 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
       lines: texts; or inputs and outputs, with a tab between.
 
     Raises:
-      DataError: a line is no pair where a pair is asked for, or has no ids.
+      DataError: a line is no pair where a pair is asked for, has no ids, or its output is no tree
+        over the words where a tree is asked for; names it.
     """
     features = predictor.features
     (target,) = features.targets
     rows = _rows(predictor, lines, target)
-    lengths = [max(map(len, row.values())) for row in rows]
+    lengths = [max(len(row[target]), len(row[predictor.field])) for row in rows]
     order = sorted(range(len(rows)), key=lambda i: -lengths[i])
     found: dict[int, LineScore] = {}
     start = 0
@@ -78,30 +86,35 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
     return [found[i] for i in range(len(rows))]
 
 
-def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[dict[str, list[int]]]:
+def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[_Row]:
     """Returns the ids of each line, by the names of features."""
-    features = predictor.features
-    encoder = features.targets[target]
-    if not features.has_inputs:
-        return [{target: [int(i) for i in encoder.encode(line)]} for line in lines]
     rows = []
     for number, line in enumerate(lines, start=1):
-        given, tab, output = line.partition("\t")
-        if not tab or "\t" in output:
-            raise DataError(
-                f"line {number} is {line!r}: expected an input and an output with a tab between."
-            )
-        (read,) = predictor.encode([given])
-        rows.append({predictor.field: read, target: [int(i) for i in encoder.encode(output)]})
+        try:
+            rows.append(_row(predictor, line, target))
+        except (DataError, DecodeError) as error:
+            raise DataError(f"line {number}: {str(error).removesuffix('.')}.") from None
     return rows
 
 
+def _row(predictor: Predictor, line: str, target: str) -> _Row:
+    features = predictor.features
+    if not features.has_inputs:
+        return {target: features.targets[target].encode(line)}
+    given, tab, output = line.partition("\t")
+    if not tab or "\t" in output:
+        raise DataError(f"expected an input and an output with a tab between, not {line!r}.")
+    if isinstance(predictor, TreePredictor):
+        return predictor.with_tree(given, output)
+    (read,) = predictor.encode([given])
+    return {predictor.field: read, target: features.targets[target].encode(output)}
+
+
 @torch.inference_mode()
-def _score_batch(
-    predictor: Predictor, rows: Sequence[dict[str, list[int]]], target: str
-) -> list[LineScore]:
+def _score_batch(predictor: Predictor, rows: Sequence[_Row], target: str) -> list[LineScore]:
     device = next(predictor.model.parameters()).device
-    batch = {name: _padded([row[name] for row in rows]).to(device) for name in rows[0]}
+    features = predictor.features.all
+    batch = {n: _padded(features[n], [row[n] for row in rows]).to(device) for n in rows[0]}
     ids = batch[target]
     with predictor.autocast(predictor.hparams, device):
         logits = predictor.model(batch).logits[target]
@@ -112,6 +125,6 @@ def _score_batch(
     return [LineScore(value, tokens) for value, tokens in pairs]
 
 
-def _padded(rows: Sequence[list[int]]) -> Tensor:
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
+def _padded(feature: Feature, rows: Sequence[Sequence[Any]]) -> Tensor:
+    ragged = Ragged.from_lists(rows, value_dtype(feature.arrow_type))
+    return torch.from_numpy(padded(feature, ragged))

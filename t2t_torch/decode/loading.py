@@ -27,11 +27,11 @@ from t2t_torch.errors import (
 )
 from t2t_torch.families.multi import MultiProblem
 from t2t_torch.features import Features, TreeFeature
+from t2t_torch.features.meanings import meanings
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.train.multi_task import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.sharing import meanings
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -259,7 +259,7 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
         return best
     if str(wanted).isdecimal():
         return CheckpointDirectory(run.path).at(int(path.name))
-    if not path.exists() and (run.path / path).exists():
+    if not path.exists() and (len(path.parts) == 1 or (run.path / path).exists()):
         path = run.path / path
     path = path.resolve()
     match = re.fullmatch(r"ckpt-(\d+)", path.name)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.sampling import Sampler, numbers_of, sample
 from t2t_torch.decode.search import NO_SCORE, beam_search
@@ -239,9 +240,8 @@ class Predictor:
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
         """Returns the context of `activation_dtype`; weights are cast once in it, not each step."""
         asked = hparams.activation_dtype
-        dtype = self.model.hparams.activation_dtype if asked == "as_trained" else asked
-        half = torch.float16 if dtype == "float16" else torch.bfloat16
-        return torch.autocast(device.type, dtype=half, enabled=dtype != "float32")
+        trained = self.model.hparams.activation_dtype
+        return autocast(trained if asked == "as_trained" else asked, device)
 
     def _step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The model's step, without the logits that only fill `vocab_divisor` up."""

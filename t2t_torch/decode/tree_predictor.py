@@ -10,20 +10,24 @@ import torch
 from torch import Tensor
 
 from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.decode.alignment import check_aligned
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, RunInfo, found_of
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError, HParamsError
-from t2t_torch.features import Features, TreeFeature, WordStarts
+from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.text import words_of
-from t2t_torch.features.word import WordLabel
+from t2t_torch.features.word import WordLabel, labels_of
 from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
 from t2t_torch.model import State, T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.transition import UNKNOWN_LABEL, builds_tree
+
+NO_TREE = Prediction((Hypothesis("", (), 0.0),))
+"""What is answered where there are no words."""
 
 
 class Sentence(list[int]):
@@ -84,8 +88,8 @@ class TreePredictor(Predictor):
         super().__init__(model, problem, features, hparams, run)
         assert isinstance(self._target, TreeFeature)
         self._tree = self._target
-        starts = {n: f for n, f in features.notes.items() if isinstance(f, WordStarts)}
-        self.given = {**features.inputs, **starts}
+        of_words = {n: f for n, f in features.notes.items() if f.aligned_to is not None}
+        self.given = {**features.inputs, **of_words}
         tags = [self._tree.tags] if self._tree.tags else []
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
@@ -94,12 +98,14 @@ class TreePredictor(Predictor):
         """Returns the sentences of inputs.
 
         Raises:
-          DataError: one has no words, not one label for each, or too many words.
+          DataError: one has not one label for each word, or too many words.
           DecodeError: one lacks a field.
         """
         return [self.cut(self._sentence(given), hparams) for given in texts]
 
     def _sentence(self, given: Any) -> Sentence:
+        if given == "":  # an empty line, of whatever fields
+            return Sentence([], {}, [], [])
         sample = given if isinstance(given, Mapping) else {self._tree.of: given}
         missing = [field for field in self.fields if field not in sample]
         if missing:
@@ -109,16 +115,26 @@ class TreePredictor(Predictor):
                 "JSON object, one a line)."
             )
         words = list(words_of(sample[self._tree.of]))
-        if not words:
-            raise DataError("a sentence without words has no tree. Leave it out.")
-        tags = list(words_of(sample[self._tree.tags])) if self._tree.tags else []
-        if self._tree.tags and len(tags) != len(words):
-            raise DataError(
-                f"{len(words)} words and {len(tags)} {self._tree.tags}, where one for each word "
-                f"was expected: {words!r}, {tags!r}."
-            )
+        tags = labels_of(sample[self._tree.tags]) if self._tree.tags else []
         row = {name: f.encode(sample[f.source or name]) for name, f in self.given.items()}
+        check_aligned(self.given, sample, row)
         return Sentence(row[self._tree.of], row, words, tags)
+
+    def with_tree(self, text: str, tree: str) -> dict[str, Sequence[Any]]:
+        """Returns the ids of a sentence and of a tree over its words, by feature.
+
+        Labels of words that are given are read from the tree.
+
+        Raises:
+          DataError: it is no tree, or one of other words.
+          DecodeError: the problem asks for more than the two tell.
+        """
+        (target,) = self.features.targets
+        made = {self._tree.of: list(words_of(text)), target: tree}
+        (sample,) = self.problem.examples_of(made)
+        sentence = self._sentence(sample)
+        self.cut(sentence)
+        return {**sentence.row, target: self._tree.encode(sample[target])}
 
     def stored(self, row: Mapping[str, Sequence[int]]) -> Sentence:
         """Returns the sentence of a row of generated data, by feature.
@@ -169,10 +185,16 @@ class TreePredictor(Predictor):
                 "sampling_method=random: trees are searched for, not drawn. Leave it out; for "
                 "several trees of a sentence:  return_beams=true"
             )
-        sentences = [ids for ids in inputs if isinstance(ids, Sentence)]
-        assert len(sentences) == len(inputs), "`encode` makes them"
+        every = [ids for ids in inputs if isinstance(ids, Sentence)]
+        assert len(every) == len(inputs), "`encode` makes them"
+        sentences = [sentence for sentence in every if sentence.words]
+        found = iter(self._search(sentences, hparams) if sentences else ())
+        return [next(found) if sentence.words else NO_TREE for sentence in every]
+
+    def _search(self, sentences: Sequence[Sentence], hparams: DecodeHParams) -> list[Prediction]:
+        """Returns the trees of sentences that have words."""
         device = next(self.model.parameters()).device
-        lengths = torch.tensor([len(ids) for ids in inputs], device=device)
+        lengths = torch.tensor([len(ids) for ids in sentences], device=device)
         words = torch.tensor([len(sentence.words) for sentence in sentences], device=device)
         limits = torch.full_like(lengths, hparams.extra_length)
         if not hparams.force_decode_length:

@@ -86,6 +86,9 @@ class SpanQAProblem(WordProblem):
 
     def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Returns the words of question and context, for each window of the context."""
+        for field in ("question", "context"):
+            if not isinstance(sample[field], str):
+                raise DataError(f"{field} is {sample[field]!r}, where a text was expected.")
         question = [token.text for token in tokens_of(sample["question"])]
         context = [token.text for token in tokens_of(sample["context"])]
         if not question or not context:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,14 @@ class Text(Feature):
         return self.encode_batch([value])[0]
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the ids of each text, and `EOS` after each if `add_eos`."""
+        """Returns the ids of each text, and `EOS` after each if `add_eos`.
+
+        Raises:
+          DataError: a value is no text, or has no ids.
+        """
+        for value in values:
+            if not isinstance(value, str):
+                raise DataError(f"{value!r} is no text, where one was expected.")
         batch = self.encoder.encode_batch(values)
         if self.add_eos:
             for ids in batch:
@@ -103,7 +110,10 @@ class Turns(Text):
         for turns in values:
             if isinstance(turns, str):
                 raise DataError(f"{turns!r} is one text, where a list of texts was expected.")
-            kept = list(turns)[-self.max_turns :]
+            kept = list_of(turns, "texts")[-self.max_turns :]
+            for turn in kept:
+                if not isinstance(turn, str):
+                    raise DataError(f"{turn!r} among {turns!r} is no text.")
             rows = self.encoder.encode_batch(kept)
             batch.append([i for ids in rows for i in (*ids, EOS)])
         return batch
@@ -125,11 +135,30 @@ def words_of(value: Any) -> Sequence[str]:
     No-break spaces and the like are part of a word, as in the files that training reads.
 
     Raises:
-      DataError: a word is empty or has a space in it.
+      DataError: it is neither, or a word is no text, empty, or has a space in it.
     """
     if isinstance(value, str):
         return [word for word in _BETWEEN_WORDS.split(value) if word]
-    for word in value:
+    words = list_of(value, "words", "no text and ")
+    for word in words:
+        if not isinstance(word, str):
+            raise DataError(f"{word!r} among {words!r} is no word: a text was expected.")
         if not word or " " in word:
-            raise DataError(f"{word!r} among {list(value)!r} is no word: empty, or with a space.")
+            raise DataError(f"{word!r} among {words!r} is no word: empty, or with a space.")
+    return words
+
+
+def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
+    """Returns a value that should be a list, a tuple or the like as a list.
+
+    Args:
+      value: what was given.
+      what: it is a list of, for the error.
+      otherwise: what it might be as well, for the error: "no text and ".
+
+    Raises:
+      DataError: it is a text, a mapping, or nothing that can be gone through.
+    """
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise DataError(f"{value!r} is {otherwise}no list of {what}.")
     return list(value)

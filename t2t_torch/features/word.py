@@ -11,7 +11,7 @@ from typing import Any
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature
 from t2t_torch.features.real import numbers_of
-from t2t_torch.features.text import Words, words_of
+from t2t_torch.features.text import Words, list_of, words_of
 from t2t_torch.text.encoder import TextEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 
@@ -179,12 +179,25 @@ class WordLabel(OfWords):
 
     def encode(self, value: Any) -> list[int]:
         """Returns the ids of a list of labels; one that training does not know becomes 0."""
-        labels: Sequence[str] = value.split() if isinstance(value, str) else value
+        labels = labels_of(value)
         return [NUM_RESERVED + self.encoder.encode(x, allow_unknown=True) for x in labels]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the labels of the ids that have one."""
         return [self.encoder.decode(int(i) - NUM_RESERVED) for i in ids if i]
+
+
+def labels_of(value: Any) -> list[str]:
+    """Returns a list of labels, or labels separated by spaces, as a list.
+
+    Raises:
+      DataError: it is neither.
+    """
+    labels = value.split() if isinstance(value, str) else list_of(value, "labels", "no text and ")
+    for label in labels:
+        if not isinstance(label, str):
+            raise DataError(f"{label!r} among {labels!r} is no label: a text was expected.")
+    return labels
 
 
 @dataclass(frozen=True)
@@ -225,9 +238,9 @@ class Gazetteer(OfWords):
         """
         return [NUM_RESERVED + i if i >= 0 else 0 for i, _ in self._entries(value)]
 
-    def _entries(self, value: Sequence[Mapping[str, float]]) -> list[tuple[int, float]]:
+    def _entries(self, value: Any) -> list[tuple[int, float]]:
         flat: list[tuple[int, float]] = []
-        for labels in value:
+        for labels in list_of(value, "mappings of labels to weights, one for each word"):
             if not isinstance(labels, Mapping):
                 raise DataError(f"{labels!r} is no mapping of gazetteer labels to weights.")
             encode = self.encoder.encode
@@ -302,7 +315,7 @@ class WordReal(OfWords):
     def encode(self, value: Any) -> Sequence[Any]:
         """Returns the numbers of all words; DataError unless each has `size`."""
         flat: list[float] = []
-        for numbers in value:
+        for numbers in list_of(value, "lists of numbers, one for each word"):
             row = numbers_of(numbers)
             if len(row) != self.size:
                 raise DataError(

@@ -10,6 +10,7 @@ from t2t_torch.token_hparam import TokenHParams
 class BilstmTaggerHParams(TokenHParams):
     """BiLSTM tagger: its dropout; hidden_size is of each direction."""
 
+    num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1)
     locked_dropout: bool = hp(
         False, "All positions of a sentence lose the same units (variational dropout)."
     )
@@ -56,6 +57,7 @@ def bilstm_tagger_tiny() -> BilstmTaggerHParams:
         character_size=16,
         layer_prepostprocess_dropout=0.2,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )
 
 

@@ -63,4 +63,5 @@ def bsequential_cnn_tagger_tiny() -> BsequentialCnnTaggerHParams:
         num_filters=32,
         layer_prepostprocess_dropout=0.2,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )

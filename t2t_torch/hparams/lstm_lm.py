@@ -10,6 +10,7 @@ from t2t_torch.registry import register_hparams
 class LstmLmHParams(HParams):
     """LSTM language model: its layers, and what is dropped where."""
 
+    num_hidden_layers: int = hp(2, "Layers of LSTM.", low=1)
     embedding_size: int = hp(400, "Width of the vectors that are read and, tied, of the softmax.")
     tie_by_projection: bool = hp(
         False,
@@ -104,6 +105,7 @@ def lstm_lm_tiny() -> LstmLmHParams:
         weight_dropout=0.0,
         activation_penalty=0.0,
         change_penalty=0.0,
+        learning_rate_warmup_steps=10,
     )
 
 

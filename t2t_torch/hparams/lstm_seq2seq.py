@@ -11,6 +11,7 @@ from t2t_torch.token_hparam import TokenHParams
 class LSTMSeq2seqHParams(TokenHParams):
     """LSTM encoder and decoder: the dropout of their inputs."""
 
+    num_hidden_layers: int = hp(2, "Layers of LSTM, of the encoder and of the decoder.", low=1)
     embedding_size: int = hp(
         0, "Width of a token's own vector, read or written.  0: hidden_size.", low=0
     )
@@ -70,5 +71,6 @@ def lstm_seq2seq_tiny() -> LSTMSeq2seqHParams:
         dropout=0.1,
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=0.003,
+        learning_rate_warmup_steps=10,
         optimizer_adam_beta1=0.9,
     )

@@ -98,6 +98,7 @@ def lstm_seq2seq_attention_tiny() -> LSTMSeq2seqAttentionHParams:
         dropout=0.1,
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=0.003,
+        learning_rate_warmup_steps=10,
         optimizer_adam_beta1=0.9,
     )
 

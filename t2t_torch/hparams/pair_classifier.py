@@ -113,5 +113,6 @@ def pair_classifier_tiny() -> PairClassifierHParams:
         hidden_size=32,
         layer_prepostprocess_dropout=0.1,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
         ema_decay=0.0,
     )

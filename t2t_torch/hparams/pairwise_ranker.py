@@ -97,4 +97,5 @@ def pairwise_ranker_tiny() -> PairwiseRankerHParams:
         score_scale=10.0,
         layer_prepostprocess_dropout=0.0,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )

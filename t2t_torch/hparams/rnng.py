@@ -13,6 +13,7 @@ from t2t_torch.token_hparam import TokenHParams
 class RNNGHParams(TokenHParams):
     """Parser: stack, buffer and history."""
 
+    num_hidden_layers: int = hp(2, "Layers of each LSTM.", low=1)
     composition: Literal["sum", "blstm"] = hp(
         "sum",
         "What a constituent becomes.  sum: a linear map of the sum of its parts; blstm: of what "
@@ -102,4 +103,5 @@ def rnng_tiny() -> RNNGHParams:
         embedding_size=48,
         layer_prepostprocess_dropout=0.1,
         learning_rate_constant=0.005,
+        learning_rate_warmup_steps=10,
     )

@@ -73,6 +73,7 @@ def transformer_lm_tiny() -> TransformerLmHParams:
         layer_prepostprocess_dropout=0.0,
         attention_dropout=0.0,
         learning_rate_constant=3e-3,
+        learning_rate_warmup_steps=10,
     )
 
 

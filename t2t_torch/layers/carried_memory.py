@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 _TURNS = 2  # what is read and what is written
+_BUFFER = re.compile(r"(.*\.)?carried\.layer_\d+")
+
+
+def is_memory(name: str) -> bool:
+    """Whether a name in a model's state dict is of what a `carried` memory of it holds."""
+    return _BUFFER.fullmatch(name) is not None
 
 
 class CarriedMemory(nn.Module):
-    """What layers remember of each stream after its last batch.
+    """What layers remember of each stream after its last batch; a model's attribute `carried`.
 
     In TRAIN it stands in buffers that a checkpoint keeps, so that a run that is resumed goes on bit
-    by bit.  Batch k of a stream writes turn k mod 2 and reads the other, so a pass that is made
-    again finds what it found before.  In EVAL it is apart from that, and in no checkpoint.
+    by bit; a model that reads no streams can be loaded without it.  Batch k of a stream writes turn
+    k mod 2 and reads the other, so a pass that is made again finds what it found before.  In EVAL
+    it is apart from that, and in no checkpoint.
 
     Args:
       sizes: numbers that each layer remembers of a stream: twice its units for an LSTM, whose

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
+from t2t_torch.features.meanings import meanings
 from t2t_torch.text.encoder import NUM_RESERVED
 
 _LARGEST_WEIGHT = 2.0  # of the last id of a vocabulary at the start; the first has about 0.2
@@ -45,7 +46,7 @@ class Matches(nn.Module):
       texts: names of the inputs that are compared.
 
     Raises:
-      HParamsError: the texts' vocabularies differ in size.
+      HParamsError: the texts' vocabularies differ: an id means one thing here and another there.
 
     Attributes:
       size: numbers for a token.
@@ -57,18 +58,15 @@ class Matches(nn.Module):
 
     def __init__(self, features: Features, texts: Sequence[str]) -> None:
         super().__init__()
-        sizes = {name: features.inputs[name].vocab_size for name in texts}
-        if len(set(sizes.values())) > 1:
-            raise HParamsError(
-                f"match_feature=True compares ids, and the vocabularies differ: {sizes}. Let the "
-                "texts share one, or set --hparams=match_feature=False."
-            )
-        vocab_size = max(sizes.values())
+        first, *others = texts
+        for other in others:
+            _check_one_vocabulary(features, first, other)
+        vocab_size = features.inputs[first].vocab_size
         start = torch.arange(vocab_size).float().add(1).log() / math.log(vocab_size)
         self.weight = nn.Parameter(start.clamp(min=0.1) * _LARGEST_WEIGHT)
-        first = features.inputs[texts[0]]
-        assert isinstance(first, Text)
-        self._skipped = sorted(first.encoder.unknown_ids)
+        inputs = [features.inputs[name] for name in texts]
+        encoders = [its.encoder for its in inputs if isinstance(its, Text)]
+        self._skipped = sorted({number for one in encoders for number in one.unknown_ids})
 
     def forward(self, ids: Tensor, others: Tensor) -> Tensor:
         """Returns the numbers of each token of `ids`.  [B, S], [B, T] -> [B, S, 2]."""
@@ -86,3 +84,22 @@ class Matches(nn.Module):
 
     def _weights(self, ids: Tensor) -> Tensor:
         return self.weight.abs()[ids]
+
+
+def _check_one_vocabulary(features: Features, first: str, other: str) -> None:
+    """Raises HParamsError unless each id means the same in both texts."""
+    one, another = features.inputs[first], features.inputs[other]
+    assert isinstance(one, Text) and isinstance(another, Text)
+    if one.encoder is another.encoder:
+        return
+    (_, ours), (_, theirs) = meanings(features, first), meanings(features, other)
+    if ours == theirs:
+        return
+    fault = f"{first} has {len(ours)} ids, {other} has {len(theirs)}"
+    if len(ours) == len(theirs):
+        here, there = next(pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1])
+        fault = f"{first} has {here!r} where {other} has {there!r}"
+    raise HParamsError(
+        f"match_feature=True compares ids, and the vocabularies differ: {fault}. Let the texts "
+        "share one, or set --hparams=match_feature=False."
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -107,7 +108,8 @@ class LSTM(nn.Module):
             if memory is not None:
                 before = (memory.hidden[number, None], memory.cell[number, None])
             found = []
-            for lstm, index in zip(directions, (None, backward), strict=False):  # type: ignore[arg-type]
+            of_layer: Iterable[Any] = directions  # type: ignore[assignment]
+            for lstm, index in zip(of_layer, (None, backward), strict=False):
                 outputs, after = _run(lstm, turned(x, index), mask, before)
                 found.append((turned(outputs, index), *after))
             x, h, c = (torch.cat(parts, -1) for parts in zip(*found, strict=True))

@@ -50,7 +50,8 @@ class FrozenLanguageModel(nn.Module):
                 " t2t-trainer writes it: leave it out, and give contextual_embeddings."
             ) from None
         kind: Any = registry.model(name)
-        hparams = kind.HParams.from_json(written)
+        # Each text stands alone: there are no streams of which something would be remembered.
+        hparams = kind.HParams.from_json(written).replace(stream_length=0)
         features = Features({}, {_TARGET: Text(text.encoder)})
         self.model = kind(hparams, features)
         self.size = int(kind.target_width(hparams, features, _TARGET))

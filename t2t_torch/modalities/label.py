@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, MultiLabel, SoftLabel
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guess, Hidden, Modality, log_mean_exp
+from t2t_torch.modality import Guess, Modality, log_mean_exp
 
 
 class TargetModality(Modality):
@@ -74,11 +74,6 @@ class ChoiceModality(TargetModality):
     def counted(self, targets: Tensor) -> Tensor:
         """Returns 1 where there is a choice.  [B] -> [B]."""
         return (targets >= 0).float()
-
-    def logits(self, hidden: Hidden) -> Tensor:
-        """Returns the scores, minus infinity of what `hidden.mask`, [B, K], leaves out."""
-        scores: Tensor = self.top(hidden.states)
-        return scores if hidden.mask is None else scores.masked_fill(~hidden.mask, -torch.inf)
 
     def predict(self, logits: Tensor) -> list[Guess]:
         """Returns the best candidate of each example."""

@@ -193,6 +193,8 @@ class CrfTagsModality(TagsModality):
         there, chain = _is_there(logits), self._chain()
         tags = crf.best_tags(logits, there, chain)
         unlikely = crf.log_sum(logits, there, chain) - crf.score(logits, tags, there, chain)
+        # Rounding goes a bit below 0; a sentence without words is certain.
+        unlikely = torch.where(there.any(1), unlikely, 0.0).clamp(min=0.0)
         scores = _of(tags, crf.log_marginals(logits, there, chain).exp()).tolist()
         rows = zip(tags.tolist(), (-unlikely).exp().tolist(), scores, strict=True)
         return [Guess(*row) for row in rows]

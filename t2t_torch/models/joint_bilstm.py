@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
@@ -28,6 +29,19 @@ from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 
 _POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
+
+
+def _check_classes(hparams: JointBilstmHParams, features: Features) -> None:
+    """Refuses to give words the probabilities of classes where there are none."""
+    classes = any(isinstance(its, ClassLabel) for its in features.targets.values())
+    words = any(isinstance(its, Tags) for its in features.targets.values())
+    if hparams.use_doc_probs_in_word and not (classes and words):
+        kinds = ", ".join(f"{name} ({type(x).__name__})" for name, x in features.targets.items())
+        raise HParamsError(
+            "use_doc_probs_in_word=True gives tags the probabilities of a sentence's classes, and "
+            f"needs a target of each: a ClassLabel and Tags. Here are {kinds}. Set "
+            "use_doc_probs_in_word=False."
+        )
 
 
 @register_model
@@ -53,6 +67,7 @@ class JointBilstm(T2TModel):
         )
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
+        _check_classes(hparams, features)
         self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
         self._of_all = [name for name in features.targets if name not in self._of_words]
         dropout = LockedDropout if hparams.locked_dropout else Dropout

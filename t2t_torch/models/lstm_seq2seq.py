@@ -13,7 +13,8 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional as F
 
-from t2t_torch.features import Features, Gazetteer, Text, WordCharacters, WordShape
+from t2t_torch.features import Features, Text
+from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
@@ -53,7 +54,7 @@ class LSTMSeq2seq(T2TModel):
     """
 
     HParams = LSTMSeq2seqHParams
-    reads = (Text, WordCharacters, WordShape, Gazetteer)
+    reads = (Text, OfWords)
     texts = (0, 1)
     hparams: LSTMSeq2seqHParams
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.features import Features, Gazetteer, Text, WordCharacters, WordShape
+from t2t_torch.features import Features, Text
+from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
@@ -135,7 +136,7 @@ class LSTMSeq2seqAttention(T2TModel):
     """
 
     HParams = LSTMSeq2seqAttentionHParams
-    reads = (Text, WordCharacters, WordShape, Gazetteer)
+    reads = (Text, OfWords)
     texts = (1, 1)
     hparams: LSTMSeq2seqAttentionHParams
 

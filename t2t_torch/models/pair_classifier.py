@@ -17,14 +17,12 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
     ClassLabel,
     Features,
-    Gazetteer,
     MultiLabel,
     Real,
     SoftLabel,
     Text,
-    WordCharacters,
-    WordShape,
 )
+from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.pair_classifier import PairClassifierHParams
 from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
@@ -44,7 +42,7 @@ class PairClassifier(T2TModel):
     HParams = PairClassifierHParams
     hparams: PairClassifierHParams
     produces = (ClassLabel, MultiLabel, SoftLabel, Real)
-    reads = (Text, WordCharacters, WordShape, Gazetteer, Real)
+    reads = (Text, OfWords, Real)
     texts = (2, 2)
 
     def __init__(

@@ -94,7 +94,8 @@ class PairwiseRanker(T2TModel):
         return {name: scores, f"{name}_mask": mask}
 
     def _encoded(self, role: str, name: str, features: dict[str, Tensor]) -> Tensor:
-        return self.encoders[role](features[name], features[f"{name}_mask"])  # type: ignore[no-any-return]
+        found: Tensor = self.encoders[role](features[name], features[f"{name}_mask"])
+        return found
 
 
 class Sentence(nn.Module):

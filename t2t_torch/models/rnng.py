@@ -8,14 +8,15 @@ Hierarchical Representations", arXiv:1810.07942.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Features, Gazetteer, Text, TreeFeature, WordCharacters
-from t2t_torch.features.word import WordLabel, WordShape
+from t2t_torch.features import Features, Text, TreeFeature
+from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.rnng import RNNGHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
@@ -166,7 +167,7 @@ class RNNG(T2TModel):
     HParams = RNNGHParams
     hparams: RNNGHParams
     produces = (TreeFeature,)
-    reads = (Text, WordCharacters, WordShape, WordLabel, Gazetteer)
+    reads = (Text, OfWords)
     texts = (1, 1)
 
     def __init__(
@@ -267,8 +268,8 @@ class RNNG(T2TModel):
 
     def _filled_up(self, valid: Tensor) -> Tensor:
         """Adds what `vocab_divisor` adds to the logits: never valid."""
-        table: Tensor = self.modalities[self._name].bottom.weight  # type: ignore[assignment,union-attr]
-        return F.pad(valid, (0, len(table) - valid.size(-1)))
+        bottom: Any = self.modalities[self._name].bottom
+        return F.pad(valid, (0, len(bottom.weight) - valid.size(-1)))
 
     def encode(self, batch: dict[str, Tensor]) -> RNNGState:
         """Returns the state before the first step; see `T2TModel.encode`."""

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from t2t_torch.features import (
     Features,
-    Gazetteer,
     Span,
     Text,
-    WordCharacters,
-    WordShape,
 )
+from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.span_qa import SpanQaHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -37,7 +35,7 @@ class SpanQa(T2TModel):
     HParams = SpanQaHParams
     hparams: SpanQaHParams
     produces = (Span,)
-    reads = (Text, WordCharacters, WordShape, Gazetteer)
+    reads = (Text, OfWords)
     texts = (2, 2)
 
     def __init__(

@@ -65,7 +65,8 @@ def _check(name: str, hparams: HParams, train_steps: int) -> None:
         raise HParamsError(
             f"{name} decays from learning_rate_warmup_steps="
             f"{hparams.learning_rate_warmup_steps} to --train_steps={train_steps}, which must be "
-            "more."
+            f"more. Set --hparams=learning_rate_warmup_steps={train_steps // 10}, or give more "
+            "--train_steps."
         )
     if name == "step_decay" and hparams.learning_rate_decay_rate == 1.0:
         raise HParamsError(

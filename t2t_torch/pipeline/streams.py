@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 STREAMS_VERSION = 1
 """Stands in the fingerprint, beside that of the order of examples."""
 
+STREAMS_MARK = ".streams"
+"""Stands in the fingerprint of streams alone."""
+
 _PLACE = 4  # stream of noise, beside those of `EpochPlan`
 _Numbers = npt.NDArray[Any]
 
@@ -129,7 +132,7 @@ class StreamPlan:
         """A version and a hash of everything the order depends on: a resumed run must find them."""
         sizes = [self._length, self._streams, self._groups, len(self._text)]
         told = json.dumps([self._source, self.seed, sizes]).encode()
-        version = f"{ORDER_VERSION}.streams{STREAMS_VERSION}"
+        version = f"{ORDER_VERSION}{STREAMS_MARK}{STREAMS_VERSION}"
         return f"{version}-{hashlib.sha256(told).hexdigest()[:16]}"
 
     @property

@@ -51,6 +51,7 @@ class _LanguagemodelPtb(Text2SelfProblem):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 4, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(_FILES.values())
     keeps_order = True
+    suggested_flags = "--model=lstm_lm --hparams_set=lstm_lm_shakespeare --train_steps=12000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the sentences."""
@@ -68,6 +69,7 @@ class LanguagemodelPtb10k(_LanguagemodelPtb):
 
     vocab_type = VocabType.WORD
     approx_vocab_size = 10_001  # and padding
+    suggested_flags = "--model=lstm_lm --hparams_set=lstm_lm_ptb_cpu --train_steps=12000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the sentences."""

@@ -42,6 +42,7 @@ class LanguagemodelTinyShakespeareCharacters(Text2SelfProblem):
     vocab_type = VocabType.SYMBOL
     chop_length = 256
     keeps_order = True
+    suggested_flags = "--model=lstm_lm --hparams_set=lstm_lm_shakespeare --train_steps=5000"
     metrics = (
         "accuracy",
         "accuracy_top5",

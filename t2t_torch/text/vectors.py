@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ _FASTTEXT_MODEL = (793712314).to_bytes(
 )  # fastText's src/fasttext.cc, FASTTEXT_FILEFORMAT
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes of a binary file that are looked at together
+_LINES = 100  # of a file without a header, that its width is found from
 _LONGEST_WORD = 10_000  # bytes; a binary word without an end is none
 
 
@@ -73,7 +75,8 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
         first = file.readline()
         header = _header(first)
         if header is None:
-            found.read_text(itertools.chain([first], file), 1)
+            start = _first_lines(first, file)
+            found.read_text(itertools.chain(start, file), 1, width=_width(start))
         elif _is_text(file.peek(_LONGEST_WORD), header[1]):
             found.read_text(file, 2, width=header[1], count=header[0])
         else:
@@ -82,18 +85,19 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
 
 
 def width_of_vectors(path: Path) -> int:
-    """Returns how many numbers the vectors of a file have, from its first line.
+    """Returns how many numbers the vectors of a file have, from its first lines.
 
     Raises:
       DataError: as `read_vectors`, of what is seen there.
     """
     with _opened(path) as file:
         first = file.readline()
-    header = _header(first)
-    if header is not None:
-        return header[1]
-    line = first.rstrip(b" \r\n\t")
-    return line.count(b"\t") or line.count(b" ")
+        header = _header(first)
+        if header is not None:
+            return header[1]
+        lines = _first_lines(first, file)
+    _check_numbers(path, lines)
+    return _width(lines)
 
 
 @contextlib.contextmanager
@@ -144,12 +148,12 @@ class _Found:
                 continue
             if blank:
                 self._refuse_line(blank, "it is empty")
-            separator = separator or (b"\t" if b"\t" in line else b" ")
+            separator = separator or _separator(line)
             # Counted in all lines, but numbers are read of those that are wanted alone.
             there = line.count(separator)
             self._width = width = width or there
             if not there or there < width:
-                self._refuse_line(number, f"it has {there} numbers, not {width or 'some'}")
+                self._refuse_line(number, f"it has {_told(there)}, not {width or 'some'}")
             self._count += 1
             if there > width:  # spaces in the word
                 word, *numbers = line.rsplit(separator, width)
@@ -236,6 +240,70 @@ def _header(line: bytes) -> tuple[int, int] | None:
         return None
     count, width = map(int, fields)
     return (count, width) if count and width else None
+
+
+def _first_lines(first: bytes, file: io.BufferedReader) -> list[bytes]:
+    """Returns the first line and some after it, which are read."""
+    return [first, *itertools.islice(file, _LINES - 1)]
+
+
+def _separator(line: bytes) -> bytes:
+    return b"\t" if b"\t" in line else b" "
+
+
+def _width(lines: list[bytes]) -> int:
+    """Returns how many numbers the lines of a file without a header have; 0 if that is not seen.
+
+    A word may hold spaces, also the first: of the counts of fields that is taken with which most
+    lines begin with a word and go on with numbers alone.
+    """
+    bare = [line for line in (raw.rstrip(b" \r\n\t") for raw in lines) if line]
+    rows = [line.split(_separator(bare[0])) for line in bare]
+    counts = Counter(len(row) - 1 for row in rows)
+    whole = Counter(map(_numbers_at_the_end, rows))
+    return max(counts, key=lambda width: (whole[width], counts[width], width), default=0)
+
+
+def _check_numbers(path: Path, lines: list[bytes]) -> None:
+    """Checks that some of the first lines have numbers.
+
+    Raises:
+      DataError: none has; tells of the first.
+    """
+    rows = [
+        (number, line.split(_separator(line)))
+        for number, raw in enumerate(lines, 1)
+        if (line := raw.rstrip(b" \r\n\t"))
+    ]
+    if not rows:
+        raise DataError(f"{path} has no word vectors.")
+    if any(_numbers_at_the_end(row) for _, row in rows):
+        return
+    number, row = rows[0]
+    fault = f"{_shown(row[1])} is no number" if len(row) > 1 else "no number follows the word"
+    raise DataError(
+        f"{path}, line {number:,}: {fault}. A line is a word and its numbers, separated by spaces."
+    )
+
+
+def _told(count: int) -> str:
+    return "1 number" if count == 1 else f"{count} numbers"
+
+
+def _shown(field: bytes) -> str:
+    return repr(field[:40].decode("utf-8", "replace"))
+
+
+def _numbers_at_the_end(fields: list[bytes]) -> int:
+    """Returns how many fields after the first are numbers, from the last one on."""
+    count = 0
+    for field in reversed(fields[1:]):
+        try:
+            float(field)
+        except ValueError:
+            break
+        count += 1
+    return count
 
 
 def _is_text(start: bytes, width: int) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.errors import DataError
 from t2t_torch.train.footprint import Footprint
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
+from t2t_torch.train.resume import steps_of_run
 from t2t_torch.train.run_config import DEFAULT_SEED
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.train.multi_task import MultiTask
+    from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Batch, ProblemTask
 
 _SHOWN_ROWS = 3
@@ -32,6 +35,7 @@ def dry_run_lines(
     seed: int | None = None,
     *,
     eval_split: Split | None = None,
+    config: RunConfig | None = None,
 ) -> Iterator[str]:
     """Yields the report.
 
@@ -40,21 +44,28 @@ def dry_run_lines(
       world: the processes that would train together.
       seed: of the run; None is the default one.
       eval_split: what is evaluated; None if nothing is.
+      config: of the run, whose steps the learning rate is checked with; None checks nothing of it.
 
     Raises:
       DataError: there is no data, or no example is left.
+      HParamsError: training would refuse the hyperparameters.
     """
     if eval_split is not None:
         evaluated = len(task.eval_batches(eval_split, rank=0, world_size=1))
     seed = DEFAULT_SEED if seed is None else seed
     source = task.train_batches(seed=seed, start=0, rank=0, world_size=world.size)
+    accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
+    if config is not None:
+        per_step = accumulate * world.size
+        epoch = 0 if source.report.mixed_tokens else source.report.batches
+        state = TrainerState(epoch_batches=epoch, batches_per_step=per_step)
+        task.learning_rate(steps_of_run(config, state))
     yield from _examples(task, next(iter(source)))
     names = [problem.full_name for problem in task.problem.components]
     for name, component in zip(names, source.components, strict=True):
         yield ""
         yield from _data(name, component)
     yield ""
-    accumulate = task.hparams.optimizer_multistep_accumulate_steps or 1
     unit = "tokens without padding" if task.paddings else "examples"
     yield from _step(source.report, accumulate, world.size, unit)
     if eval_split is not None:
@@ -63,6 +74,7 @@ def dry_run_lines(
     seed_batch(seed, INITIALIZATION, world.device)
     model = task.model()
     yield from task.first_weights(model)
+    task.make_ready(model)
     yield from _parameters(model)
     yield ""
     largest = max(

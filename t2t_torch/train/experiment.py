@@ -19,7 +19,7 @@ from t2t_torch.decode.scoring import SCORES
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.mode import Split
-from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING
+from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING, check_patience
 from t2t_torch.train.stopping import (
     Watched,
     after_evaluation,
@@ -75,12 +75,15 @@ class Experiment:
         """Runs one of `SCHEDULES`.
 
         Raises:
+          HParamsError: the mean of the weights waits for evaluations that are not made.
           UsageError: there is no such schedule, or no such metric to watch, or nothing to decode.
         """
         if schedule not in SCHEDULES:
             raise UsageError(
                 f"there is no --schedule={schedule}. Schedules: {', '.join(SCHEDULES)}."
             )
+        patience = self.estimator.task.hparams.swa_patience
+        check_patience(patience, schedule, self.config.local_eval_frequency)
         if schedule in IN_TURNS or schedule == "continuous_eval":
             self._watched = self._find_watched(schedule)
         getattr(self, schedule)()

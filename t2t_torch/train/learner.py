@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.weights import optimizer_tensors
 from t2t_torch.compute.network import accumulating, is_sharded, network, share_buffers
-from t2t_torch.compute.precision import Precision
+from t2t_torch.compute.precision import Precision, check_trainable
 from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.optimization.noise import WeightNoise
 from t2t_torch.optimization.weight_average import WeightAverage
@@ -94,8 +94,12 @@ class Learner:
           state: where the run stands.
           world: the processes that train together.
           train_steps: steps at which the run ends.
+
+        Raises:
+          HParamsError: the model cannot be trained as hparams ask for.
         """
         hparams = task.hparams
+        check_trainable(model, hparams, world.device)
         precision = Precision.of(hparams, world.device)
         if state.loss_scale:
             precision.load(state.loss_scale, state.loss_scale_steps)

@@ -15,6 +15,7 @@ from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.families.multi import MultiProblem, member, split_member
 from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.model_features import check_features
 from t2t_torch.optimization.learning_rate import learning_rate
 from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.lengths import paddings
@@ -65,6 +66,8 @@ class MultiTask(Task):
         loader_workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
+        for part in problem.components:
+            check_features(model, part.features(vocab_dir), part.full_name)
         _check(hparams)
         self.name = problem.full_name
         self.hparams = hparams

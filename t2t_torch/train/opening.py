@@ -141,7 +141,8 @@ def _rates(estimator: Estimator, run: Learner) -> str:
 def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{torch.get_num_threads()} threads of a CPU"
+    threads = torch.get_num_threads()
+    return f"{threads} {'thread' if threads == 1 else 'threads'} of a CPU"
 
 
 def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:

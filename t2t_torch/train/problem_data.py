@@ -142,10 +142,11 @@ class ProblemData:
             passes.append(batches)
             before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:
+                are = "is" if batches.cut == 1 else "are"
                 print(
                     f"WARNING: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "
-                    f"split {split.value}, are longer than {batching.bound} tokens and are cut to "
-                    "that. More is kept with a larger --hparams=max_length=N.",
+                    f"split {split.value}, {are} longer than {batching.bound} tokens and {are} cut "
+                    "to that. More is kept with a larger --hparams=max_length=N.",
                     file=sys.stderr,
                 )
         self._warned.add(split)

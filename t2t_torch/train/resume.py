@@ -100,13 +100,16 @@ MAY_CHANGE = frozenset(
 the data depend on them.  (`batches_per_step` has a check of its own.)"""
 
 
-def changed_fields(before: HParams, now: HParams, *, resume_data: str = "exact") -> list[str]:
+def changed_fields(
+    before: HParams, now: HParams, *, resume_data: str = "exact", trains: bool = True
+) -> list[str]:
     """Returns "name: old -> new" for what a resumed run changes.
 
     Args:
       before: of the run.
       now: asked for.
       resume_data: unless it is exact, the data's fields may change, too.
+      trains: whether the run goes on, and is not only read.
 
     Raises:
       CheckpointError: a field that may not change has changed; all are listed.
@@ -124,9 +127,10 @@ def changed_fields(before: HParams, now: HParams, *, resume_data: str = "exact")
             f"{name} was {changes[name][0]}, is {changes[name][1]}" for name in refused
         )
         mend = ",".join(f"{name}={changes[name][0]}" for name in refused)
+        go_on = f"Go on with --hparams={mend}, or train in another --output_dir."
+        leave = f"Leave {', '.join(refused)} as trained (--hparams={mend}, or nothing)."
         raise CheckpointError(
-            f"this output_dir was begun with other hparams: {listed}. "
-            f"Go on with --hparams={mend}, or train in another --output_dir."
+            f"this output_dir was begun with other hparams: {listed}. {go_on if trains else leave}"
         )
     return [f"{name}: {old} -> {new}" for name, (old, new) in sorted(changes.items())]
 
@@ -161,6 +165,8 @@ def same_position(
       batches_per_step: micro-batches of all processes now.
       processes: that train together now.
     """
+    from t2t_torch.pipeline.streams import STREAMS_MARK  # which imports torch
+
     if state.batches_per_step != batches_per_step:
         fitting, rest = divmod(state.batches_per_step, processes)
         mend = (
@@ -174,6 +180,14 @@ def same_position(
             f"Go on with {mend}."
         )
     version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
+    streams, before = (STREAMS_MARK in known for known in (version, made_by))
+    if streams != before:
+        text, examples = "as one text in streams (stream_length above 0)", "example by example"
+        return (
+            f"the training data of {checkpoint} was read {text if before else examples}, here it "
+            f"is read {text if streams else examples}. Set stream_length as it was, or train in "
+            "another --output_dir."
+        )
     if version != made_by:
         return (
             f"{checkpoint} is of another version of t2t_torch, which gave the training data "
@@ -181,12 +195,17 @@ def same_position(
             "version, or train in another --output_dir."
         )
     if state.plan_fingerprint != fingerprint:
+        asked = (
+            "stream_length, stream_rows or --random_seed changed"
+            if streams
+            else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
+            "the mixing_schedule of a mixture changed"
+        )
         return (
             f"the training data of {checkpoint} came in another order: its plan is "
             f"{state.plan_fingerprint}, here it is {fingerprint}. The shards in --data_dir were "
-            "generated anew with another result, or batch_size, max_length, the buckets' hparams, "
-            "--random_seed, or the problems or the mixing_schedule of a mixture changed. Restore "
-            "them, or train in another --output_dir."
+            f"generated anew with another result, or {asked}. Restore them, or train in another "
+            "--output_dir."
         )
     return ""
 

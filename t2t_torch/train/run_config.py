@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.mode import Split
 
 DEFAULT_SEED = 1
@@ -39,6 +40,33 @@ SAVE_ERRORS = ("continue", "fail")
 
 RESUME_DATA = ("exact", "restart", "approx")
 """What `--resume_data` may be."""
+
+
+def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> None:
+    """Refuses a mean of the weights that waits for evaluations which are not made.
+
+    Args:
+      patience: the hparam `swa_patience`.
+      schedule: of `SCHEDULES`; `test` trains one step and is let be.
+      local_eval_frequency: steps from one evaluation to the next.
+
+    Raises:
+      HParamsError: it would never begin.
+    """
+    if not patience or schedule not in {"train", *IN_TURNS}:
+        return
+    waits = f"swa_patience={patience} begins the mean of the weights after evaluations"
+    if schedule not in IN_TURNS:
+        raise HParamsError(
+            f"{waits}, which --schedule={schedule} does not make. Give --schedule="
+            f"{' or '.join(sorted(IN_TURNS))}, or say when it begins: "
+            "--hparams=swa_patience=0,swa_start_step=N."
+        )
+    if not local_eval_frequency:
+        raise HParamsError(
+            f"{waits}, and --local_eval_frequency=0 makes none on the way. Give the steps from one "
+            "to the next, or say when it begins: --hparams=swa_patience=0,swa_start_step=N."
+        )
 
 
 @dataclasses.dataclass(frozen=True)

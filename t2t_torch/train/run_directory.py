@@ -165,18 +165,21 @@ class RunDirectory:
                     f"Use another --output_dir, or --{what}={here} to go on with that run."
                 )
 
-    def check_hparams(self, hparams: HParams, *, resume_data: str = "exact") -> list[str]:
+    def check_hparams(
+        self, hparams: HParams, *, resume_data: str = "exact", trains: bool = True
+    ) -> list[str]:
         """Returns "field: old -> new" of what these change.
 
         Args:
           hparams: asked for.
           resume_data: as `changed_fields` takes it.
+          trains: whether the run goes on, and is not only read.
 
         Raises:
           CheckpointError: the run's checkpoints are of other hparams.
         """
         before = self.hparams(type(hparams))
-        return changed_fields(before, hparams, resume_data=resume_data)
+        return changed_fields(before, hparams, resume_data=resume_data, trains=trains)
 
     def begin(self, task: TaskRecord, hparams: HParams, *, resume_data: str = "exact") -> list[str]:
         """Makes this the run directory of a task: `claim`, then `commit`."""

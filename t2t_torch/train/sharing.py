@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.features.meanings import meanings
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -78,7 +79,14 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
                 if why:
                     faults[problem, name] = why
     if patterns and all(len(have) == 1 for have in owners.values()):
-        known = sorted({name for model in models.values() for name, _ in model.named_children()})
+        known = sorted(
+            {
+                name
+                for model in models.values()
+                for name, part in model.named_children()
+                if part.state_dict()
+            }
+        )
         raise HParamsError(
             f"multiproblem_shared=[{','.join(patterns)}]: the models of "
             f"{', '.join(models)} have no weight of such a name in common. Names begin with "
@@ -108,8 +116,8 @@ def _wanted(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> Any:
             expressions = [re.compile(pattern) for pattern in patterns]
         except re.error as error:
             raise HParamsError(
-                f"multiproblem_shared=[{','.join(patterns)}] has what is no regular expression: "
-                f"{error}."
+                f"multiproblem_shared=[{','.join(patterns)}] is no list of regular "
+                f"expressions: {error}."
             ) from error
         return lambda name: any(one.search(name) for one in expressions)
     targets = {target for model in models.values() for target in model.features.targets}
@@ -170,18 +178,6 @@ def _feature_of(features: Features, name: str) -> str:
         if part in features.inputs or part in features.targets:
             return part
     return ""
-
-
-def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the kind of a feature and what each of its ids stands for."""
-    feature: Any = features.all[name]
-    encoder = getattr(feature, "encoder", None)
-    kind = "text" if feature.generates or hasattr(encoder, "words_of_ids") else ""
-    if encoder is None:
-        return type(feature).__name__, tuple(map(str, feature.shape))
-    if not hasattr(encoder, "words_of_ids"):
-        return type(feature).__name__, tuple(encoder.labels)
-    return kind, tuple(encoder.decode([number]) for number in range(encoder.vocab_size))
 
 
 def _put(model: nn.Module, name: str, tensor: Tensor) -> None:

@@ -14,6 +14,7 @@ from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
+from t2t_torch.model_features import check_features
 from t2t_torch.optimization.learning_rate import learning_rate
 from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.lengths import paddings
@@ -162,6 +163,7 @@ class ProblemTask(Task):
         self.hparams = hparams
         self.problem = problem
         self.features = problem.features(vocab_dir)
+        check_features(model, self.features, problem.full_name)
         self.more_metrics: Mapping[str, Sequence[str]] = {}
         targets = list(self.features.targets.values())
         if len(targets) != 1 or not targets[0].is_sequence:

@@ -70,7 +70,9 @@ def test_json_may_go_to_the_standard_output_alone(flags, capsys):
     [
         (["--model=lstm"], "is a run of model 'transformer'"),
         (["--checkpoint_path=77"], "no checkpoint of step 77"),
-        (["--hparams=hidden_size=8"], "hidden_size was 16, is 8"),
+        (["--checkpoint_path=ckpt-77"], "run' has no checkpoint of step 77. It has: [1, 2, 3]"),
+        (["--hparams=hidden_size=8"], "hidden_size was 16, is 8. Leave hidden_size as trained"),
+        (["--output=eval.xlsx"], "a file that ends in .json or .tsv"),
         (["--output_json=nowhere/eval.json"], "there is no folder nowhere"),
         (["--data_dir=nowhere"], "nowhere"),
         (["--eval_use_test_set"], "has no 'test' split"),

@@ -10,6 +10,7 @@ from t2t_torch.bin import trainer
 
 EARLY = {"eval_early_stopping_steps": 10}
 FALLS = {"reduce_lr_on_plateau_factor": 0.5}
+WAITS = {"hparams": "optimizer=sgd,swa_patience=3"}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ FALLS = {"reduce_lr_on_plateau_factor": 0.5}
         ({**FALLS, "schedule": "train"}, "which --schedule=train does not make"),
         ({**EARLY, "local_eval_frequency": 0}, "--local_eval_frequency=0 makes none"),
         ({**FALLS, "local_eval_frequency": 0}, "--local_eval_frequency=0 makes none"),
+        ({**WAITS, "schedule": "train"}, "which --schedule=train does not make. Give --schedule="),
+        ({**WAITS, "local_eval_frequency": 0}, "--local_eval_frequency=0 makes none on the way"),
         ({"eval_early_stopping_metric_delta": 0.5}, "read with --eval_early_stopping_steps alone"),
         ({"reduce_lr_on_plateau_patience": 2}, "read with --reduce_lr_on_plateau_factor"),
         ({"reduce_lr_on_plateau_threshold": 2}, "read with --reduce_lr_on_plateau_factor"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -13,6 +14,7 @@ from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.checkpoint.weights import load_weights
 from t2t_torch.errors import CheckpointError
+from t2t_torch.layers.carried_memory import CarriedMemory
 
 
 def steps_of(directory):
@@ -182,3 +184,20 @@ def test_nothing_that_could_be_unpickled_is_written(tmp_path, save):
     save(tmp_path, [1])
     kinds = {path.suffix for path in (tmp_path / "ckpt-1").iterdir()}
     assert kinds == {".safetensors", ".json"}
+
+
+def test_the_memory_of_streams_is_left_out_by_a_model_that_reads_none(tmp_path):
+    def made(sizes):
+        model = torch.nn.Module()
+        model.inner = torch.nn.Linear(2, 2)
+        if sizes:
+            model.inner.carried = CarriedMemory(sizes, 3)
+        return model
+
+    with_memory, without, larger = made([4, 6]), made([]), made([4, 6, 8])
+    file = tmp_path / "model.safetensors"
+    safetensors.torch.save_file(with_memory.state_dict(), file)
+    load_weights(without, file)
+    assert torch.equal(without.inner.weight, with_memory.inner.weight)
+    with pytest.raises(CheckpointError, match=r"it has no inner\.carried\.layer_2"):
+        load_weights(larger, file)

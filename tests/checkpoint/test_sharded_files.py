@@ -164,7 +164,8 @@ def test_each_process_writes_a_file_with_its_parts_alone(shares, tmp_path):
     for rank, snapshot in enumerate(snapshots):
         file = checkpoint.path / "optimizer" / f"{rank + 1:05}-of-00002.safetensors"
         with safetensors.safe_open(file, framework="pt") as opened:
-            same({name: opened.get_tensor(name) for name in opened.keys()}, snapshot.slots)  # noqa: SIM118
+            names = list(opened.keys())
+            same({name: opened.get_tensor(name) for name in names}, snapshot.slots)
     listed = checkpoint.manifest()["files"].keys()
     there = {str(f.relative_to(checkpoint.path)) for f in checkpoint.path.rglob("*") if f.is_file()}
     assert listed | {"MANIFEST.json"} == there

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from t2t_torch import registry, testing
+from t2t_torch.errors import HParamsError
 from t2t_torch.models.transformer import Transformer
 
 
@@ -22,6 +23,19 @@ def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
         shared_embedding_and_softmax_weights=False,
     )
     testing.check_model(model_class, hparams)
+
+
+@pytest.mark.parametrize("name", registry.list_names("model"))
+def test_no_layers_are_refused_or_work(name):
+    model_class = registry.model(name)
+    try:
+        hparams = testing.small(model_class.HParams()).parse("num_hidden_layers=0")
+    except HParamsError as error:
+        assert "num_hidden_layers=0: should be greater" in str(error)
+        return
+    for features in testing.features_for(model_class):
+        logits = model_class(hparams, features).eval()(testing.random_batch(features)).logits
+        assert logits.keys() == features.targets.keys()
 
 
 class Peeking(Transformer):

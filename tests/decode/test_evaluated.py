@@ -71,6 +71,22 @@ def test_rows_of_several_targets(
     assert cells["slots_found_tagged"].startswith("to/")
 
 
+def test_rows_are_found_in_the_type_of_the_metrics(tmp_path: Path) -> None:
+    samples = [{"first": "a b", "second": "b", "targets": 1.5}]
+    rows, predictor = rows_of(TextPair2RealProblem, samples, tmp_path, vocab_type=VocabType.WORD)
+
+    def value(rows: EvaluatedRows) -> float:
+        (row,) = rows
+        return row.records["targets"]["value"][0]
+
+    exact = value(rows)
+    asked = EvaluatedRows(predictor, tmp_path, Split.EVAL, activation_dtype="bfloat16")
+    rounded = value(asked)
+    assert rounded != exact and rounded == pytest.approx(exact, abs=0.05)
+    predictor.model.hparams = predictor.model.hparams.replace(activation_dtype="bfloat16")
+    assert value(EvaluatedRows(predictor, tmp_path, Split.EVAL)) == rounded
+
+
 def test_numbers_are_neither_right_nor_wrong(tmp_path: Path) -> None:
     samples = [{"first": "a b", "second": "b", "targets": 1.5}]
     rows, _ = rows_of(TextPair2RealProblem, samples, tmp_path, vocab_type=VocabType.WORD)

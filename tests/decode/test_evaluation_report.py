@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from t2t_torch.decode.evaluation_report import (
     Files,
     aligned,
@@ -13,6 +15,7 @@ from t2t_torch.decode.evaluation_report import (
     label_tables,
     told_tables,
 )
+from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Real, Tags
 from t2t_torch.text.label import ClassLabelEncoder
 
@@ -77,6 +80,9 @@ def test_one_name_is_that_of_both_files(tmp_path: Path) -> None:
     assert Files.of("e").rows_of("p") == Path("e/rows.p.tsv")
     (tmp_path / "old.tsv").mkdir()
     assert Files.of(str(tmp_path / "old.tsv")).results == tmp_path / "old.tsv" / "results.json"
+    assert Files.of("e/run.1/").rows == Path("e/run.1/rows.tsv")
+    with pytest.raises(UsageError, match=r"--output=e/x\.xlsx: expected a folder, or a file"):
+        Files.of("e/x.xlsx")
 
 
 def test_confusion_has_a_row_for_what_is_right() -> None:

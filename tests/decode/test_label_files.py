@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_files import form_of, input_of, label_file
-from t2t_torch.decode.label_predictor import LabelPredictor
-from t2t_torch.errors import DataError
+from t2t_torch.decode.label_predictor import InputError, LabelPredictor
+from t2t_torch.decode.label_prompt import LabelPrompt
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import (
     Choice,
     ClassLabel,
     Feature,
     Features,
+    Gazetteer,
     MultiLabel,
     Real,
     Span,
     Tags,
     Text,
     Turns,
+    WordReal,
     Words,
 )
+from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
@@ -128,6 +134,95 @@ def test_a_line_that_cannot_be_encoded_is_named_counted_from_one(tmp_path: Path)
 )
 def test_a_kind_of_target_has_one_form(feature: Feature, value: Any, line: str) -> None:
     assert form_of(predictor({"targets": feature}, inputs=WORDS))(value) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"inputs": "fly', "line 2 is no JSON, at character 12"),
+        ("7", "line 2 is no JSON object: 7. Write"),
+        ('{"inputs": {"a": 1}}', "line 2: {'a': 1} is no text and no list of words. Write"),
+        ('{"inputs": 7}', "line 2: 7 is no text and no list of words. Write"),
+        ('["fly", 3]', "line 2: 3 among ['fly', 3] is no word: a text was expected. Write"),
+        (r'"\ud800"', "line 2 has half a character"),
+    ],
+)
+def test_each_line_of_a_file_called_jsonl_is_json(tmp_path: Path, line: str, why: str) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(f'"fly"\n{line}\n')
+    with pytest.raises(DataError, match=re.escape(why)):
+        label_file(predictor(inputs=WORDS), source, None)
+
+
+def test_an_empty_line_of_json_is_an_empty_text() -> None:
+    assert input_of(predictor(inputs=TEXT), "", "f, line 1", is_json=True) == ""
+    assert input_of(predictor(inputs=TEXT), '"a b"', "f, line 1", is_json=True) == "a b"
+
+
+@pytest.mark.parametrize("turns", [[1, 2], [None], [["red"]], 7, {"a": 1}])
+def test_what_are_no_texts_is_told_in_words(turns: Any) -> None:
+    with pytest.raises(InputError, match=r"is no (text|list of texts)\.$"):
+        predictor(inputs=TURNS).predict([{"inputs": turns}])
+
+
+def of_words() -> dict[str, Feature]:
+    """Words with all that may be given of each."""
+    return {
+        "inputs": WORDS,
+        "inputs_pos": WordLabel("inputs", LABELS, field="pos"),
+        "gazetteer": Gazetteer("inputs", LABELS),
+        "word_dense": WordReal("inputs", 2),
+        "age": Real(),
+    }
+
+
+GIVEN = {
+    "inputs": ["a", "b"],
+    "pos": ["x", "x"],
+    "gazetteer": [{"x": 1.0}, {}],
+    "word_dense": [[0.5, 0.5], [0.5, 0.5]],
+    "age": 0.5,
+}
+
+
+@pytest.mark.parametrize("field", ["pos", "gazetteer", "word_dense"])
+@pytest.mark.parametrize("entries", [1, 3])
+def test_what_is_given_of_words_has_an_entry_for_each(field: str, entries: int) -> None:
+    longer = (GIVEN[field] * 2)[:entries]  # type: ignore[index, operator]
+    with pytest.raises(InputError, match=f"2 words and {entries} {field}, where one for each"):
+        predictor(**of_words()).predict([{**GIVEN, field: longer}])
+
+
+def test_the_example_of_an_error_could_be_given(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"inputs": "a b"}\n')
+    made = predictor(**of_words())
+    with pytest.raises(DataError) as caught:
+        label_file(made, source, None)
+    example = json.loads(str(caught.value).partition("such as ")[2].removesuffix("."))
+    assert example == {**GIVEN, "inputs": ["...", "..."]}
+    for field, feature in made.kinds.items():
+        assert list(feature.encode(example[field]))
+
+
+@pytest.mark.parametrize("asked", ["beam_size=9", "beam_size=4", "sampling_method=random"])
+def test_what_only_texts_read_is_refused(tmp_path: Path, asked: str) -> None:
+    hparams = parse_decode_hparams(f"{asked},num_labels=2")
+    told = rf"does not read {asked.partition('=')[0]}\. It reads output_format, num_labels"
+    with pytest.raises(HParamsError, match=told):
+        label_file(predictor(inputs=TEXT), tmp_path / "in.txt", None, hparams)
+    with pytest.raises(HParamsError, match=told):
+        LabelPrompt(predictor(inputs=TEXT), hparams, print)
+
+
+@pytest.mark.parametrize("line", ["ns=abc", "ns=3", "dl=1", "help", "quit", "?"])
+def test_what_is_meant_as_a_command_is_answered_with_the_commands(line: str) -> None:
+    said: list[str] = []
+    LabelPrompt(predictor(inputs=TURNS), DecodeHParams(), said.append).run([line, "[7]", "q"])
+    asked, told, wrong = said
+    assert told == asked
+    assert 'JSON such as {"inputs": ["...", "..."]}' in told
+    assert wrong.startswith("error: 7 among [7] is no text. Write a line")
 
 
 def test_several_targets_are_an_object() -> None:

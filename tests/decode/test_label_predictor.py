@@ -258,7 +258,8 @@ def test_what_is_typed_is_answered_with_probabilities(
     )
     assert decoder.main([f"--output_dir={run}", "--decode_interactive"]) == 0
     help_text, answer, wrong, again, end = capsys.readouterr().out.split("> ")
-    assert "its inputs" in help_text and help_text == again and end == ""
+    assert 'a text, or JSON such as {"inputs": "..."}' in help_text
+    assert help_text == again and end == ""
     (best, other) = (line.split() for line in answer.splitlines())
     assert [best[1], other[1]] == ["billing", "tech"]
     assert float(best[0]) + float(other[0]) == pytest.approx(1, abs=2e-4)
@@ -320,3 +321,17 @@ def test_a_long_context_is_answered_from_all_its_windows(tmp_path: Path, monkeyp
     (answer,) = made.predict([{"question": "who?", "context": context}])
     assert seen == [3]
     assert (answer.value, answer.probabilities) == ("not  Al", {"targets": 0.5})
+
+
+def test_it_computes_in_the_type_in_which_the_run_was_trained(tmp_path: Path) -> None:
+    samples = [{"inputs": "a b c d", "targets": label} for label in ("yes", "no")]
+    made = predictor(Text2ClassProblem, samples, tmp_path, **WORDS)
+    (exact,) = made.predict(["a b c"])
+    made.model.hparams = made.model.hparams.replace(activation_dtype="bfloat16")
+    (rounded,) = made.predict(["a b c"])
+    batch = {"inputs": torch.tensor([made.features.inputs["inputs"].encode("a b c")])}
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = made.model.logits(batch)["targets"]
+    probability = expected.float().softmax(-1).max()
+    assert rounded.probabilities["targets"] == pytest.approx(float(probability), rel=1e-6)
+    assert rounded.probabilities != exact.probabilities

@@ -74,6 +74,23 @@ def test_the_command_writes_beside_the_file(
     assert f"{sum(scores):.3f}"[:-1] in told
 
 
+def test_a_file_that_is_not_utf8_is_named_once(predictor: Predictor, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"caf\xe9\n")
+    with pytest.raises(DataError) as caught:
+        score_file(predictor, file, tmp_path / "scores")
+    assert str(caught.value).count(str(file)) == 1
+
+
+def test_a_file_without_lines_has_no_perplexity(
+    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pairs.txt"
+    file.touch()
+    assert decoder.main([f"--output_dir={run_dir}", f"--score_file={file}"]) == 0
+    assert capsys.readouterr().out.startswith("0 lines, nothing to score: ")
+
+
 def test_only_one_thing_is_done_at_a_time(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

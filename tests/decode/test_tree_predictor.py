@@ -12,6 +12,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode import files, scoring
 from t2t_torch.decode.evaluated import EvaluatedRows
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.line_scores import score_lines
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError, HParamsError
@@ -133,12 +134,53 @@ def test_given_tags_stand_above_the_words(phrases) -> None:
     [
         ("the dog", DecodeError, "has no tags; .* the fields inputs, tags"),
         ({"inputs": "the dog", "tags": "DT"}, DataError, "2 words and 1 tags"),
-        ({"inputs": "", "tags": ""}, DataError, "without words has no tree"),
+        ({"inputs": "the dog", "tags": 7}, DataError, "7 is no text and no list of labels"),
     ],
 )
 def test_what_cannot_be_parsed_says_why(phrases, given, error, why) -> None:
     with pytest.raises(error, match=why):
         phrases.predict([given])
+
+
+def test_a_sentence_without_words_has_an_empty_answer(phrases) -> None:
+    given = {"inputs": ["the", "dog"], "tags": "DT NN"}
+    empty = {"inputs": "", "tags": ""}
+    first, found, of_a_line = phrases.predict([given, empty, ""])
+    assert first.text.startswith("(")
+    assert found == of_a_line
+    assert (found.text, found.score, found.hypotheses[0].mended) == ("", 0.0, False)
+    assert phrases([""]) == [""]
+
+
+@pytest.mark.parametrize("model", ["rnng", "lstm_seq2seq_attention"])
+def test_a_line_is_scored_with_all_inputs_that_are_made_of_it(tmp_path, model) -> None:
+    made = predictor_of(Requests(), tmp_path, model)
+    lines = ["fly to Oslo fly\t[IN:GO fly [SL:TO to [IN:CITY Oslo ] ] fly ]"] * 2
+    lines.append("fly Oslo\t[IN:GO fly Oslo ]")
+    found = score_lines(made, lines)
+    assert found[0].log_probability < 0
+    assert found[0].log_probability == pytest.approx(found[1].log_probability)
+    assert found[0].tokens > found[2].tokens
+    alone = score_lines(made, lines[2:])[0]
+    assert alone.log_probability == pytest.approx(found[2].log_probability, abs=1e-4)
+
+
+def test_given_labels_of_words_are_scored_from_the_tree(phrases) -> None:
+    (found,) = score_lines(phrases, ["the ox\t(NP (DT the) (NEW ox))"])
+    assert found.log_probability < 0
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("fly\tnot a tree", "line 2: column 1: a tree begins"),
+        ("fly\t[IN:GO to ]", "line 2: the tree's words"),
+        ("fly", "line 2: expected an input and an output"),
+    ],
+)
+def test_a_line_that_cannot_be_scored_is_named(requests, line, why) -> None:
+    with pytest.raises(DataError, match=why):
+        score_lines(requests, ["fly\t[IN:GO fly ]", line])
 
 
 def test_a_sentence_is_not_cut(requests) -> None:

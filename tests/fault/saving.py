@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -38,7 +39,8 @@ def snapshot(step: int) -> Snapshot:
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2)).sum().backward()
     optimizer.step()
-    return Snapshot.take(model, optimizer, TrainerState(step=step), Mean())  # type: ignore[arg-type]
+    average: Any = Mean()
+    return Snapshot.take(model, optimizer, TrainerState(step=step), average)
 
 
 def save(folder: Path) -> None:

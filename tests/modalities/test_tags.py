@@ -46,6 +46,15 @@ def logits_of(modality, rows=3, seed=1):
     return modality.logits(Hidden(hidden, mask))
 
 
+@pytest.mark.parametrize("way", WAYS[:3])
+def test_a_sentence_without_words_is_certain(way):
+    modality = modality_of(**way)
+    mask = torch.tensor([[True, True], [False, False]])
+    found = modality.predict(modality.logits(Hidden(torch.randn(2, 2, 8), mask)))
+    assert found[1].probability == 1.0
+    assert 0.0 < found[0].probability <= 1.0
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_metrics_read_is_what_is_guessed(way):
     modality = modality_of(**way)

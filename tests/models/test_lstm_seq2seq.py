@@ -102,6 +102,6 @@ def test_forget_gates_begin_open(name: str) -> None:
 
 def test_without_an_input_there_is_nothing_to_attend_to() -> None:
     language = testing.text_features(has_inputs=False)
-    with pytest.raises(HParamsError, match="reads 1 texts"):
+    with pytest.raises(HParamsError, match="reads one text"):
         make("lstm_seq2seq_attention", language)
     assert make("lstm_seq2seq", language)(testing.random_batch(language)).logits["targets"].any()

@@ -117,6 +117,16 @@ def test_texts_of_two_vocabularies_have_no_matches():
         small(Features(inputs, PAIR.targets), match_feature=True)
 
 
+def test_vocabularies_of_one_size_are_compared_id_by_id():
+    def matches(first, second):
+        inputs = {"first": Text(TokenEncoder(first)), "second": Text(TokenEncoder(second))}
+        return Matches(Features(inputs, PAIR.targets), ["first", "second"])
+
+    with pytest.raises(HParamsError, match=r"first has 'b' where second has 'c'.*match_feature="):
+        matches(["a", "b"], ["a", "c"])
+    assert matches(["a", "b"], ["a", "b"]).weight.numel() == 4
+
+
 def test_an_alignment_is_a_mean_by_softmax_as_in_a_loop():
     torch.manual_seed(0)
     x, y = torch.randn(2, 3, 4), torch.randn(2, 5, 4)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from t2t_torch import registry, testing
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Real, Tags, Words, WordShape, WordStarts
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.label import ClassLabelEncoder
@@ -52,7 +53,6 @@ def test_the_contract_holds_with_a_crf(name):
         ("bsequential_cnn_tagger", {"context_size": 1, "around_size": 0, "kernel_sizes": (2,)}),
         ("joint_bilstm", {"slot_attention": "none", "pooling": "last"}),
         ("joint_bilstm", {"slot_attention": "dot", "pooling": "max", "locked_dropout": True}),
-        ("joint_bilstm", {"use_doc_probs_in_word": True, "pooling": "mean"}),
         ("joint_cnn", {"sentence_kernel_sizes": (2, 9)}),
     ],
 )
@@ -60,6 +60,22 @@ def test_the_contract_holds_with_a_crf(name):
 def test_the_contract_holds_with_each_choice(name, hparams):
     model_class = registry.model(name)
     testing.check_model(model_class, model_class.HParams().replace(**hparams))
+
+
+def test_the_contract_holds_where_words_are_given_the_classes(monkeypatch):
+    features = Features({"inputs": WORDS}, {"intent": INTENT, "slots": SLOTS})
+    monkeypatch.setattr(testing, "features_for", lambda model_class: iter([features]))
+    model_class = registry.model("joint_bilstm")
+    changes = {"use_doc_probs_in_word": True, "pooling": "mean"}
+    testing.check_model(model_class, model_class.HParams().replace(**changes))
+
+
+@pytest.mark.parametrize("target", ["intent", "slots"])
+def test_words_are_not_given_classes_that_are_not_there(target):
+    targets = {target: {"intent": INTENT, "slots": SLOTS}[target]}
+    features = Features({"inputs": WORDS}, targets)
+    with pytest.raises(HParamsError, match=rf"Here are {target} .*use_doc_probs_in_word=False"):
+        model_of("joint_bilstm", features, use_doc_probs_in_word=True)
 
 
 @pytest.mark.parametrize("name", [*TAGGERS, *JOINT])

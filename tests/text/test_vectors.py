@@ -61,6 +61,25 @@ def test_the_first_word_may_hold_spaces_where_the_width_is_told(file):
     assert found.values.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no word vectors"),
+        (b"\n \n", "has no word vectors"),
+        (b"hello\nworld\n", "line 1: no number follows the word"),
+        (b"\nflight a b c d\n", "line 2: 'a' is no number"),
+    ],
+)
+def test_a_file_without_numbers_has_no_width(content, message, file):
+    with pytest.raises(DataError, match=message):
+        width_of_vectors(file(content))
+
+
+def test_a_line_with_one_number_is_told_as_such(file):
+    with pytest.raises(DataError, match="line 1: it has 1 number, not 3"):
+        read_vectors(file(b"2 -3\na 1 2 3\n"), ["a"])
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_gives_the_vectors_of_the_words_wanted(name, packed, file):
@@ -97,9 +116,28 @@ def test_words_with_spaces_and_words_that_are_no_utf8_are_passed_over(file):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        b". . . 1 2 3\nof the 4 5 6\ncat 7 8 9\n",
+        b"of the 4 5 6\ncat 7 8 9\n",
+        b"cat 7 8 9\nof the 4 5 6\nat 1@2.com 1 2 3\n",
+        b"1 of 7 0 0 0\nof the 4 5 6\ncat 7 8 9\n42 1 2 3\n",
+    ],
+)
+def test_the_first_words_may_hold_spaces_where_no_width_is_told(content, file):
+    path = file(content)
+    found = read_vectors(path, ["of the", "cat"])
+    vectors = {word: found.values[row].tolist() for word, row in found.rows.items()}
+    assert vectors == {"of the": [4.0, 5.0, 6.0], "cat": [7.0, 8.0, 9.0]}
+    assert width_of_vectors(path) == found.width == 3
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"a 1 2 3\nb 1 2\n", r"line 2: it has 2 numbers, not 3"),
+        (b"a 1 2 3 4\nb 1 2 3\n", r"line 2: it has 3 numbers, not 4"),
+        (b"a 1 2 3\nb 1 2\nc 1 2 3\n", r"line 2: it has 2 numbers, not 3"),
         (b"a 1 2 3\nthe 1 x 3\n", r"line 2: could not convert.*'x'"),
         (b"a 1 2 3\nthe 1 nan 3\n", r"line 2: a number is not finite"),
         (b"a 1 2 3\n\nb 1 2 3\n", r"line 2: it is empty"),

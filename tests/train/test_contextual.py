@@ -93,9 +93,9 @@ def made(tmp_path, own_registry):
         estimator.close()
 
 
-def language_model(made, name="foretold_places"):
+def language_model(made, name="foretold_places", more=""):
     hparams = registry.hparams("lstm_lm_tiny").parse("hidden_size=8,embedding_size=6,stream_rows=2")
-    hparams = hparams.parse("learning_rate_warmup_steps=1,stream_length=4")
+    hparams = hparams.parse("learning_rate_warmup_steps=1,stream_length=4" + more)
     return made("lm", name, "lstm_lm", hparams, 3)
 
 
@@ -113,6 +113,8 @@ def test_the_states_are_those_of_the_language_model_frozen(made, tmp_path, capsy
     weights = teacher.model.state_dict()
     found = bottom.context.model.state_dict()
     assert found and all(torch.equal(found[name], weights[name]) for name in found)
+    # Nothing is remembered of streams, so nothing is saved of them or sent to other processes.
+    assert weights.keys() - found.keys() == {"carried.layer_0", "carried.layer_1"}
 
     ids = torch.tensor([[4, 5, 6, 1], [7, 1, 0, 0]])
     states = bottom.context(ids)
@@ -182,3 +184,14 @@ def test_the_architecture_is_kept_with_the_run(made, tmp_path):
     kept = json.loads((tmp_path / "run" / "hparams.json").read_text())["contextual_architecture"]
     assert json.loads(kept)["model"] == "lstm_lm"
     assert json.loads(kept)["hparams"]["embedding_size"] == 6
+
+
+def test_float16_that_cannot_be_trained_is_refused_before_the_first_step(made, tmp_path):
+    with torch.autocast("cpu", dtype=torch.float16):
+        try:
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))
+            pytest.skip("this CPU trains LSTMs in float16")
+        except RuntimeError:
+            pass
+    with pytest.raises(HParamsError, match="activation_dtype=bfloat16"):
+        language_model(made, more=",activation_dtype=float16")

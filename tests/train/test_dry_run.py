@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from t2t_torch.compute.distributed import ONE_PROCESS, World
+from t2t_torch.errors import HParamsError
 from t2t_torch.model import Loss, Output
 from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.footprint import Footprint
-from t2t_torch.train.run_config import DEFAULT_SEED
+from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 
 
 @pytest.fixture
@@ -105,6 +106,25 @@ def test_a_large_batch_is_measured_in_part_and_scaled(make_task, monkeypatch):
     found = Footprint.measure(make_task("optimizer=sgd"), Doubling(), batch)
     assert found.measured_rows == 2
     assert found.activations == 6 * 5 * 4
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        ("class_weights=balanced", "no target has classes"),
+        ("learning_rate_schedule=single_cycle_cos_decay", "Set --hparams=learning_rate_warmup"),
+    ],
+)
+def test_what_training_would_refuse_is_refused(make_task, hparams, message):
+    config = RunConfig(train_steps=3)
+    with pytest.raises(HParamsError, match=message):
+        list(dry_run_lines(make_task(hparams), ONE_PROCESS, config=config))
+
+
+def test_steps_of_epochs_are_found(make_task):
+    task = make_task("learning_rate_schedule=single_cycle_cos_decay,learning_rate_warmup_steps=500")
+    with pytest.raises(HParamsError, match=r"--train_steps=\d+, which must be more"):
+        list(dry_run_lines(task, ONE_PROCESS, config=RunConfig(train_epochs=1)))
 
 
 def test_packed_examples_are_shown_one_by_one(told):

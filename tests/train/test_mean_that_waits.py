@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.train.experiment import Experiment
 
 LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.2, 9: 4.1, 10: 4.1}  # worse than 4.0 of step 4 again at 8
@@ -50,3 +51,12 @@ def test_a_resumed_run_begins_it_at_the_same_step(run, stop):
     theirs = whole.run.average.tensors()
     for name, values in resumed.run.average.tensors().items():
         assert torch.equal(values, theirs[name])
+
+
+@pytest.mark.parametrize(("schedule", "every"), [("train", 2), ("continuous_train_and_eval", 0)])
+def test_a_mean_for_which_nothing_would_be_evaluated_is_refused(make_estimator, schedule, every):
+    settings = {"train_steps": 2, "local_eval_frequency": every}
+    estimator = make_estimator("never", "optimizer=sgd,swa_patience=1", **settings)
+    with pytest.raises(HParamsError, match=r"swa_patience=0,swa_start_step=N"):
+        Experiment(estimator).run(schedule)
+    assert estimator.state.step == 0

@@ -134,8 +134,18 @@ def test_patterns_choose_what_is_shared(make_multi):
         assert (other.get_parameter(name) is parameter) == name.startswith("encoder.")
     with pytest.raises(HParamsError, match="no weight of such a name"):
         make_multi("multiproblem_shared=[absent]").model()
-    with pytest.raises(HParamsError, match="no regular expression"):
+    with pytest.raises(HParamsError, match=r"Names begin with encoder, encoder_output, modalities"):
+        make_multi("multiproblem_shared=[absent]").model()
+    with pytest.raises(HParamsError, match="no list of regular expressions"):
         make_multi("multiproblem_shared=[(]").model()
+
+
+def test_a_model_that_does_not_fit_is_told_with_the_problem(data_dir):
+    model, both = registry.model("lstm_lm"), registry.problem("tiny_both")
+    with pytest.raises(HParamsError, match="produces Text; 'targets' of tiny_kind is a ClassLabel"):
+        task_of(
+            both, model, registry.hparams("lstm_lm_tiny"), data_dir=data_dir, vocab_dir=data_dir
+        )
 
 
 def test_words_with_other_ids_are_not_shared_and_that_is_told(make_multi):
@@ -378,6 +388,13 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
         assert len(target.read_text(encoding="utf-8").split()) == words
     assert decoder.main([f"--output_dir={run}", *files])
     assert "one of tiny_kind, tiny_tags" in capsys.readouterr().err
+    twice = [where[0], f"--output_dir={run},{run}/ckpt-3", "--worker_gpu=0"]
+    assert evaluate_command.main(twice) == 2
+    assert "one of tiny_kind, tiny_tags" in capsys.readouterr().err
+    rows = tmp_path / "rows.tsv"
+    assert not evaluate_command.main([*twice, "--problem=tiny_kind", f"--output={rows}"])
+    assert "tiny_kind, dev, checkpoints: newest" in capsys.readouterr().out
+    assert len(rows.read_text(encoding="utf-8").splitlines()) == 1 + 6
     with pytest.raises(UsageError, match="none of the problems"):
         t2t_torch.load(run, problem="other_kind")
 

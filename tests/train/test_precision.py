@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.compute.precision import Precision
+from t2t_torch.compute.precision import Precision, check_trainable
 from t2t_torch.errors import HParamsError
 
 CPU = torch.device("cpu")
@@ -140,3 +140,19 @@ def test_a_scale_is_not_taken_over_by_a_run_that_has_none():
     plain.load(128.0, 3)
     assert plain.scale is None
     assert plain.state() == (0.0, 0)
+
+
+def test_an_lstm_that_a_cpu_cannot_train_is_refused_at_the_start():
+    half = registry.hparams("transformer_test").replace(activation_dtype="float16")
+    model = torch.nn.Sequential(torch.nn.LSTM(3, 2))
+    with torch.autocast("cpu", dtype=torch.float16):
+        try:
+            model(torch.zeros(1, 1, 3))
+        except RuntimeError:
+            with pytest.raises(HParamsError, match="Set activation_dtype=bfloat16 or float32"):
+                check_trainable(model, half, CPU)
+        else:  # a later torch, or another processor
+            check_trainable(model, half, CPU)
+    check_trainable(model, half.replace(activation_dtype="bfloat16"), CPU)
+    check_trainable(model.requires_grad_(False), half, CPU)
+    check_trainable(torch.nn.Linear(2, 2), half, CPU)

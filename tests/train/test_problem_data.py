@@ -11,6 +11,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.task import check_pairing
 
@@ -24,6 +25,13 @@ def test_that_examples_of_evaluation_are_cut_is_said_once(make_task, capsys):
     assert widest == 8  # the larger of the two
     assert told.count("WARNING") == 1
     assert "split dev, are longer than 8 tokens and are cut to that" in told
+
+
+def test_one_example_is_told_as_such(make_task, capsys, monkeypatch):
+    one = property(lambda batches: 1, lambda batches, count: None)
+    monkeypatch.setattr(EvalBatches, "cut", one, raising=False)
+    make_task("batch_size=256").eval_batches(Split.EVAL, rank=0, world_size=1)
+    assert "split dev, is longer than" in capsys.readouterr().err
 
 
 def test_only_the_first_process_says_it(make_task, capsys):

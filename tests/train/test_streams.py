@@ -14,9 +14,14 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
+from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
+from t2t_torch.data.shards import Shards
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.plan import ORDER_VERSION
+from t2t_torch.pipeline.streams import STREAMS_MARK, StreamPlan
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.resume import same_position
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import ProblemTask
@@ -137,3 +142,34 @@ def test_processes_have_streams_of_their_own_and_remember_all_of_them(text_dir, 
         start(text_dir, tmp_path / "two", STILL, step)
     alone, _ = train("one", [4], f"{STILL},optimizer_multistep_accumulate_steps=2")
     check(tensors(tmp_path / "two", 4), alone, atol=2e-5, rtol=1e-4)
+
+
+def test_a_changed_setting_of_streams_is_named(text_dir):
+    problem, shards = registry.problem(PROBLEM), Shards.open(text_dir, PROBLEM, Split.TRAIN)
+    features = problem.features(text_dir)
+    hparams = registry.hparams(SET).parse(HPARAMS)
+
+    def fault(before, now):
+        prints = [
+            StreamPlan.of(
+                shards, features, hparams.replace(**changes), seed=1, batches_per_step=1
+            ).fingerprint
+            for changes in (before, now)
+        ]
+        state = TrainerState(batches_per_step=1, plan_fingerprint=prints[0])
+        options = {"fingerprint": prints[1], "batches_per_step": 1, "processes": 1}
+        return same_position(state, "ckpt-1", **options)
+
+    assert fault({}, {}) == ""
+    for changes in ({"stream_length": 4}, {"stream_rows": 2}):
+        assert "stream_length, stream_rows or --random_seed changed" in fault({}, changes)
+
+
+@pytest.mark.parametrize(("before", "now"), [(0, 5), (5, 0)])
+def test_streams_in_place_of_examples_are_told_apart_from_another_version(before, now):
+    examples, streams = f"{ORDER_VERSION}-0123", f"{ORDER_VERSION}{STREAMS_MARK}1-4567"
+    state = TrainerState(batches_per_step=1, plan_fingerprint=streams if before else examples)
+    options = {"fingerprint": streams if now else examples, "batches_per_step": 1, "processes": 1}
+    told = same_position(state, "ckpt-1", **options)
+    assert "Set stream_length as it was" in told and "version" not in told
+    assert told.index("streams" if before else "example by example") < told.index("here it is")
