@@ -41,7 +41,8 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 	@touch $@
 
 test: .venv/developer ## run the tests; all that CI runs
-	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+	# Two workers of one thread each: OpenMP's threads of two would wait for each other.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow"
 
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
 	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault

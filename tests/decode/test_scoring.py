@@ -10,7 +10,7 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 
 LINES = ["the cat sat on the mat .", "a dog runs in the park ."]
-WORSE = ["the cat sat on a mat .", "a Dog runs in the park"]
+WORSE = ["the cat sat on a rug .", "a Dog runs in the park"]
 TREES, WORSE_TREES = ([f"(S {line})" for line in lines] for lines in (LINES, WORSE))
 
 

@@ -57,14 +57,14 @@ def test_a_long_context_is_asked_in_windows_that_cover_it():
 
 def test_the_most_probable_answer_of_all_windows_is_given_as_it_is_spelt():
     found = [Found((0, 2), 0.3), Found(None, 0.9), Found((0, 1), 0.6)]
-    assert Asked().answer_of("targets", found, SAMPLE) == ("(seven", 0.6)
+    assert Asked().answer_of("targets", found, SAMPLE) == Found("(seven", 0.6)
     found[2] = Found(None, 0.6)
-    assert Asked().answer_of("targets", found, SAMPLE) == ("one  two,", 0.3)
+    assert Asked().answer_of("targets", found, SAMPLE) == Found("one  two,", 0.3)
 
 
 def test_there_is_no_answer_only_if_no_window_has_one():
     found = [Found(None, 0.9), Found(None, 0.4), Found(None, 0.8)]
-    assert Asked().answer_of("targets", found, SAMPLE) == ("", 0.4)
+    assert Asked().answer_of("targets", found, SAMPLE) == Found("", 0.4)
 
 
 def test_a_context_without_a_word_is_refused():

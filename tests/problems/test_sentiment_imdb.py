@@ -12,13 +12,13 @@ from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import BadRecords
 
 
-def write_raw_files(tmp_dir: Path) -> None:
+def write_raw_files(tmp_dir: Path, neg: int = 11, pos: int = 10) -> None:
     """As in the original: test before train, neg before pos, and reviews that nobody rated."""
     (tmp_dir / "imdb").mkdir()
     with tarfile.open(tmp_dir / "imdb" / "aclImdb_v1.tar.gz", "w:gz") as archive:
         _add(archive, "README", b"not a review")
         for part in ("test", "train"):
-            for label, count in (("neg", 3), ("pos", 2), ("unsup", 2)):
+            for label, count in (("neg", neg), ("pos", pos), ("unsup", 2)):
                 for i in range(count):
                     text = f"{part} {label} {i}:<br />caf\u00e9".encode()
                     _add(archive, f"{part}/{label}/{i}_7.txt", text)
@@ -32,7 +32,7 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def test_rated_reviews_come_for_and_against_by_turns(tmp_path, samples, rows):
-    write_raw_files(tmp_path)
+    write_raw_files(tmp_path, 3, 2)
     found = samples("sentiment_imdb", tmp_path, Split.TRAIN)
     assert [sample["targets"] for sample in found] == ["neg", "pos", "neg", "pos", "neg"]
     assert found[1]["inputs"] == "train pos 0:<br />caf\u00e9"
@@ -69,7 +69,7 @@ def test_what_is_learnt_and_what_is_given_later_is_cut_into_the_same_words():
 
 
 def test_an_archive_that_is_cut_off_is_an_error(tmp_path):
-    write_raw_files(tmp_path)
+    write_raw_files(tmp_path, 3, 2)
     path = tmp_path / "imdb" / "aclImdb_v1.tar.gz"
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(DataError, match="is damaged"):
