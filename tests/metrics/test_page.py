@@ -19,6 +19,7 @@ from t2t_torch.features import (
     Span,
     Tags,
     Text,
+    TreeFeature,
 )
 from t2t_torch.metrics.metric import WITH_IDS, lower_is_better, metric_of
 from t2t_torch.text.label import ClassLabelEncoder
@@ -34,6 +35,7 @@ KINDS = {
     "choice": Choice,
     "numbers": Real,
     "span": Span,
+    "tree": TreeFeature,
 }
 
 
