@@ -11,13 +11,18 @@ import pytest
 
 _SCRIPT = """
 import atexit
+import os
 from pathlib import Path
 
 def threads():
     return [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
 
+def say(*words):
+    # At one stroke: two processes write to one pipe, and `print` may write a line in pieces.
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
 # Registered first, so run last: after all of the package has let go.
-atexit.register(lambda: print("left:", sum("gloo" in name for name in threads())))
+atexit.register(lambda: say("left:", sum("gloo" in name for name in threads())))
 
 import torch
 from t2t_torch.compute.distributed import join_world
@@ -26,7 +31,7 @@ from t2t_torch.compute.side_channel import SideChannel
 with join_world(use_gpu=False) as world:
     channel = SideChannel.open()
     channel.exchange("here")
-    print(int(world.sum(torch.ones(1))), world.maximum(world.rank), world.from_leader(7))
+    say(int(world.sum(torch.ones(1))), world.maximum(world.rank), world.from_leader(7))
     assert sum("gloo" in name for name in threads())
 """
 
