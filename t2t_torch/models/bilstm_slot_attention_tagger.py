@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bilstm_slot_attention_tagger import BilstmSlotAttentionTaggerHParams
-from t2t_torch.layers.dense import beside_dense, dense_width
-from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.dense import dense_width
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.slot_attention import SlotAttention
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.token_lstm import TokenLSTM
+from t2t_torch.layers.tokens import texts_of
+from t2t_torch.layers.word_outputs import WordOutputs
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 
@@ -46,18 +46,14 @@ class BilstmSlotAttentionTagger(T2TModel):
             hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
         )
         (self._text,) = texts_of(features)
-        self._dense = dense_of(features)
-        dropout = LockedDropout if hparams.locked_dropout else Dropout
-        self.tokens = Tokens(features, hparams, self._text)
-        self.dropout = dropout(hparams.layer_prepostprocess_dropout)
-        self.lstm = LSTM(
-            self.tokens.size,
-            hparams.hidden_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=hparams.layer_prepostprocess_dropout,
+        self.lstm = TokenLSTM(
+            features,
+            hparams,
+            self._text,
+            num_layers=hparams.num_hidden_layers,
             locked=hparams.locked_dropout,
         )
+        self.outputs = WordOutputs(features, self._text)
         self.attention = SlotAttention(
             self.lstm.size, hparams.slot_attention, hparams.attention_size
         )
@@ -72,12 +68,7 @@ class BilstmSlotAttentionTagger(T2TModel):
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns what is made of each word and its attention.  [B, W, 2 H]."""
         mask = features[f"{self._text}_mask"]
-        hidden = self.dropout(self.lstm(self.dropout(self.tokens(features)), mask))
-        words = self.tokens.places.at_words(self._text, hidden, features)
-        words = self.dropout(F.relu(self.narrow(self.attention(words, hidden, mask))))
-        words = beside_dense(words, self._dense, features)
-        there = self.tokens.places.mask(self._text, features)
-        found: dict[str, Tensor] = {}
-        for name in self.features.targets:
-            found |= {name: words, f"{name}_mask": there}
-        return found
+        hidden = self.lstm(features)
+        words = self.outputs.at_words(hidden, features)
+        words = self.lstm.dropout(F.relu(self.narrow(self.attention(words, hidden, mask))))
+        return self.outputs(words, features)

@@ -13,11 +13,11 @@ from torch import Tensor
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bilstm_tagger import BilstmTaggerHParams
-from t2t_torch.layers.dense import beside_dense, dense_width
-from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.dense import dense_width
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.recurrent import LSTM
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.token_lstm import TokenLSTM
+from t2t_torch.layers.tokens import texts_of
+from t2t_torch.layers.word_outputs import WordOutputs
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 
@@ -43,19 +43,15 @@ class BilstmTagger(T2TModel):
         super().__init__(
             hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
         )
-        (self._text,) = texts_of(features)
-        self._dense = dense_of(features)
-        dropout = LockedDropout if hparams.locked_dropout else Dropout
-        self.tokens = Tokens(features, hparams, self._text)
-        self.dropout = dropout(hparams.layer_prepostprocess_dropout)
-        self.lstm = LSTM(
-            self.tokens.size,
-            hparams.hidden_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=hparams.layer_prepostprocess_dropout,
+        (text,) = texts_of(features)
+        self.lstm = TokenLSTM(
+            features,
+            hparams,
+            text,
+            num_layers=hparams.num_hidden_layers,
             locked=hparams.locked_dropout,
         )
+        self.outputs = WordOutputs(features, text)
         initialize(self, hparams)
 
     @classmethod
@@ -65,11 +61,5 @@ class BilstmTagger(T2TModel):
 
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns what both directions give at the first id of each word.  [B, W, 2 H]."""
-        hidden = self.lstm(self.dropout(self.tokens(features)), features[f"{self._text}_mask"])
-        words = self.tokens.places.at_words(self._text, self.dropout(hidden), features)
-        words = beside_dense(words, self._dense, features)
-        there = self.tokens.places.mask(self._text, features)
-        found: dict[str, Tensor] = {}
-        for name in self.features.targets:
-            found |= {name: words, f"{name}_mask": there}
-        return found
+        words = self.outputs.at_words(self.lstm(features), features)
+        return self.outputs(words, features)

@@ -15,10 +15,11 @@ from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bsequential_cnn_tagger import BsequentialCnnTaggerHParams
 from t2t_torch.layers.context_convolution import ContextConvolution
-from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.dense import dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.tokens import Tokens, texts_of
+from t2t_torch.layers.word_outputs import WordOutputs
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 
@@ -44,9 +45,9 @@ class BsequentialCnnTagger(T2TModel):
         super().__init__(
             hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
         )
-        (self._text,) = texts_of(features)
-        self._dense = dense_of(features)
-        self.tokens = Tokens(features, hparams, self._text)
+        (text,) = texts_of(features)
+        self.tokens = Tokens(features, hparams, text)
+        self.outputs = WordOutputs(features, text)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.convolution = ContextConvolution(
             self.tokens.size,
@@ -66,10 +67,5 @@ class BsequentialCnnTagger(T2TModel):
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns what is found round the first id of each word.  [B, W, 3 H]."""
         hidden = self.convolution(self.dropout(self.tokens(features)))
-        words = self.tokens.places.at_words(self._text, self.dropout(hidden), features)
-        words = beside_dense(words, self._dense, features)
-        there = self.tokens.places.mask(self._text, features)
-        found: dict[str, Tensor] = {}
-        for name in self.features.targets:
-            found |= {name: words, f"{name}_mask": there}
-        return found
+        words = self.outputs.at_words(self.dropout(hidden), features)
+        return self.outputs(words, features)

@@ -19,11 +19,12 @@ from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
 from t2t_torch.layers import pooling
 from t2t_torch.layers.attention_pooling import AttentionPooling
 from t2t_torch.layers.dense import beside_dense, dense_width
-from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.slot_attention import SlotAttention
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.token_lstm import TokenLSTM
+from t2t_torch.layers.tokens import dense_of, texts_of
+from t2t_torch.layers.word_outputs import WordOutputs
 from t2t_torch.modality import Hidden
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
@@ -70,17 +71,14 @@ class JointBilstm(T2TModel):
         _check_classes(hparams, features)
         self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
         self._of_all = [name for name in features.targets if name not in self._of_words]
-        dropout = LockedDropout if hparams.locked_dropout else Dropout
-        self.tokens = Tokens(features, hparams, self._text)
-        self.dropout = dropout(hparams.layer_prepostprocess_dropout)
-        self.lstm = LSTM(
-            self.tokens.size,
-            hparams.hidden_size,
-            hparams.num_hidden_layers,
-            bidirectional=True,
-            dropout=hparams.layer_prepostprocess_dropout,
+        self.lstm = TokenLSTM(
+            features,
+            hparams,
+            self._text,
+            num_layers=hparams.num_hidden_layers,
             locked=hparams.locked_dropout,
         )
+        self.outputs = WordOutputs(features, self._text, self._of_words)
         size = self.lstm.size
         if self._of_all:
             if hparams.pooling == "attention":
@@ -105,20 +103,18 @@ class JointBilstm(T2TModel):
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
         mask = features[f"{self._text}_mask"]
-        hidden = self.dropout(self.lstm(self.dropout(self.tokens(features)), mask))  # [B, S, 2 H]
+        hidden = self.lstm(features)  # [B, S, 2 H]
         found: dict[str, Tensor] = {}
         if self._of_all:
             whole = self._pool(hidden, mask)
             whole = self.dropout_of_all(F.relu(self.of_all(whole)))
             found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
         if self._of_words:
-            words = self.tokens.places.at_words(self._text, hidden, features)
+            words = self.outputs.at_words(hidden, features)
             if self.attention is not None:
-                words = self.dropout(F.relu(self.of_words(self.attention(words, hidden, mask))))
-            words = self._beside_classes(beside_dense(words, self._dense, features), found)
-            there = self.tokens.places.mask(self._text, features)
-            for name in self._of_words:
-                found |= {name: words, f"{name}_mask": there}
+                answered = F.relu(self.of_words(self.attention(words, hidden, mask)))
+                words = self.lstm.dropout(answered)
+            found |= self.outputs(self._beside_classes(words, found), features)
         return found
 
     def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.word_outputs import WordOutputs
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 
@@ -54,6 +55,7 @@ class JointCnn(T2TModel):
             self.of_all = TextConvolution(
                 self.tokens.size, hparams.sentence_kernel_sizes, hparams.num_filters
             )
+        self.outputs = WordOutputs(features, self._text, self._of_words)
         if self._of_words:
             self.of_words = ContextConvolution(
                 self.tokens.size,
@@ -84,9 +86,5 @@ class JointCnn(T2TModel):
             found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
         if self._of_words:
             hidden = self.dropout(self.of_words(x))
-            words = self.tokens.places.at_words(self._text, hidden, features)
-            words = beside_dense(words, self._dense, features)
-            there = self.tokens.places.mask(self._text, features)
-            for name in self._of_words:
-                found |= {name: words, f"{name}_mask": there}
+            found |= self.outputs(self.outputs.at_words(hidden, features), features)
         return found
