@@ -107,6 +107,17 @@ class Params(pydantic.BaseModel):
         made._provenance = {k: v for k, v in self._provenance.items() if k not in delta}
         return made
 
+    @classmethod
+    def starting_from(cls: type[_P], other: Params) -> _P:
+        """Returns a set of this class in which what is set in one of another class is set likewise.
+
+        Raises:
+          HParamsError: as the class; this one may lack a field of the other.
+        """
+        made = cls.model_validate({name: getattr(other, name) for name in other.model_fields_set})
+        made._provenance = dict(other._provenance)
+        return made
+
     def signed(self: _P, who: str) -> _P:
         """Returns a copy in which every field that nobody has signed yet is signed by `who`."""
         made = self.replace()

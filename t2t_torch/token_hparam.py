@@ -6,7 +6,7 @@ A token's vector is its own beside those of what is known of its word, concatena
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from t2t_torch.features import (
     Feature,
@@ -21,6 +21,8 @@ from t2t_torch.features import (
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
 
+_P = TypeVar("_P", bound="TokenHParams")
+
 
 class TokenHParams(HParams):
     """Tokens: the parts of their vectors."""
@@ -32,6 +34,20 @@ class TokenHParams(HParams):
     gazetteer_size: int = hp(16, "Width of what a word's gazetteer entries add.", low=1)
     word_dense_size: int = hp(64, "Width of what the numbers of a word become.", low=1)
     dense_size: int = hp(16, "Width of what the numbers of an example become.", low=1)
+
+    @classmethod
+    def plain(cls: type[_P]) -> _P:
+        """Returns where most sets start: without what tensor2tensor's defaults do for translation.
+
+        Embeddings are not scaled, labels not smoothed, weights do not decay.
+        """
+        return cls().replace(
+            multiply_embedding_mode="none",
+            initializer="uniform_unit_scaling",
+            initializer_gain=1.0,
+            label_smoothing=0.0,
+            weight_decay=0.0,
+        )
 
     @property
     def text_size(self) -> int:
@@ -66,4 +82,16 @@ class SentenceHParams(TokenHParams):
     kernel_size: int = hp(3, "cnn: positions that a filter sees.", low=1)
     sentence_pooling: Literal["max", "mean", "attention"] = hp(
         "max", "How a text's vectors become one; attention: weights are learnt."
+    )
+
+
+def with_adam(hparams: _P) -> _P:
+    """Returns a copy that learns by Adam, after 100 steps of warm-up along a cosine to zero."""
+    return hparams.replace(
+        optimizer="adam",
+        optimizer_adam_epsilon=1e-8,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.99,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_warmup_steps=100,
     )

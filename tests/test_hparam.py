@@ -99,6 +99,21 @@ def test_every_hparam_of_tensor2tensors_transformer_is_ours_or_known_as_unsuppor
     assert not fields.keys() & HParams.unsupported
 
 
+def test_a_set_may_start_from_one_of_another_class() -> None:
+    class CakeParams(BakerParams):
+        """Cakes, of which there are more."""
+
+        loaves: int = hp(7, "Cakes per hour.", low=1, high=9)
+        layers: int = hp(2, "Layers of a cake.")
+
+    bread = BakerParams().replace(heat=2.5).signed("bread")
+    cake = CakeParams.starting_from(bread)
+    assert cake == CakeParams().replace(heat=2.5)
+    assert (cake.provenance["heat"], cake.provenance["loaves"]) == ("bread", "default")
+    with pytest.raises(HParamsError, match="layers"):
+        BakerParams.starting_from(cake.replace(layers=3))
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_the_named_sets_have_tensor2tensors_values(name: str) -> None:
     made = registry.hparams(name).model_dump()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
+from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BilstmAttentionClassifierHParams(TokenHParams):
@@ -30,7 +30,7 @@ def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
 
     Its LSTMs have 300 units in each direction over vectors of 300; plain SGD at 0.06.
     """
-    return BilstmAttentionClassifierHParams().replace(
+    return BilstmAttentionClassifierHParams.plain().replace(
         embedding_size=300,
         lstm_size=300,
         num_hidden_layers=1,
@@ -40,11 +40,7 @@ def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
         hidden_size=3000,
         batch_size=2048,
         max_length=400,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
         layer_prepostprocess_dropout=0.5,
-        label_smoothing=0.0,
         weight_decay=1e-4,
         clip_grad_norm=0.5,
         optimizer="sgd",
@@ -56,7 +52,7 @@ def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
 @register_hparams
 def bilstm_attention_classifier_small() -> BilstmAttentionClassifierHParams:
     """LSTMs of 128, 4 hops of 64 units, a ReLU layer of 128, Adam: tens of thousands of texts."""
-    return bilstm_attention_classifier_base().replace(
+    return with_adam(bilstm_attention_classifier_base()).replace(
         embedding_size=128,
         lstm_size=128,
         attention_size=64,
@@ -65,13 +61,7 @@ def bilstm_attention_classifier_small() -> BilstmAttentionClassifierHParams:
         hidden_size=128,
         weight_decay=0.0,
         clip_grad_norm=1.0,
-        optimizer="adam",
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        optimizer_adam_epsilon=1e-8,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.002,
-        learning_rate_warmup_steps=100,
     )
 
 

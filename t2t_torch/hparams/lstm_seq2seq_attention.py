@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
+from t2t_torch.hparams.lstm_seq2seq import (
+    LSTMSeq2seqHParams,
+    lstm_seq2seq,
+    lstm_seq2seq_sutskever,
+    lstm_seq2seq_tiny,
+)
 from t2t_torch.registry import register_hparams
 
 
@@ -32,14 +37,7 @@ class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
 @register_hparams
 def lstm_bahdanau_attention() -> LSTMSeq2seqAttentionHParams:
     """Two layers of 128 with the attention of Bahdanau et al. 2015; tensor2tensor's set."""
-    return LSTMSeq2seqAttentionHParams().replace(
-        batch_size=1024,
-        hidden_size=128,
-        num_hidden_layers=2,
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
-    )
+    return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq())
 
 
 @register_hparams
@@ -73,33 +71,19 @@ def lstm_seq2seq_attention_luong() -> LSTMSeq2seqAttentionHParams:
     Plain SGD at a rate of 1, gradients cut to a norm of 5, weights uniform in +-0.1.  There the
     loss is a mean over sentences, here over tokens, and the rate is halved from the ninth epoch on.
     """
-    return lstm_luong_attention().replace(
-        hidden_size=1000,
-        num_hidden_layers=4,
+    return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq_sutskever()).replace(
+        attention_mechanism="luong",
         dropout=0.2,
-        label_smoothing=0.0,
-        multiply_embedding_mode="none",
-        initializer="uniform",
         initializer_gain=1.0,
-        optimizer="sgd",
-        learning_rate_schedule="constant",
         learning_rate_constant=1.0,
-        clip_grad_norm=5.0,
-        batch_size=4096,
     )
 
 
 @register_hparams
 def lstm_seq2seq_attention_tiny() -> LSTMSeq2seqAttentionHParams:
     """One layer of 64, for tests and for a first look."""
-    return lstm_luong_attention().replace(
-        hidden_size=64,
-        num_hidden_layers=1,
-        dropout=0.1,
-        learning_rate_schedule="constant*linear_warmup",
-        learning_rate_constant=0.003,
-        learning_rate_warmup_steps=10,
-        optimizer_adam_beta1=0.9,
+    return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq_tiny()).replace(
+        attention_mechanism="luong"
     )
 
 

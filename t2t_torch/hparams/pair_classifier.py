@@ -6,7 +6,7 @@ from typing import Literal
 
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import SentenceHParams
+from t2t_torch.token_hparam import SentenceHParams, with_adam
 
 
 class PairClassifierHParams(SentenceHParams):
@@ -36,7 +36,7 @@ def pair_classifier_base() -> PairClassifierHParams:
 
     Conneau et al. 2017, arXiv:1705.02364, section 3.3, with Adam in place of SGD.
     """
-    return PairClassifierHParams().replace(
+    return with_adam(PairClassifierHParams.plain()).replace(
         embedding_size=300,
         encoder_size=2048,
         num_hidden_layers=1,
@@ -44,20 +44,9 @@ def pair_classifier_base() -> PairClassifierHParams:
         batch_size=2048,
         max_length=256,
         layer_prepostprocess_dropout=0.1,
-        symbol_dropout=0.0,
-        label_smoothing=0.0,
         shared_embedding=True,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
         clip_grad_norm=5.0,
-        optimizer_adam_epsilon=1e-8,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.001,
-        learning_rate_warmup_steps=100,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import SentenceHParams
+from t2t_torch.token_hparam import SentenceHParams, with_adam
 
 
 class PairwiseRankerHParams(SentenceHParams):
@@ -37,7 +37,7 @@ def pairwise_ranker_base() -> PairwiseRankerHParams:
 
     PyText 0.3.3, models/query_document_pairwise_ranking_model.py: one encoder for all texts.
     """
-    return PairwiseRankerHParams().replace(
+    return with_adam(PairwiseRankerHParams.plain()).replace(
         embedding_size=100,
         encoder_size=100,
         num_hidden_layers=1,
@@ -48,20 +48,9 @@ def pairwise_ranker_base() -> PairwiseRankerHParams:
         loss_margin=1.0,
         score_scale=1.0,
         layer_prepostprocess_dropout=0.2,
-        symbol_dropout=0.0,
-        label_smoothing=0.0,
         shared_embedding=True,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
         clip_grad_norm=5.0,
-        optimizer_adam_epsilon=1e-8,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.001,
-        learning_rate_warmup_steps=100,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
+from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class SeqnnHParams(TokenHParams):
@@ -30,26 +30,15 @@ def seqnn_base() -> SeqnnHParams:
 
     Aly et al. 2018, arXiv:1812.08729.
     """
-    return SeqnnHParams().replace(
+    return with_adam(SeqnnHParams.plain()).replace(
         embedding_size=100,
         lstm_size=32,
         num_hidden_layers=1,
         batch_size=2048,
         max_length=1000,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
         layer_prepostprocess_dropout=0.4,
-        label_smoothing=0.0,
-        weight_decay=0.0,
         clip_grad_norm=1.0,
-        optimizer="adam",
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        optimizer_adam_epsilon=1e-8,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.002,
-        learning_rate_warmup_steps=100,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
+from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class SpanQaHParams(TokenHParams):
@@ -22,27 +22,18 @@ def span_qa_base() -> SpanQaHParams:
 
     Chen et al. 2017, arXiv:1704.00051, section 5.1, with Adam in place of Adamax.
     """
-    return SpanQaHParams().replace(
+    return with_adam(SpanQaHParams.plain()).replace(
         embedding_size=300,
         hidden_size=128,
         num_hidden_layers=3,
         batch_size=8192,
         max_length=400,
         layer_prepostprocess_dropout=0.3,
-        symbol_dropout=0.0,
-        label_smoothing=0.0,
         shared_embedding=True,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
         clip_grad_norm=10.0,
-        optimizer_adam_epsilon=1e-8,
-        optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.999,
         learning_rate_schedule="constant*linear_warmup",
         learning_rate_constant=0.002,
-        learning_rate_warmup_steps=100,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
+from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class TextCnnHParams(TokenHParams):
@@ -25,16 +25,11 @@ def text_cnn_base() -> TextCnnHParams:
 
     Vectors of 300, filters over 3, 4 and 5 words, 100 each, dropout of a half, Adadelta.
     """
-    return TextCnnHParams().replace(
+    return TextCnnHParams.plain().replace(
         embedding_size=300,
         batch_size=1000,  # about 50 sentences of 20 words
         max_length=400,
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
         layer_prepostprocess_dropout=0.5,
-        label_smoothing=0.0,
-        weight_decay=0.0,
         clip_grad_norm=0.0,
         optimizer="adadelta",
         learning_rate_schedule="constant",
@@ -69,17 +64,12 @@ def text_cnn_ag_news() -> TextCnnHParams:
 
     Adam and an average of the weights take the place of Adadelta.
     """
-    return text_cnn_base().replace(
+    return with_adam(text_cnn_base()).replace(
         embedding_size=128,
         num_filters=64,
         batch_size=2048,
         symbol_dropout=0.2,
         ema_decay=0.99,
-        optimizer="adam",
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        optimizer_adam_epsilon=1e-8,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.003,
         learning_rate_warmup_steps=50,
     )

@@ -10,13 +10,17 @@ class TransformerLmHParams(TransformerHParams):
     """Transformer language model: those of a Transformer."""
 
 
+def _of_width(hparams: TransformerLmHParams, hidden_size: int) -> TransformerLmHParams:
+    """Returns a copy of a width in GPT's proportions: heads of 64, and filters of four times it."""
+    return hparams.replace(
+        hidden_size=hidden_size, num_heads=hidden_size // 64, filter_size=4 * hidden_size
+    )
+
+
 @register_hparams
 def transformer_lm_base() -> TransformerLmHParams:
     """Twelve pre-norm layers of 768: GPT's.  Radford et al. 2018, "Model specifications"."""
-    return TransformerLmHParams().replace(
-        hidden_size=768,
-        num_heads=12,
-        filter_size=3072,
+    return _of_width(TransformerLmHParams(), 768).replace(
         num_hidden_layers=12,
         batch_size=8192,
         stream_length=512,
@@ -46,10 +50,7 @@ def transformer_lm_base() -> TransformerLmHParams:
 @register_hparams
 def transformer_lm_small() -> TransformerLmHParams:
     """Four layers of 256, for a million tokens on a CPU."""
-    return transformer_lm_base().replace(
-        hidden_size=256,
-        num_heads=4,
-        filter_size=1024,
+    return _of_width(transformer_lm_base(), 256).replace(
         num_hidden_layers=4,
         batch_size=4096,
         stream_length=128,
@@ -62,10 +63,8 @@ def transformer_lm_small() -> TransformerLmHParams:
 @register_hparams
 def transformer_lm_tiny() -> TransformerLmHParams:
     """Two layers of 64, for tests and for a first look."""
-    return transformer_lm_small().replace(
-        hidden_size=64,
+    return _of_width(transformer_lm_small(), 64).replace(
         num_heads=2,
-        filter_size=256,
         num_hidden_layers=2,
         batch_size=1024,
         stream_length=64,
@@ -80,10 +79,7 @@ def transformer_lm_tiny() -> TransformerLmHParams:
 @register_hparams
 def transformer_lm_ptb() -> TransformerLmHParams:
     """Four layers of 384 on `languagemodel_ptb10k`: much dropout, as its million words are few."""
-    return transformer_lm_small().replace(
-        hidden_size=384,
-        num_heads=6,
-        filter_size=1536,
+    return _of_width(transformer_lm_small(), 384).replace(
         layer_prepostprocess_dropout=0.4,
         attention_dropout=0.2,
         relu_dropout=0.2,
@@ -100,10 +96,7 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
     Sizes, dropout and rates of github.com/karpathy/nanoGPT, config/train_shakespeare_char.py, which
     reaches 1.4697 nats a character with them.
     """
-    return transformer_lm_base().replace(
-        hidden_size=384,
-        num_heads=6,
-        filter_size=1536,
+    return _of_width(transformer_lm_base(), 384).replace(
         num_hidden_layers=6,
         stream_length=256,
         stream_rows=64,

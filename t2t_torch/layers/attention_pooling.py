@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.layers.masked_softmax import MaskedSoftmax
+
 
 class Pooled(NamedTuple):
     """What attention makes of a text.
@@ -21,20 +23,6 @@ class Pooled(NamedTuple):
 
     means: Tensor
     weights: Tensor
-
-
-class MaskedSoftmax(nn.Module):
-    """A softmax over the positions with data; zeros elsewhere, and everywhere if there are none.
-
-    A module of its own, so that a hook can draw what it gives (`hooks/attention_maps.py`).
-    """
-
-    def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Returns the weights.  [B, R, S], [B, S] bool -> [B, R, S]."""
-        there = mask[:, None]
-        kept = there | ~mask.any(-1)[:, None, None]  # of nothing a softmax is not a number
-        weights = scores.float().masked_fill(~kept, -torch.inf).softmax(-1)
-        return (weights * there).to(scores.dtype)
 
 
 class AttentionPooling(nn.Module):

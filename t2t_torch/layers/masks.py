@@ -18,7 +18,7 @@ def attend_to(mask: Tensor) -> Tensor:
 
     [B, S] bool -> [B, 1, 1, S] bool; a row without data is all True.
     """
-    return _never_empty(mask)[:, None, None, :]
+    return never_empty(mask)[:, None, None, :]
 
 
 def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
@@ -31,13 +31,14 @@ def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
     Returns:
       [B, 1, T, S] bool; padding sees padding, and where there is none, everything.
     """
-    return _never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
+    return never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
 
 
-def _never_empty(mask: Tensor) -> Tensor:
+def never_empty(mask: Tensor) -> Tensor:
     """Lets a query that may look nowhere look everywhere: a softmax over nothing is not a number.
 
-    What such a query finds has no weight in a loss: it is padding, or an example without inputs.
+    [..., S] bool -> [..., S] bool.  What such a query finds has no weight in a loss: it is padding,
+    or an example without inputs.
     """
     return mask | ~mask.any(-1, keepdim=True)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.masked_softmax import masked_softmax
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.token_hparam import SentenceHParams
 
@@ -93,10 +94,8 @@ class SelfAttentive(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Returns the means, zeros over nothing.  [B, S, H], [B, S] -> [B, H]."""
-        kept = mask | ~mask.any(-1, keepdim=True)
-        scores = self.score(x).squeeze(-1).masked_fill(~kept, -torch.inf)
-        weights = scores.float().softmax(-1).to(x.dtype)
-        return (weights[..., None] * x * mask[..., None].to(x.dtype)).sum(1)
+        weights = masked_softmax(self.score(x).squeeze(-1), mask).to(x.dtype)
+        return (weights[..., None] * x).sum(1)
 
 
 class Alignment(nn.Module):
@@ -134,6 +133,4 @@ class Alignment(nn.Module):
         Returns:
           [B, S, H].
         """
-        kept = mask | ~mask.any(-1, keepdim=True)
-        weights = scores.float().masked_fill(~kept[:, None], -torch.inf).softmax(-1)
-        return torch.matmul(weights.to(y.dtype), y * mask[..., None].to(y.dtype))
+        return torch.matmul(masked_softmax(scores, mask[:, None]).to(y.dtype), y)

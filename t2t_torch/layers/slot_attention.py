@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.layers.attention_pooling import MaskedSoftmax
+from t2t_torch.layers.masked_softmax import MaskedSoftmax
 
 SlotScore = Literal["concat", "multiply", "dot"]
 """How well word j answers word i: v . tanh(W [h_i; h_j]), h_i W h_j or h_i . h_j."""

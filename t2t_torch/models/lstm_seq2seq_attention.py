@@ -22,6 +22,7 @@ from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
+from t2t_torch.layers.masked_softmax import masked_softmax
 from t2t_torch.layers.reversed_encoder import Encoded, ReversedEncoder
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
@@ -66,8 +67,7 @@ class Attention(nn.Module):
 
     def remember(self, encoded: Encoded) -> Memory:
         """Returns what `forward` attends to."""
-        present = encoded.mask | ~encoded.mask.any(-1, keepdim=True)  # a softmax needs something
-        return Memory(self.memory_layer(encoded.outputs), encoded.outputs, present)
+        return Memory(self.memory_layer(encoded.outputs), encoded.outputs, encoded.mask)
 
     def forward(self, state: Tensor, memory: Memory) -> Tensor:
         """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
@@ -77,8 +77,8 @@ class Attention(nn.Module):
             scores = self.match(torch.tanh(query + memory.keys[:, None])).movedim(-1, 0)
         else:
             scores = (query @ memory.keys.transpose(1, 2))[None]  # [1, B, K, S]
-        scores = scores.masked_fill(~memory.mask[:, None], -torch.inf)  # [N, B, K, S]
-        contexts = (scores.softmax(-1) @ memory.values).flatten(1, 2)  # [N, R, H]
+        weights = masked_softmax(scores, memory.mask[:, None])  # [N, B, K, S]
+        contexts = (weights.to(memory.values.dtype) @ memory.values).flatten(1, 2)  # [N, R, H]
         heads = [
             layer(torch.cat([state, context.to(state.dtype)], -1))
             for layer, context in zip(

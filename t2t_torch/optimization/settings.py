@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.hparam import OptimizationHParams
 from t2t_torch.optimization.learning_rate import factor_names
 from t2t_torch.optimization.learning_rate_factor import FACTORS, LEGACY_DECAYS, Factor
+from t2t_torch.optimization_hparam import OptimizationHParams
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

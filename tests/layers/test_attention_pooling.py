@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from t2t_torch.layers.attention_pooling import AttentionPooling, MaskedSoftmax, hop_penalty
+from t2t_torch.layers.attention_pooling import AttentionPooling, hop_penalty
 
 LENGTHS = (5, 2, 3)
 
@@ -58,11 +58,3 @@ def test_what_stands_at_padding_changes_nothing():
     pooling, hidden, mask = made()
     spoilt = torch.where(mask[..., None], hidden, 1e4)
     assert torch.equal(pooling(hidden, mask).means, pooling(spoilt, mask).means)
-
-
-def test_of_nothing_the_weights_are_zero():
-    scores = torch.randn(1, 2, 3, requires_grad=True)
-    weights = MaskedSoftmax()(scores, torch.zeros(1, 3, dtype=torch.bool))
-    weights.sum().backward()
-    assert (weights == 0).all()
-    assert scores.grad.isfinite().all()
