@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.modality import Guess, Hidden, Modality
+from t2t_torch.modality import Guesses, Hidden, Modality
 from t2t_torch.model import Output, State, T2TModel
 
 __all__ = ["Ensemble", "MeanModality"]
@@ -161,9 +161,9 @@ class MeanModality:
         """Returns what a student imitates of the mean; see `Modality.teaching`."""
         return self.first.teaching(logits)
 
-    def predict(self, logits: Tensor) -> list[Guess]:
-        """Returns the best guess of each example; see `Modality.predict`."""
-        return self.first.predict(logits)
+    def guess(self, logits: Tensor) -> Guesses:
+        """Returns the best guess of each example; see `Modality.guess`."""
+        return self.first.guess(logits)
 
     def _parts(self, states: Tensor) -> Sequence[Tensor]:
         # Members may be of different widths: a top's own weight says how wide its states are.

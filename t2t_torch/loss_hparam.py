@@ -39,7 +39,7 @@ class LossHParams(Params):
     distill_from: str = hp(
         "",
         "Run directory, or a checkpoint's, of a teacher to imitate; several with commas in [] are "
-        "one teacher.  Empty: none.",
+        "one teacher, of several problems each of its own.  Empty: none.",
     )
     distill_weight: float = hp(
         0.5, "Share of the teacher in the training loss, the rest is the data's.", low=0, high=1

@@ -36,6 +36,26 @@ class Guess(NamedTuple):
     scores: Sequence[float] | None = None
 
 
+class Guesses(NamedTuple):
+    """The guesses of a batch, as tensors; see `Guess`.
+
+    Attributes:
+      numbers: [B, n].
+      probability: [B], or None.
+      scores: [B, C], of tags [B, W]; or None.
+    """
+
+    numbers: Tensor
+    probability: Tensor | None = None
+    scores: Tensor | None = None
+
+    def rows(self) -> list[Guess]:
+        """Returns the guess of each example."""
+        size = len(self.numbers)
+        columns = [[None] * size if its is None else its.tolist() for its in self]
+        return [Guess(*row) for row in zip(*columns, strict=True)]
+
+
 class Hidden(NamedTuple):
     """What a body finds for a target.
 
@@ -243,16 +263,18 @@ class Modality(nn.Module, abc.ABC):
         return self
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns logits whose highest are what `predict` takes, as metrics read them."""
+        """Returns logits whose highest are what `guess` takes, as metrics read them."""
         return logits
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the best guess of each example; of what generates, a search finds it.
+
+        What is exported consists of operations on tensors of this, whatever their shapes.
 
         Args:
           logits: of `top`, [B, ...].
         """
-        raise NotImplementedError(f"{type(self).__name__} has no predict")
+        raise NotImplementedError(f"{type(self).__name__} has no guess")
 
 
 class Beside(NamedTuple):

@@ -307,11 +307,16 @@ class T2TModel(nn.Module, abc.ABC):
         Args:
           batch: inputs and notes, as the pipeline gives them.
         """
-        hidden = self.body(self.bottom(batch))
         return {
-            name: self._modality(name).logits(_hidden(name, hidden))
-            for name in self.features.targets
+            name: self._modality(name).logits(hidden)
+            for name, hidden in self.hidden_states(batch).items()
         }
+
+    @final
+    def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
+        """Returns what the body finds for each target, from the inputs alone; see `logits`."""
+        found = self.body(self.bottom(batch))
+        return {name: _hidden(name, found) for name in self.features.targets}
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
         """Returns how much each position of an example counts in a target's loss, [B]; None is 1.

@@ -117,7 +117,9 @@ def test_chains_of_tags_are_averaged_with_their_emissions():
 
         mean = sum(score(*pair) for pair in zip(each, chains, strict=True)) / 2
         torch.testing.assert_close(score(logits, modality.crf()), mean)
-    assert [len(guess.numbers) for guess in ensemble.modalities["targets"].predict(logits)] == [
+    assert [
+        len(guess.numbers) for guess in ensemble.modalities["targets"].guess(logits).rows()
+    ] == [
         4,
         4,
     ]

@@ -10,13 +10,16 @@ from t2t_torch.bin.trainer_flags import eval_split, flag
 from t2t_torch.decode.checkpoints import CheckpointDecoder, Decodes, score_names
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
+from t2t_torch.families.multi import MultiProblem
 from t2t_torch.summary.decode_samples import choose_samples, show_samples
 from t2t_torch.train.experiment import DeletedError
+from t2t_torch.train.multi_task import MultiTask
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.compute.distributed import World
     from t2t_torch.mode import Split
+    from t2t_torch.problem import Problem
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
     from t2t_torch.train.run_directory import RunDirectory
@@ -34,17 +37,22 @@ class DecodingSchedule:
 
     Args:
       directory: of the run.
+      problem: what it learns.
       world: the processes.
       stop: asked before each batch.
 
     Raises:
       DataError: what is named cannot be read.
       HParamsError: `--decode_hparams` cannot be.
-      UsageError: `--decode_to_file` cannot be written.
+      UsageError: `--decode_to_file` cannot be written; or there are several problems, and
+        `--decode_problem` names none of them.
     """
 
-    def __init__(self, directory: RunDirectory, world: World, stop: StopRequest) -> None:
+    def __init__(
+        self, directory: RunDirectory, problem: Problem, world: World, stop: StopRequest
+    ) -> None:
         self._world = world
+        self._problem = _decoded_problem(problem)
         self._stop = stop
         source, target, reference = (
             Path(flag(name)) if flag(name) else None
@@ -61,12 +69,13 @@ class DecodingSchedule:
             split=eval_split(),
             once=flag("schedule") == "decode",
             device=world.device,
+            problem=self._problem,
         )
         self.scores: tuple[str, ...] = ()
         if world.leads:
             self._decoder.check()
 
-    def check(self, task: ProblemTask) -> None:
+    def check(self, learnt: ProblemTask | MultiTask) -> None:
         """Checks before training that there will be something to decode; finds `scores`.
 
         Raises:
@@ -74,6 +83,7 @@ class DecodingSchedule:
           UsageError: the model will give labels, and no file of inputs is named; or the data has no
             inputs.
         """
+        task = learnt.tasks[self._problem or ""] if isinstance(learnt, MultiTask) else learnt
         if self._decoder.has_references:
             self.scores = score_names(task.features)
         targets, schedule = task.features.targets, flag("schedule")
@@ -160,6 +170,29 @@ class DecodingSchedule:
         if made.outputs:
             samples = choose_samples(made.inputs, made.outputs, made.references)
             show_samples(estimator.summary, self._decoder.run_dir, samples, step)
+
+
+def _decoded_problem(problem: Problem) -> str | None:
+    """Returns which of several problems is decoded; None if there is one.
+
+    Raises:
+      UsageError: `--decode_problem` does not say it, or names what is not learnt.
+    """
+    asked: str | None = flag("decode_problem")
+    if isinstance(problem, MultiProblem):
+        if not asked:
+            raise UsageError(
+                f"--schedule={flag('schedule')} decodes one problem, and '{problem.full_name}' is "
+                f"of several. Say which: --decode_problem= one of "
+                f"{', '.join(problem.problem_names)}."
+            )
+        problem.component(asked)
+        return asked
+    if asked and asked != problem.full_name:
+        raise UsageError(
+            f"--decode_problem={asked}: the run learns '{problem.full_name}' alone. Leave it out."
+        )
+    return None
 
 
 def _deleted(checkpoint: Checkpoint) -> DeletedError:

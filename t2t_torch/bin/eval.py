@@ -113,7 +113,7 @@ def _run() -> int:
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         task = _task(directory, world)
-        _add_metrics(task)
+        _make_ready(task, decoding)
         with Estimator(task, directory, config, world=world, stop=stop) as estimator:
             estimator.summary = Summary(directory.path, leads=False)  # the run stays as it is
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
@@ -187,11 +187,19 @@ def _files() -> tuple[Files | None, DecodeHParams]:
     return files, hparams
 
 
-def _add_metrics(task: ProblemTask | MultiTask) -> None:
-    """Adds what tables of labels are made of, and what `--eval_metrics` names."""
+def _make_ready(task: ProblemTask | MultiTask, decoding: DecodeHParams) -> None:
+    """Adds what tables of labels are made of, and what `--eval_metrics` names.
+
+    Raises:
+      HParamsError: `--decode_hparams` sets what the rows of `--output` do not read.
+    """
+    from t2t_torch.decode.evaluated import check_rows
     from t2t_torch.decode.evaluation_report import label_metrics
     from t2t_torch.train.more_metrics import add_metrics
 
+    if _flag("output"):
+        tasks = getattr(task, "tasks", {task.name: task})
+        check_rows(decoding, {name: one.features for name, one in tasks.items()})
     add_metrics(task, _flag("eval_metrics"), label_metrics)
 
 
@@ -258,7 +266,7 @@ def _evaluate_ensemble() -> int:
         problem=_flag("problem"),
         limit=_flag("eval_steps"),
         device=None if _flag("worker_gpu") else "cpu",
-        prepare=_add_metrics,
+        prepare=lambda task: _make_ready(task, decoding),
     )
     problem = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
     step = _flag("checkpoint_path") or "newest"

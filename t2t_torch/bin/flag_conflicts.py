@@ -9,7 +9,10 @@ from t2t_torch.bin.trainer_flags import chosen, flag, given
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING, IN_TURNS, TRAINING
 
-_OF_DECODING = ("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference")
+_OF_DECODING = (
+    *("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"),
+    "decode_problem",
+)
 _OF_TRAINING = ("profile", "warm_start_from", "train_epochs", "train_seconds", "generate_data")
 
 

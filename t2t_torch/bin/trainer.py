@@ -116,7 +116,8 @@ def _run_schedule(
         try:
             decoding = None
             if flag("schedule") in DECODING:
-                decoding = DecodingSchedule(directory, world, stop)
+                problem = registry.problem(record.problem)
+                decoding = DecodingSchedule(directory, problem, world, stop)
             hparams = with_architecture(resolve(hparams, world, before), before)
             task = _task(directory, record, hparams, world)
             config = run_config(record.train_steps)

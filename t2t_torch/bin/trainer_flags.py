@@ -36,8 +36,9 @@ _DEFAULTS = RunConfig()
 _OF_ONE_START = (
     "train_steps random_seed eval_split resume_data warm_start_from warm_start_patterns profile"
 )
-REMEMBERED = tuple(
-    field.name for field in dataclasses.fields(RunConfig) if field.name not in _OF_ONE_START.split()
+REMEMBERED = (
+    *(one.name for one in dataclasses.fields(RunConfig) if one.name not in _OF_ONE_START.split()),
+    "loader_workers",
 )
 """Flags that a run that goes on takes from its beginning, where the new command is silent.
 (`train_steps` is in task.json, the seed in the checkpoint.)"""
@@ -69,7 +70,6 @@ _INTEGERS = {
         "Steps in a row whose loss or gradient is not finite that are left out before the run "
         "ends.",
     ),
-    "loader_workers": (0, "Threads that make batches; 0: each is made when it is needed."),
 }
 """Flag -> (least value, meaning)."""
 _FLOATS = {
@@ -161,7 +161,7 @@ def _define_others() -> None:
         "teacher",
         [],
         "Run whose probabilities are imitated: the same as --hp_distill_from; several with commas "
-        "are one teacher, their mean.",
+        "are one teacher, their mean; of several problems each teaches its own.",
         flag_values=FLAGS,
     )
     flags.DEFINE_boolean(
@@ -174,6 +174,13 @@ def _define_others() -> None:
         "worker_gpu",
         1,
         "1: a GPU for each process, if there are any; 0: the CPU.",
+        lower_bound=0,
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_integer(
+        "loader_workers",
+        1,
+        "Threads that make batches; 0: each is made when it is needed.",
         lower_bound=0,
         flag_values=FLAGS,
     )
@@ -202,14 +209,22 @@ def _define_others() -> None:
         "writes nothing.",
     }.items():
         flags.DEFINE_boolean(name, False, meaning, flag_values=FLAGS)
+
+
+def _define_decoding() -> None:
+    """Defines what the schedules that decode read."""
     flags.DEFINE_string("decode_hparams", "", "How the schedules decode.", flag_values=FLAGS)
     shared.define_path(FLAGS, "decode_from_file", None, "What they decode; else the dev split.")
     shared.define_path(FLAGS, "decode_to_file", None, "Where they write to.")
     shared.define_path(FLAGS, "decode_reference", None, "What they compare with.")
+    flags.DEFINE_string(
+        "decode_problem", None, "Of several problems, the one that they decode.", flag_values=FLAGS
+    )
 
 
 _define_config()
 _define_others()
+_define_decoding()
 
 
 def flag(name: str) -> Any:

@@ -61,6 +61,7 @@ class CheckpointDecoder:
       split: of the generated data, where a call does not say.
       once: whether a single checkpoint is decoded: else the step is put into the target's name.
       device: where to compute; None: as `loading.load` chooses.
+      problem: of a run of several problems, the one that is decoded.
     """
 
     run_dir: Path
@@ -72,6 +73,7 @@ class CheckpointDecoder:
     split: Split = Split.EVAL
     once: bool = False
     device: torch.device | None = None
+    problem: str | None = None
 
     def check(self) -> None:
         """Checks what would else be found after hours of training.
@@ -111,7 +113,13 @@ class CheckpointDecoder:
           DataError: the inputs cannot be read.
           UsageError: the target cannot be written, or the model gives no texts.
         """
-        predictor = load(self.run_dir, checkpoint.path, hparams=self.hparams, device=self.device)
+        predictor = load(
+            self.run_dir,
+            checkpoint.path,
+            problem=self.problem,
+            hparams=self.hparams,
+            device=self.device,
+        )
         predictor.before_batch = poll
         if not isinstance(predictor, Predictor) and (self.source is None or split is not None):
             raise UsageError(

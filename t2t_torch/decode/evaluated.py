@@ -30,6 +30,7 @@ from t2t_torch.features import (
     Span,
     Tags,
     Text,
+    TreeFeature,
 )
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.mode import Split
@@ -42,6 +43,38 @@ from t2t_torch.train.problem_data import longest_row
 
 _CHUNK = 2048  # rows that are read, sorted by length, and written in their order again
 _BATCH_TOKENS = 8192
+_READ_OF_TEXTS = tuple(
+    """
+    beam_size alpha sampling_method sampling_temp sampling_keep_top_k top_p random_seed extra_length
+    force_decode_length batch_size batch_tokens activation_dtype max_input_size
+    """.split()
+)
+_READ_OF_TREES = ("valid_trees", "max_open_constituents")
+_READ_OF_LABELS = ("num_labels",)
+
+
+def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None:
+    """Checks that nothing is set but what the rows of some problem are answered by.
+
+    A row tells one output of a text, so what asks for several or for another form is not read.
+
+    Args:
+      hparams: of `EvaluatedRows`.
+      problems: by name.
+
+    Raises:
+      HParamsError: something else is set; names it.
+    """
+    read: dict[str, None] = {}
+    for features in problems.values():
+        targets = features.targets.values()
+        if not all(target.generates for target in targets):
+            read |= dict.fromkeys(_READ_OF_LABELS)
+        elif features.has_inputs:  # a language model's texts are measured, not decoded
+            read |= dict.fromkeys(_READ_OF_TEXTS)
+            if any(isinstance(target, TreeFeature) for target in targets):
+                read |= dict.fromkeys(_READ_OF_TREES)
+    hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 class Evaluated(NamedTuple):
@@ -220,7 +253,7 @@ class EvaluatedRows:
             if name in texts:
                 guesses[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
             else:
-                guesses[name] = model.modalities[name].predict(logits)
+                guesses[name] = model.modalities[name].guess(logits).rows()
         for i, number in enumerate(numbers):
             values = {
                 name: _value(features.all[name], batch[name][i])

@@ -6,6 +6,7 @@ with the reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from t2t_torch.errors import HParamsError
@@ -44,7 +45,7 @@ REFUSED = {
     "decode_in_memory": "t2t_torch.load(run_dir) decodes in memory",
     "decode_timeout_mins": "it is for waiting for checkpoints; --schedule=continuous_eval waits",
     "summaries_log_dir": "decoding writes no summaries",
-    "multiproblem_task_id": "--problem says which of several problems is asked",
+    "multiproblem_task_id": "--problem, of t2t-trainer --decode_problem, says which one is asked",
     "skip_eos_postprocess": "a hypothesis ends at its end symbol; nothing is decoded after it",
     "export_extra_infer_outputs": "a run has no other outputs",
 }
@@ -150,13 +151,26 @@ class DecodeHParams(Params):
         Raises:
           HParamsError: something is.
         """
-        who = self.provenance
-        unread = [name for name in who if who[name] != "default" and name not in READ_BY_LABELS]
+        searches = "a model that gives labels, numbers or spans searches for nothing and"
+        self.check_read(READ_BY_LABELS, searches, source)
+
+    def check_read(self, read: Sequence[str], who: str, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set but what is read.
+
+        Args:
+          read: the names of what is.
+          who: reads it, for the message.
+          source: of what is set, for the message.
+
+        Raises:
+          HParamsError: something else is set; names it.
+        """
+        told = self.provenance
+        unread = [name for name in told if told[name] != "default" and name not in read]
         if unread:
+            known = f"reads {', '.join(read)}. Leave the others" if read else "reads none. Leave it"
             raise HParamsError(
-                f"{source}: a model that gives labels, numbers or spans searches for nothing and "
-                f"does not read {', '.join(unread)}. It reads {', '.join(READ_BY_LABELS)}. Leave "
-                "the others out."
+                f"{source}: {who} does not read {', '.join(unread)}. It {known} out."
             )
 
     @property

@@ -15,17 +15,18 @@ from torch import Tensor, nn
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.layers.attention import AttentionWeights
-from t2t_torch.layers.attention_pooling import MaskedSoftmax
+from t2t_torch.layers.masked_softmax import MaskedSoftmax
 from t2t_torch.registry import register_hook
 from t2t_torch.report.heat_map import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
 from t2t_torch.train.hook import Hook
 from t2t_torch.train.learner import to_device
+from t2t_torch.train.multi_task import MultiTask
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.task import Batch
+    from t2t_torch.train.task import Batch, Task
 
 _LONGEST = (
     24  # tokens of the sentence, if the first batch has one so short; of a figure in any case
@@ -47,7 +48,8 @@ class AttentionMaps(Hook):
 
     TensorBoard has them as `attention/<layer>`, `figures/attention/` in the run directory the
     newest.  A row adds up to 1.  In a decoder a row has the name of the token that is predicted
-    there, a column that of the token that is read; the first is "·", before which nothing is.
+    there, a column that of the token that is read; the first is "·", before which nothing is.  Of
+    several problems each has its own sentence and figures, `attention/<problem>/<layer>`.
 
     Raises:
       UsageError: matplotlib is missing.
@@ -55,7 +57,7 @@ class AttentionMaps(Hook):
 
     def __init__(self) -> None:
         check_matplotlib("--hooks=attention_maps")
-        self._sentences: dict[Split, Batch] = {}
+        self._sentences: dict[tuple[str, Split], Batch] = {}
 
     def begin(self, estimator: Estimator) -> None:
         """Checks that there is something to draw.
@@ -68,50 +70,80 @@ class AttentionMaps(Hook):
             raise UsageError(
                 f"--hooks=attention_maps: {type(estimator.model).__name__} has no layer of "
                 "attention (AttentionWeights of layers/attention.py, MaskedSoftmax of "
-                "layers/attention_pooling.py). Leave the hook out."
+                "layers/masked_softmax.py). Leave the hook out."
             )
-        _features(estimator)
+        _drawn(estimator)
 
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
         """Draws the figures.  All processes compute: weights may lie in all of them."""
-        features = _features(estimator)
-        if split not in self._sentences:
-            batches = estimator.task.eval_batches(split, rank=0, world_size=1)
-            self._sentences[split] = _sentence(itertools.islice(batches, _SEARCHED), features)
-        batch = to_device(self._sentences[split], estimator.world.device)
         average = estimator.run.average if estimator.run is not None else None
         applied = average.applied(estimator.model) if average else contextlib.nullcontext()
+        drawn = _drawn(estimator)
+        for one in drawn:
+            if (one.name, split) not in self._sentences:
+                batches = one.task.eval_batches(split, rank=0, world_size=1)
+                first = _sentence(itertools.islice(batches, _SEARCHED), one.features)
+                self._sentences[one.name, split] = first
         with applied, estimator.precision.autocast(), torch.no_grad():
-            found = _weights(estimator.model.eval(), batch)
+            found = [
+                _weights(
+                    one.model.eval(),
+                    to_device(self._sentences[one.name, split], estimator.world.device),
+                )
+                for one in drawn
+            ]
         if not estimator.world.leads:
             return
-        lengths = _axes(self._sentences[split], features)
-        step = estimator.state.step
-        for name, weights in found.items():
-            queries, keys = (_axis(size, lengths) for size in weights.shape[1:])
-            read = [_START, *keys.tokens[:-1]] if keys.name in features.targets else keys.tokens
-            rows, columns = queries.tokens[:_LONGEST], read[:_LONGEST]
-            figure = heat_maps(
-                list(weights[:, : len(rows), : len(columns)].float().cpu().numpy()),
-                title=f"{name}, step {step:,}",
-                titles=[f"head {head}" for head in range(len(weights))],
-                rows=rows,
-                columns=columns,
-                axes=(queries.name, keys.name),
-            )
-            estimator.summary.figure(f"attention/{name}", figure, step)
+        for one, weights in zip(drawn, found, strict=True):
+            _draw(estimator, one, self._sentences[one.name, split], weights)
 
 
-def _features(estimator: Estimator) -> Features:
-    features = getattr(estimator.task, "features", None)
-    if not isinstance(features, Features) or hasattr(estimator.task, "tasks"):
+class _Drawn(NamedTuple):
+    """A problem whose model is looked at; of the only one the name is empty."""
+
+    name: str
+    task: Task
+    features: Features
+    model: nn.Module
+
+
+def _drawn(estimator: Estimator) -> list[_Drawn]:
+    whole: Any = estimator.model
+    task = estimator.task
+    if isinstance(task, MultiTask):
+        parts = task.tasks.items()
+        return [_Drawn(name, one, one.features, whole.problems[name]) for name, one in parts]
+    features = getattr(task, "features", None)
+    if not isinstance(features, Features):
         raise UsageError(
-            f"--hooks=attention_maps: {type(estimator.task).__name__} has no features that say "
-            "what its tokens are. Leave the hook out."
+            f"--hooks=attention_maps: {type(task).__name__} has no features that say what its "
+            "tokens are. Leave the hook out."
         )
-    return features
+    return [_Drawn("", task, features, whole)]
+
+
+def _draw(
+    estimator: Estimator, drawn: _Drawn, sentence: Batch, found: Mapping[str, Tensor]
+) -> None:
+    """Shows the weights of each layer, [N, T, S], with the tokens of a sentence."""
+    features, step = drawn.features, estimator.state.step
+    lengths = _axes(sentence, features)
+    for layer, weights in found.items():
+        name = f"{drawn.name}/{layer}" if drawn.name else layer
+        queries, keys = (_axis(size, lengths) for size in weights.shape[1:])
+        read = [_START, *keys.tokens[:-1]] if keys.name in features.targets else keys.tokens
+        rows, columns = queries.tokens[:_LONGEST], read[:_LONGEST]
+        figure = heat_maps(
+            list(weights[:, : len(rows), : len(columns)].float().cpu().numpy()),
+            title=f"{name}, step {step:,}",
+            titles=[f"head {head}" for head in range(len(weights))],
+            rows=rows,
+            columns=columns,
+            axes=(queries.name, keys.name),
+        )
+        estimator.summary.figure(f"attention/{name}", figure, step)
 
 
 def _texts(features: Mapping[str, Feature]) -> list[str]:

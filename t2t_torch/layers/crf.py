@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.layers.scan import scan
 from t2t_torch.text.tag_rules import TagRules
 
 NEVER = -1e9
@@ -135,7 +136,7 @@ def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
     Returns:
       [B] float64.
     """
-    alpha = _forward(emissions, mask, chain)[-1]
+    alpha, _ = _forward(emissions, mask, chain)
     return (alpha + chain.end.double()).logsumexp(-1)
 
 
@@ -150,15 +151,17 @@ def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
     Returns:
       [B, W, C] float32; `NEVER` at padding.
     """
-    alphas = _forward(emissions, mask, chain)
+    _, alphas = _forward(emissions, mask, chain)
     weights, scores = chain.follow.double().exp().T, emissions.double()
-    beta = chain.end.double().expand_as(alphas[0])
-    betas = [beta]
-    for place in range(len(alphas) - 1, 0, -1):
-        before = _sums(beta + scores[:, place], weights)
-        beta = torch.where(mask[:, place, None], before, beta)
-        betas.append(beta)
-    both = torch.stack(alphas, 1) + torch.stack(betas[::-1], 1)
+
+    def before(beta: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        own, there = here
+        found = torch.where(there[:, None], _sums(beta + own, weights), beta)
+        return found, beta
+
+    last = chain.end.double().expand_as(alphas[:, 0])
+    _, betas = scan(before, last, (scores.transpose(0, 1).flip(0), mask.T.flip(0)))
+    both = alphas + betas.flip(0).transpose(0, 1)
     found = (both - both.logsumexp(-1, keepdim=True)).clamp(min=NEVER).float()
     return found.masked_fill(~mask[..., None], NEVER)
 
@@ -175,32 +178,49 @@ def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
       [B, W] int64; what stands at padding has no meaning.
     """
     scores, follow = emissions.float(), chain.follow.float()
-    best = chain.start.float() + scores[:, 0]  # [B, C]
-    pointers = []
-    for place in range(1, scores.size(1)):
+    here = torch.arange(scores.size(-1), device=scores.device)
+
+    def after(best: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        own, there = following
         found, pointer = (best[:, :, None] + follow).max(1)  # [B, C]
-        there = mask[:, place, None]
-        best = torch.where(there, found + scores[:, place], best)
-        stay = torch.arange(scores.size(-1), device=scores.device).expand_as(pointer)
-        pointers.append(torch.where(there, pointer, stay))
+        pointer = torch.where(there[:, None], pointer, here)
+        return torch.where(there[:, None], found + own, best), pointer
+
+    def before(tag: Tensor, pointer: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        tag = pointer[0].gather(1, tag)
+        return tag, tag
+
+    best, pointers = scan(after, chain.start.float() + scores[:, 0], _following(scores, mask))
     tag = (best + chain.end.float()).argmax(-1, keepdim=True)  # [B, 1]
-    tags = [tag]
-    for pointer in reversed(pointers):
-        tag = pointer.gather(1, tag)
-        tags.append(tag)
-    return torch.cat(tags[::-1], 1)
+    _, tags = scan(before, tag, (pointers.flip(0),))
+    return tags.flip(0).squeeze(-1).T
 
 
-def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> list[Tensor]:
-    """Returns, for each word, log-sums over what comes before it by its tag.  W times [B, C]."""
+def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> tuple[Tensor, Tensor]:
+    """Returns log-sums over what comes before a sentence's end by its last tag, and each word's.
+
+    Returns:
+      [B, C] and [B, W, C] float64.
+    """
     weights, scores = chain.follow.double().exp(), emissions.double()
-    alpha = chain.start.double() + scores[:, 0]
-    alphas = [alpha]
-    for place in range(1, scores.size(1)):
-        after = _sums(alpha, weights) + scores[:, place]
-        alpha = torch.where(mask[:, place, None], after, alpha)
-        alphas.append(alpha)
-    return alphas
+
+    def after(alpha: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        own, there = following
+        return torch.where(there[:, None], _sums(alpha, weights) + own, alpha), alpha
+
+    first = chain.start.double() + scores[:, 0]
+    last, alphas = scan(after, first, _following(scores, mask))
+    return last, alphas.transpose(0, 1)
+
+
+def _following(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns what follows each word: its scores, [W, B, C], and whether it is there, [W, B].
+
+    Nothing follows the last, so that there is a step even where sentences have one word.
+    """
+    nothing = torch.zeros_like(mask[:, :1])
+    there = torch.cat([mask[:, 1:], nothing], 1)
+    return scores.roll(-1, 1).transpose(0, 1), there.T
 
 
 def _sums(logs: Tensor, weights: Tensor) -> Tensor:

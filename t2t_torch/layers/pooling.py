@@ -21,4 +21,4 @@ def maximum(hidden: Tensor, mask: Tensor) -> Tensor:
 def last(hidden: Tensor, mask: Tensor) -> Tensor:
     """Returns what stands at the last position with data.  [B, S, H], [B, S] -> [B, H]."""
     index = (mask.sum(1) - 1).clamp(min=0)  # [B]
-    return hidden[torch.arange(len(hidden), device=hidden.device), index]
+    return hidden[torch.arange(hidden.size(0), device=hidden.device), index]

@@ -17,7 +17,7 @@ from t2t_torch.text.spans import UNKNOWN_TAG, spans_of
 class _Spans(Metric):
     """Counts the spans that tags mark, by kind: right are those of the same words and kind.
 
-    As conlleval counts them (Tjong Kim Sang and Buchholz 2000), and seqeval.
+    As conlleval counts them (Tjong Kim Sang and Buchholz 2000), and seqeval in its default mode.
     """
 
     of = (Tags,)

@@ -67,4 +67,4 @@ class ImageModality(Modality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each square.  -> [B, P] bool."""
         patches = self.bottom.num_patches  # type: ignore[union-attr]
-        return torch.ones(len(values), int(patches), dtype=torch.bool, device=values.device)
+        return torch.ones(values.size(0), int(patches), dtype=torch.bool, device=values.device)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, MultiLabel, SoftLabel
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guess, Modality, log_mean_exp
+from t2t_torch.modality import Guesses, Modality, log_mean_exp
 
 
 class TargetModality(Modality):
@@ -45,7 +45,7 @@ class TargetModality(Modality):
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, ...] -> [B, 1] bool."""
-        return torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
+        return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
 
 
 class ClassLabelModality(TargetModality):
@@ -57,7 +57,7 @@ class ClassLabelModality(TargetModality):
         """Returns 1 where the class is known.  [B] -> [B]."""
         return (targets >= 0).float()
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the most likely class of each example."""
         return best_classes(logits)
 
@@ -75,7 +75,7 @@ class ChoiceModality(TargetModality):
         """Returns 1 where there is a choice.  [B] -> [B]."""
         return (targets >= 0).float()
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the best candidate of each example."""
         return best_classes(logits)
 
@@ -115,13 +115,10 @@ class MultiLabelModality(TargetModality):
         there, absent = ([F.logsigmoid(sign * one.float()) for one in logits] for sign in (1, -1))
         return log_mean_exp(there) - log_mean_exp(absent)
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns 1 for each class that is likelier than not."""
-        likely = logits > 0
         probability = F.logsigmoid(logits.float().abs()).sum(-1).exp()
-        scores = logits.float().sigmoid().tolist()
-        rows = zip(likely.long().tolist(), probability.tolist(), scores, strict=True)
-        return [Guess(*row) for row in rows]
+        return Guesses((logits > 0).long(), probability, logits.float().sigmoid())
 
 
 class SoftLabelModality(TargetModality):
@@ -134,14 +131,13 @@ class SoftLabelModality(TargetModality):
         """Returns the number of classes."""
         return int(feature.shape[0])
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the probability of each class."""
-        return [Guess(row, None) for row in logits.float().softmax(-1).tolist()]
+        return Guesses(logits.float().softmax(-1))
 
 
-def best_classes(logits: Tensor) -> list[Guess]:
+def best_classes(logits: Tensor) -> Guesses:
     """Returns the most likely class of each row of [B, C]."""
     scores = logits.float().softmax(-1)
     probability, best = scores.max(-1)
-    rows = zip(best.tolist(), probability.tolist(), scores.tolist(), strict=True)
-    return [Guess([identity], p, row) for identity, p, row in rows]
+    return Guesses(best[:, None], probability, scores)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from t2t_torch.features import Real
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guess, Modality
+from t2t_torch.modality import Guesses, Modality
 
 
 class NumbersEmbedding(nn.Linear):
@@ -47,7 +47,7 @@ class RealModality(Modality):
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, size] -> [B, 1] bool."""
-        return torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
+        return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
 
     def training_values(
         self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
@@ -60,6 +60,6 @@ class RealModality(Modality):
         imitated = self.objective.values(list(logits), taught, axes)
         return (1.0 - share) * values + share * imitated
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the numbers."""
-        return [Guess(row, None) for row in logits.float().tolist()]
+        return Guesses(logits.float())

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from t2t_torch.features import Span
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Guess, log_mean_exp
+from t2t_torch.modality import Guesses, log_mean_exp
 
 MAX_WORDS = 30
 """Longest answer that is found, in words; PyText's SquadOutputLayer has the same."""
@@ -41,13 +41,12 @@ class SpanModality(TargetModality):
         """Returns the logits of the mean probability of each first and last word."""
         return log_mean_exp([one.float().log_softmax(1) for one in logits])
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the most likely first and last word of each example, -1 twice for no answer."""
         spans = best_spans(logits)
         first, last = logits.float().softmax(1).unbind(-1)
         there = first.gather(1, spans[:, :1] + 1) * last.gather(1, spans[:, 1:] + 1)
-        rows = zip(spans.tolist(), there.squeeze(1).tolist(), strict=True)
-        return [Guess(*row) for row in rows]
+        return Guesses(spans, there.squeeze(1))
 
 
 def best_spans(logits: Tensor) -> Tensor:

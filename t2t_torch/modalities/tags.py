@@ -16,7 +16,7 @@ from t2t_torch.layers import crf
 from t2t_torch.layers.crf import CRF, NEVER, Chain, Rules
 from t2t_torch.layers.divergence import kl_divergence
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Beside, Guess, Hidden, Loss, Modality
+from t2t_torch.modality import Beside, Guesses, Hidden, Loss, Modality
 from t2t_torch.text.tag_rules import tag_rules
 
 
@@ -67,7 +67,7 @@ class TagsModality(TargetModality):
         """Returns what `top` makes of each word.
 
         Padding has no weight in a loss, whatever it gets; where sequences are compared, it gets
-        `NEVER`, which is how `predict` knows it.
+        `NEVER`, which is how `guess` knows it.
         """
         logits: Tensor = self.top(hidden.states)
         if self.rules is None or hidden.mask is None:
@@ -84,16 +84,15 @@ class TagsModality(TargetModality):
         return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns the logits, of which the tag that `predict` takes has the highest."""
+        """Returns the logits, of which the tag that `guess` takes has the highest."""
         if self.rules is None:
             return logits
         return _promoted(logits, self._best(logits))
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the most likely labels of each sentence."""
         tags = logits.argmax(-1) if self.rules is None else self._best(logits)
-        scores = _of(tags, logits.float().softmax(-1)).tolist()
-        return [Guess(row, None, its) for row, its in zip(tags.tolist(), scores, strict=True)]
+        return Guesses(tags, None, _of(tags, logits.float().softmax(-1)))
 
     def _best(self, logits: Tensor) -> Tensor:
         assert self.rules is not None
@@ -183,21 +182,20 @@ class CrfTagsModality(TagsModality):
         return made
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns log-probabilities of each word's labels, of which `predict`'s is the highest."""
+        """Returns log-probabilities of each word's labels, of which `guess`'s is the highest."""
         there, chain = _is_there(logits), self._chain()
         marginals = crf.log_marginals(logits, there, chain)
         return _promoted(marginals, crf.best_tags(logits, there, chain))
 
-    def predict(self, logits: Tensor) -> list[Guess]:
+    def guess(self, logits: Tensor) -> Guesses:
         """Returns the most likely sequence of labels of each sentence, and its probability."""
         there, chain = _is_there(logits), self._chain()
         tags = crf.best_tags(logits, there, chain)
         unlikely = crf.log_sum(logits, there, chain) - crf.score(logits, tags, there, chain)
         # Rounding goes a bit below 0; a sentence without words is certain.
         unlikely = torch.where(there.any(1), unlikely, 0.0).clamp(min=0.0)
-        scores = _of(tags, crf.log_marginals(logits, there, chain).exp()).tolist()
-        rows = zip(tags.tolist(), (-unlikely).exp().tolist(), scores, strict=True)
-        return [Guess(*row) for row in rows]
+        scores = _of(tags, crf.log_marginals(logits, there, chain).exp())
+        return Guesses(tags, (-unlikely).exp(), scores)
 
     def _chain(self) -> Chain:
         learnt: Chain = self.crf()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from t2t_torch import registry
 from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.families.multi import MultiProblem
 from t2t_torch.modalities.text import padded_size
+from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.features import Feature, Features
     from t2t_torch.hparam import HParams
@@ -30,7 +35,7 @@ def load_teacher(
     Args:
       path: of its run directory: the best checkpoint is taken, or the newest where none is known to
         be the best; or of a `ckpt-<step>` folder in it.  "[one,other]" are several, whose mean
-        teaches.
+        teaches.  Of a run of several problems the model of `problem` teaches.
       problem: what the student learns.
       features: the student's.
       vocab_dir: where the student's vocabularies are.
@@ -43,45 +48,136 @@ def load_teacher(
       CheckpointError: there is no run, or no whole checkpoint.
       HParamsError: its ids mean other things than the student's.
     """
-    paths = path.removeprefix("[").removesuffix("]").split(",")
-    given = problem, features, vocab_dir, hparams
-    teachers = [_load_one(one.strip(), *given) for one in paths]
+    name, teachers = problem.full_name, []
+    for one in _paths(path):
+        run = _Run.of(one)
+        # A run of one problem may teach another one, if inputs and targets are the same.
+        its = name if run.is_of_several else next(iter(run.problems))
+        if its not in run.problems:
+            raise _no_problem_of(run, [name])
+        run.check(its, problem, features, vocab_dir, hparams)
+        teachers.append(run.models()[its])
+    return _as_one(teachers)
+
+
+def load_teachers(
+    path: str,
+    problems: Mapping[str, tuple[Problem, Features]],
+    vocab_dir: Path,
+    hparams: HParams,
+) -> dict[str, T2TModel | Ensemble]:
+    """Loads the teachers of several problems: each run teaches the problem that it is of, a run of
+    several each of its own.
+
+    Args:
+      path: as in `load_teacher`; several of one problem teach it as one.
+      problems: what the student learns, by full name, and its features.
+      vocab_dir: where the student's vocabularies are.
+      hparams: the student's.
+
+    Returns:
+      The teacher of each problem that has one, on the CPU.
+
+    Raises:
+      CheckpointError: there is no run, or no whole checkpoint.
+      HParamsError: a run is of none of the problems, or its ids mean other things.
+    """
+    found: dict[str, list[T2TModel]] = {}
+    for one in _paths(path):
+        run = _Run.of(one)
+        taught = [name for name in problems if name in run.problems]
+        if not taught:
+            raise _no_problem_of(run, problems)
+        for name in taught:
+            run.check(name, *problems[name], vocab_dir, hparams)
+        models = run.models()
+        for name in taught:
+            found.setdefault(name, []).append(models[name])
+    return {name: _as_one(teachers) for name, teachers in found.items()}
+
+
+class _Run(NamedTuple):
+    """A run that is to teach, and its problems by their full names."""
+
+    path: str
+    directory: RunDirectory
+    step: int | None
+    model_class: type[T2TModel]
+    hparams: HParams
+    problems: Mapping[str, Problem]
+    is_of_several: bool
+
+    @classmethod
+    def of(cls, path: str) -> _Run:
+        folder = Path(path)
+        match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
+        run = RunDirectory(folder.resolve().parent if match else folder)
+        task = run.task()
+        for own in task.usr_dirs:
+            if Path(own).is_dir():
+                registry.import_usr_dir(own)
+        problem, model_class = registry.problem(task.problem), registry.model(task.model)
+        several = isinstance(problem, MultiProblem)
+        parts = problem.components if several else [problem]
+        return cls(
+            path,
+            run,
+            int(match[1]) if match else None,
+            model_class,
+            run.hparams(model_class.HParams),
+            {part.full_name: part for part in parts},
+            several,
+        )
+
+    def check(
+        self, name: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
+    ) -> None:
+        """Checks that what it has learnt of a problem is what the student learns."""
+        own, folder = self.problems[name], self.directory.path
+        faults = [
+            *_other_features(features, own.features(folder), hparams, self.hparams),
+            *_other_vocabularies(problem, vocab_dir, own, folder),
+        ]
+        if faults:
+            raise HParamsError(
+                f"distill_from={self.path} cannot teach {problem.full_name}: {'; '.join(faults)}. "
+                "A teacher is of the same inputs, targets and vocabularies: train one on this "
+                "problem's data."
+            )
+
+    def models(self) -> dict[str, T2TModel]:
+        """Returns its trained models, by problem."""
+        made = {
+            name: self.model_class(
+                self.hparams,
+                problem.features(self.directory.path),
+                input_space_id=problem.input_space_id,
+                target_space_id=problem.target_space_id,
+            )
+            for name, problem in self.problems.items()
+        }
+        (only, *_) = made.values()
+        whole = multi_model(made, self.hparams) if self.is_of_several else only
+        _load(whole, self.directory.path, self.step)
+        return made
+
+
+def _paths(path: str) -> list[str]:
+    return [one.strip() for one in path.removeprefix("[").removesuffix("]").split(",")]
+
+
+def _as_one(teachers: Sequence[T2TModel]) -> T2TModel | Ensemble:
     return teachers[0] if len(teachers) == 1 else Ensemble(teachers)
 
 
-def _load_one(
-    path: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
-) -> T2TModel:
-    folder = Path(path)
-    match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
-    run = RunDirectory(folder.resolve().parent if match else folder)
-    task = run.task()
-    for own in task.usr_dirs:
-        if Path(own).is_dir():
-            registry.import_usr_dir(own)
-    its_problem, model_class = registry.problem(task.problem), registry.model(task.model)
-    its_hparams = run.hparams(model_class.HParams)
-    its_features = its_problem.features(run.path)
-    faults = [
-        *_other_features(features, its_features, hparams, its_hparams),
-        *_other_vocabularies(problem, vocab_dir, its_problem, run.path),
-    ]
-    if faults:
-        raise HParamsError(
-            f"distill_from={path} cannot teach {problem.full_name}: {'; '.join(faults)}. A teacher "
-            "is of the same inputs, targets and vocabularies: train one on this problem's data."
-        )
-    teacher = model_class(
-        its_hparams,
-        its_features,
-        input_space_id=its_problem.input_space_id,
-        target_space_id=its_problem.target_space_id,
+def _no_problem_of(run: _Run, problems: Iterable[str]) -> HParamsError:
+    return HParamsError(
+        f"distill_from={run.path} is a run of {', '.join(run.problems)} and cannot teach "
+        f"{' or '.join(problems)}. Name a run of what is to be learnt."
     )
-    _load(teacher, run.path, int(match[1]) if match else None)
-    return teacher
 
 
-def _load(teacher: T2TModel, run: Path, step: int | None) -> None:
+def _load(teacher: nn.Module, run: Path, step: int | None) -> None:
     directory = CheckpointDirectory(run)
 
     def read(checkpoint: Checkpoint) -> None:

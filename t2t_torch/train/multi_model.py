@@ -15,6 +15,7 @@ from t2t_torch.train.sharing import share
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
 
 
@@ -79,6 +80,21 @@ class MultiModel(nn.Module):
         for model in self.problems.values():
             own: Any = model
             own.after_step()
+
+
+def multi_model(
+    models: Mapping[str, T2TModel], hparams: HParams, weights: Mapping[str, float] | None = None
+) -> MultiModel:
+    """Returns models of several problems as one, sharing what hparams say.
+
+    Where some of them count positions and some examples, all count examples in TRAIN.
+    """
+    targets = [list(model.features.targets.values()) for model in models.values()]
+    by_position = {len(own) == 1 and own[0].is_sequence for own in targets}
+    if len(by_position) > 1:
+        for model in models.values():
+            model.count_examples()
+    return MultiModel(models, shared=hparams.multiproblem_shared, weights=weights)
 
 
 def own_batch(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

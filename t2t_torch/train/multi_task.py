@@ -21,7 +21,8 @@ from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.lengths import paddings
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.mixture import component_seed
-from t2t_torch.train.multi_model import MultiModel, own_batch, problem_weights
+from t2t_torch.train.distillation import load_teachers
+from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
 from t2t_torch.train.task import ProblemTask, Task
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class MultiTask(Task):
         self.name = problem.full_name
         self.hparams = hparams
         self.problem = problem
+        self._vocab_dir = vocab_dir
         self.features = problem.features(vocab_dir)
         self.paddings = paddings(self.features.all)
         self._loading = {"workers": loader_workers, "pin_memory": pin_memory}
@@ -110,11 +112,17 @@ class MultiTask(Task):
         ]
 
     def make_ready(self, model: nn.Module) -> None:
-        """Freezes what hparams name; gives each model the weights of classes."""
+        """Freezes what hparams name; gives each model the weights of classes and its teacher."""
         freeze(model, self.hparams)
         whole: Any = model
         for name, task in self.tasks.items():
             task.weigh_classes(whole.problems[name])
+        if self.hparams.distill_from:
+            known = {name: (task.problem, task.features) for name, task in self.tasks.items()}
+            given = known, self._vocab_dir, self.hparams
+            device = next(model.parameters()).device
+            for name, teacher in load_teachers(self.hparams.distill_from, *given).items():
+                whole.problems[name].learn_from(teacher.to(device))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the optimizer that hparams name, of what they do not freeze."""
@@ -199,33 +207,12 @@ def task_of(
     return ProblemTask(problem, model, hparams, **options)
 
 
-def multi_model(
-    models: Mapping[str, T2TModel], hparams: HParams, weights: Mapping[str, float] | None = None
-) -> MultiModel:
-    """Returns models of several problems as one, sharing what hparams say.
-
-    Where some of them count positions and some examples, all count examples in TRAIN.
-    """
-    targets = [list(model.features.targets.values()) for model in models.values()]
-    by_position = {len(own) == 1 and own[0].is_sequence for own in targets}
-    if len(by_position) > 1:
-        for model in models.values():
-            model.count_examples()
-    return MultiModel(models, shared=hparams.multiproblem_shared, weights=weights)
-
-
 def _check(hparams: HParams) -> None:
     """Refuses what several problems cannot have.
 
     Raises:
       HParamsError: says what, and what to do.
     """
-    if hparams.distill_from:
-        raise HParamsError(
-            f"distill_from={hparams.distill_from}: a teacher is of one problem, and this is of "
-            "several. Train the problem that it is of by itself, and begin another run with its "
-            "weights (--warm_start_from)."
-        )
     if hparams.stream_length:
         raise HParamsError(
             f"stream_length={hparams.stream_length} reads a text on from batch to batch, and "

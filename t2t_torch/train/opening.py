@@ -94,7 +94,10 @@ def _how(task: Task, run: Learner) -> Iterator[str]:
         if loss:
             yield f"loss {loss}"
         if hparams.distill_from:
-            yield f"{hparams.distill_weight:.0%} of the loss by the teacher {hparams.distill_from}"
+            teacher = f"the teacher {hparams.distill_from}"
+            if isinstance(task, MultiTask):
+                teacher += ", of the problems that it has learnt"
+            yield f"{hparams.distill_weight:.0%} of the loss by {teacher}"
     else:
         yield type(run.optimizer).__name__
     if hparams.ema_decay:

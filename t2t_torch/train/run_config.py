@@ -112,7 +112,6 @@ class RunConfig:
         that fits by name.
       hooks: names of registered hooks.
       profile: whether steps are profiled.
-      loader_workers: threads that make batches ready; 0: none, each is made when it is needed.
     """
 
     train_steps: int = 250000
@@ -144,4 +143,3 @@ class RunConfig:
     warm_start_patterns: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     profile: bool = False
-    loader_workers: int = 1

@@ -34,12 +34,13 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
+        # First this: one that came between would be dropped, as its handler is gone when it is run.
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
         name = signal.Signals(number).name
         # Not print: its buffer may be in use by what the signal has interrupted.
         with contextlib.suppress(OSError):
             os.write(2, f"\n{name}: stopping after this batch; again to stop at once\n".encode())
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
 
     def __enter__(self) -> StopRequest:
         for number in SIGNALS:

@@ -73,6 +73,7 @@ def test_json_may_go_to_the_standard_output_alone(flags, capsys):
         (["--checkpoint_path=ckpt-77"], "run' has no checkpoint of step 77. It has: [1, 2, 3]"),
         (["--hparams=hidden_size=8"], "hidden_size was 16, is 8. Leave hidden_size as trained"),
         (["--output=eval.xlsx"], "a file that ends in .json or .tsv"),
+        (["--output=rows", "--decode_hparams=num_labels=2"], "does not read num_labels. It reads"),
         (["--output_json=nowhere/eval.json"], "there is no folder nowhere"),
         (["--data_dir=nowhere"], "nowhere"),
         (["--eval_use_test_set"], "has no 'test' split"),

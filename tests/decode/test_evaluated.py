@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,21 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.evaluated import Evaluated, EvaluatedRows
-from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.evaluated import Evaluated, EvaluatedRows, check_rows
+from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
+from t2t_torch.errors import HParamsError
 from t2t_torch.families.intentslot import IntentSlotProblem
 from t2t_torch.families.spanqa import SpanQAProblem
 from t2t_torch.families.textpair import TextPair2RealProblem
+from t2t_torch.features import ClassLabel, Features, Text, TreeFeature
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.testing import small
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.transition import TransitionEncoder
 from t2t_torch.text_problem import VocabType
 
 
@@ -124,3 +130,37 @@ def test_texts_are_decoded_and_their_loss_is_that_of_the_right_one(run_dir: Path
     loss = model(batch).losses["targets"].sum.item()
     assert first.records["targets"]["loss"] == pytest.approx(loss, rel=1e-4)
     assert evaluated.header[-2:] == ["targets_is_right", "targets_loss"]
+
+
+TEXT = Text(ByteEncoder())
+PROBLEMS = {
+    "labels": Features({"inputs": TEXT}, {"targets": ClassLabel(ClassLabelEncoder(["a", "b"]))}),
+    "texts": Features({"inputs": TEXT}, {"targets": TEXT}),
+    "trees": Features({"inputs": TEXT}, {"targets": TreeFeature(TransitionEncoder(["S"]))}),
+    "language": Features({}, {"targets": TEXT}),
+}
+
+
+@pytest.mark.parametrize(
+    ("problems", "asked", "told"),
+    [
+        ("labels", "beam_size=4", "does not read beam_size. It reads num_labels."),
+        ("labels", "output_format=tsv", "does not read output_format. It reads num_labels."),
+        ("labels", "num_labels=2", None),
+        ("texts", "beam_size=4,alpha=1", None),
+        ("texts", "num_labels=2", "does not read num_labels. It reads beam_size,"),
+        ("texts", "return_beams=true", "does not read return_beams."),
+        ("texts", "valid_trees=false", "does not read valid_trees."),
+        ("trees", "valid_trees=false,beam_size=1", None),
+        ("language", "beam_size=4", "does not read beam_size. It reads none."),
+        ("labels texts", "beam_size=4,num_labels=2", None),
+        ("labels texts", "num_samples=2", "--output of labels, texts does not read num_samples."),
+    ],
+)
+def test_rows_refuse_how_they_are_not_decoded(problems: str, asked: str, told: str | None) -> None:
+    chosen = {name: PROBLEMS[name] for name in problems.split()}
+    if told is None:
+        check_rows(parse_decode_hparams(asked), chosen)
+        return
+    with pytest.raises(HParamsError, match=re.escape(told)):
+        check_rows(parse_decode_hparams(asked), chosen)

@@ -12,7 +12,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Features, Tags, Text
 from t2t_torch.hooks import confusion_matrix
 from t2t_torch.hooks.confusion_matrix import ConfusionMatrix
-from t2t_torch.modality import Guess
+from t2t_torch.modality import Guesses
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
 from t2t_torch.report import heat_map
@@ -32,9 +32,8 @@ FEATURES = Features(
 
 
 class BestOf(nn.Module):
-    def predict(self, logits):
-        rows = logits.argmax(-1).view(len(logits), -1).tolist()
-        return [Guess(row, None) for row in rows]
+    def guess(self, logits):
+        return Guesses(logits.argmax(-1).view(len(logits), -1))
 
 
 class Model(nn.Module):

@@ -105,7 +105,7 @@ def test_all_hooks_together_watch_a_run_of_two_processes(data_dir, tmp_path, sha
     ]  # fmt: skip
     if shard:  # loudest_parameter looks at gradients as if each process had all of them
         command[-2] = "--hooks=attention_maps,histograms,profile"
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     reports = [(one["step"], one["split"]) for one in MetricsFile(folder).read()]
     assert reports == [(9, "train"), (9, "dev"), (18, "train"), (18, "dev")]

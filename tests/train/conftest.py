@@ -9,9 +9,12 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.multi_task import MultiTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import ProblemTask
+
+from .two_problems import SMALL, register_and_generate
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 RECORD = TaskRecord(problem=PROBLEM, model="transformer", hparams_set="transformer_test")
@@ -71,3 +74,28 @@ def make_estimator(make_task, tmp_path):
     yield make
     for estimator in made:
         estimator.close()
+
+
+@pytest.fixture
+def tiny_problems(own_registry, tmp_path):
+    """The data of `two_problems`, which are registered."""
+    return register_and_generate(tmp_path)
+
+
+@pytest.fixture
+def make_multi(tiny_problems):
+    """Makes the task of a problem."""
+
+    def make(hparams: str = "", problem: str = "tiny_both"):
+        chosen = registry.hparams("transformer_encoder_tiny").parse(SMALL).parse(hparams)
+        kind = MultiTask if problem.startswith(("tiny_both", "tiny_str")) else ProblemTask
+        model = registry.model("transformer_encoder")
+        return kind(
+            registry.problem(problem),
+            model,
+            chosen,
+            data_dir=tiny_problems,
+            vocab_dir=tiny_problems,
+        )
+
+    return make

@@ -17,95 +17,23 @@ from t2t_torch import registry
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import eval as evaluate_command
 from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
-from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import HParamsError, RegistryError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.train.backward import total_loss
 from t2t_torch.train.multi_model import problem_weights
-from t2t_torch.train.multi_task import MultiTask, named, task_of
+from t2t_torch.train.multi_task import named, task_of
 from t2t_torch.train.sharing import share
-from t2t_torch.train.task import ProblemTask
 
-PROBLEMS = """
-from t2t_torch.families.multi import MultiProblem
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.families.text2tags import Text2TagsProblem
-from t2t_torch.mode import Split
-from t2t_torch.registry import register_problem
-from t2t_torch.text_problem import VocabType
+from .two_problems import SMALL
 
-WORDS = ("red", "blue", "dog", "cat", "runs")
-
-def texts(split):
-    for i in range(24 if split is Split.TRAIN else 6):
-        yield [WORDS[(i * (k + 3) + k) % 5] for k in range(2 + i % 4)]
-
-@register_problem
-class TinyKind(Text2ClassProblem):
-    vocab_type = VocabType.WORD
-    shards = {Split.TRAIN: 1, Split.EVAL: 1}
-    def generate_samples(self, tmp_dir, split):
-        for words in texts(split):
-            yield {"inputs": " ".join(words), "targets": "pet" if "dog" in words else "none"}
-
-@register_problem
-class TinyTags(Text2TagsProblem):
-    use_vocab_from_other_problem = "tiny_kind"
-    metrics = ("accuracy",)
-    shards = {Split.TRAIN: 1, Split.EVAL: 1}
-    def generate_samples(self, tmp_dir, split):
-        for words in texts(split):
-            tags = ["A" if word in ("red", "blue") else "N" for word in words]
-            yield {"inputs": words, "targets": tags}
-
-@register_problem
-class OtherKind(TinyKind):
-    def generate_samples(self, tmp_dir, split):
-        for sample in super().generate_samples(tmp_dir, split):
-            # As many words, in another order: their ids mean other things.
-            yield {**sample, "inputs": sample["inputs"].replace("dog", "emu").replace("red", "dun")}
-
-@register_problem
-class TinyBoth(MultiProblem):
-    problem_names = ("tiny_kind", "tiny_tags")
-    selected = {"tiny_tags": "targets/accuracy"}
-
-@register_problem
-class TinyStrangers(MultiProblem):
-    problem_names = ("tiny_kind", "other_kind")
-"""
 PROGRAM = Path(__file__).with_name("process_of_two.py")
 STILL = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0,symbol_dropout=0"
-SMALL = (
-    "hidden_size=16,filter_size=16,num_hidden_layers=1,batch_size=32,learning_rate_warmup_steps=2"
-)
 
 
 @pytest.fixture
-def data_dir(own_registry, tmp_path):
-    """The tiny problems, registered and generated."""
-    folder = tmp_path / "tiny_problems"
-    folder.mkdir()
-    (folder / "tiny.py").write_text(PROBLEMS, encoding="utf-8")
-    registry.import_usr_dir(folder)
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("tiny_kind", "tiny_tags", "other_kind"):
-        generate_data(registry.problem(name), data, data, num_processes=1, progress=False)
-    return data
-
-
-@pytest.fixture
-def make_multi(data_dir):
-    """Makes the task of a problem."""
-
-    def make(hparams: str = "", problem: str = "tiny_both"):
-        chosen = registry.hparams("transformer_encoder_tiny").parse(SMALL).parse(hparams)
-        kind = MultiTask if problem.startswith(("tiny_both", "tiny_str")) else ProblemTask
-        model = registry.model("transformer_encoder")
-        return kind(registry.problem(problem), model, chosen, data_dir=data_dir, vocab_dir=data_dir)
-
-    return make
+def data_dir(tiny_problems):
+    """The tiny problems', in place of the other tests'."""
+    return tiny_problems
 
 
 def evaluated(task, model):
@@ -334,7 +262,6 @@ def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
 
 def test_what_several_problems_cannot_have_is_refused(make_multi):
     for hparams, told in {
-        "distill_from=run": "a teacher is of one problem",
         "shard_weights=True": "have layers in common",
         "stream_length=5": "reads a text on",
         "multiproblem_weights=[tiny_tag:1]": "'tiny_tag:1' should be one of tiny_kind, tiny_tags",
@@ -392,6 +319,10 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
     assert evaluate_command.main(twice) == 2
     assert "one of tiny_kind, tiny_tags" in capsys.readouterr().err
     rows = tmp_path / "rows.tsv"
+    for which in (where, [*twice, "--problem=tiny_kind"]):
+        asked = ["--decode_hparams=beam_size=4", f"--output={rows}", "--worker_gpu=0"]
+        assert evaluate_command.main([*which, *asked]) == 2
+        assert "does not read beam_size. It reads num_labels" in capsys.readouterr().err
     assert not evaluate_command.main([*twice, "--problem=tiny_kind", f"--output={rows}"])
     assert "tiny_kind, dev, checkpoints: newest" in capsys.readouterr().out
     assert len(rows.read_text(encoding="utf-8").splitlines()) == 1 + 6
@@ -399,7 +330,27 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
         t2t_torch.load(run, problem="other_kind")
 
 
-def test_a_hook_that_needs_one_problem_is_refused(make_multi, make_estimator):
-    hook = registry.hook("attention_maps")()
-    with pytest.raises(UsageError, match="MultiTask has no features"):
-        make_estimator("run", task=make_multi(), hooks=[hook]).begin()
+def test_heads_are_drawn_of_each_problem_with_its_own_sentence(
+    make_multi, make_estimator, tmp_path, monkeypatch
+):
+    from matplotlib.figure import Figure
+
+    hook, drawn = registry.hook("attention_maps")(), {}
+
+    def draw(matrices, *, title, rows, columns, **_):
+        drawn[title.partition(",")[0]] = (torch.from_numpy(matrices[0]), rows, columns)
+        return Figure()
+
+    monkeypatch.setattr("t2t_torch.hooks.attention_maps.heat_maps", draw)
+    estimator = make_estimator("run", task=make_multi(), hooks=[hook])
+    estimator.train(1)
+    estimator.evaluate()
+    names = {f"{problem}/encoder.0.attention" for problem in ("tiny_kind", "tiny_tags")}
+    assert drawn.keys() == names
+    for matrix, rows, columns in drawn.values():
+        assert rows == columns
+        torch.testing.assert_close(matrix.sum(1), torch.ones(len(rows)))
+    figures = tmp_path / "run" / "figures" / "attention"
+    assert {str(path.relative_to(figures).with_suffix("")) for path in figures.rglob("*.png")} == (
+        names
+    )

@@ -1,14 +1,12 @@
 """Weights that are divided among processes (FSDP2, on CPUs over gloo)."""
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from together import run_together
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.faults import KILLED
@@ -33,9 +31,6 @@ def start(data_dir, output_dir, hparams, steps, processes=2, special=None):
       processes: that train together.
       special: by rank, environment variables of that process alone.
     """
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     settings = {
         "problem": PROBLEM,
         "data_dir": str(data_dir),
@@ -43,17 +38,8 @@ def start(data_dir, output_dir, hparams, steps, processes=2, special=None):
         "hparams": f"{HPARAMS},{hparams}",
         "steps": steps,
     }
-    world = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    started = []
-    for rank in range(processes):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(processes), **(special or {}).get(rank, {})}
-        command = [sys.executable, str(PROGRAM), json.dumps(settings)]
-        environment = {**os.environ, **world, **own}
-        started.append(
-            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        )
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    return [process.returncode for process in started], "\n".join(errors)
+    command = [sys.executable, str(PROGRAM), json.dumps(settings)]
+    return run_together(command, processes, special)
 
 
 def train(data_dir, output_dir, hparams, steps, processes=2):

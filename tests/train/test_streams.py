@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from together import run_together
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
@@ -111,9 +109,6 @@ def test_a_resumed_run_remembers_to_the_last_bit(train, stops, hparams):
 
 def start(text_dir, output_dir, hparams, steps, processes=2):
     """Trains in so many processes to their end."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     settings = {
         "problem": PROBLEM,
         "data_dir": str(text_dir),
@@ -123,17 +118,9 @@ def start(text_dir, output_dir, hparams, steps, processes=2):
         "model": "lstm_lm",
         "hparams_set": SET,
     }
-    world = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    started = []
-    for rank in range(processes):
-        own = {"RANK": str(rank), "WORLD_SIZE": str(processes)}
-        command = [sys.executable, str(PROGRAM), json.dumps(settings)]
-        environment = {**os.environ, **world, **own}
-        started.append(
-            subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        )
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    assert [process.returncode for process in started] == [0] * processes, "\n".join(errors)
+    command = [sys.executable, str(PROGRAM), json.dumps(settings)]
+    codes, errors = run_together(command, processes)
+    assert codes == [0] * processes, errors
 
 
 def test_processes_have_streams_of_their_own_and_remember_all_of_them(text_dir, tmp_path, train):
