@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
+import numpy as np
 import pytest
+import torch
 
 import t2t_torch
 from t2t_torch import registry
 
 PACKAGE = Path(t2t_torch.__file__).parent
+
+# No test passes or fails by chance, nor by how busy the machine is: the same examples each time,
+# without limits of time.  `pytest --hypothesis-profile=default` looks for new ones.
+hypothesis.settings.register_profile(
+    "same_each_time",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("same_each_time")
+
+# torch asks for the names of addresses that connect to it: where no name server answers, each
+# question takes ten seconds, and a start of two processes half a minute more.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Begins each test with the same random numbers, whichever tests came before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from t2t_torch.compute import groups
 from t2t_torch.compute.activation_checkpointing import CheckpointedLayer
 from t2t_torch.compute.compiled import CompiledLayer, check_compiler
 from t2t_torch.errors import HParamsError
@@ -60,7 +61,7 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
         return model
     if hparams.shard_weights:
         _check_optimizer(hparams)
-        mesh = init_device_mesh(world.device.type, (world.size,))
+        mesh = groups.hold_mesh(init_device_mesh(world.device.type, (world.size,)))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh)
         # The rest of it, too, is sharded again after a pass: between passes every parameter is

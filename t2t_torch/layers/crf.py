@@ -77,6 +77,19 @@ class CRF(nn.Module):
         return Chain(self.start, self.follow, self.end)
 
 
+class Posterior(NamedTuple):
+    """What all sequences together say.
+
+    Attributes:
+      marginals: the log-probability of each tag at each word, [B, W, C] float32; `NEVER` at
+        padding.
+      log_sum: see the function, [B] float64.
+    """
+
+    marginals: Tensor
+    log_sum: Tensor
+
+
 def negative_log_likelihood(
     emissions: Tensor, tags: Tensor, mask: Tensor, chain: Chain
 ) -> tuple[Tensor, Tensor]:
@@ -141,17 +154,19 @@ def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
 
 def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
-    """Returns the log-probability of each tag at each word, by the forward-backward algorithm.
+    """Returns `Posterior.marginals`."""
+    return posterior(emissions, mask, chain).marginals
+
+
+def posterior(emissions: Tensor, mask: Tensor, chain: Chain) -> Posterior:
+    """Returns the probabilities of tags, by the forward-backward algorithm.
 
     Args:
       emissions: [B, W, C].
       mask: where there are words, [B, W] bool, from the left on.
       chain: of the tags.
-
-    Returns:
-      [B, W, C] float32; `NEVER` at padding.
     """
-    _, alphas = _forward(emissions, mask, chain)
+    alpha, alphas = _forward(emissions, mask, chain)
     weights, scores = chain.follow.double().exp().T, emissions.double()
 
     def before(beta: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -163,7 +178,8 @@ def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
     _, betas = scan(before, last, (scores.transpose(0, 1).flip(0), mask.T.flip(0)))
     both = alphas + betas.flip(0).transpose(0, 1)
     found = (both - both.logsumexp(-1, keepdim=True)).clamp(min=NEVER).float()
-    return found.masked_fill(~mask[..., None], NEVER)
+    whole = (alpha + chain.end.double()).logsumexp(-1)
+    return Posterior(found.masked_fill(~mask[..., None], NEVER), whole)
 
 
 def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:

@@ -191,11 +191,11 @@ class CrfTagsModality(TagsModality):
         """Returns the most likely sequence of labels of each sentence, and its probability."""
         there, chain = _is_there(logits), self._chain()
         tags = crf.best_tags(logits, there, chain)
-        unlikely = crf.log_sum(logits, there, chain) - crf.score(logits, tags, there, chain)
+        posterior = crf.posterior(logits, there, chain)
+        unlikely = posterior.log_sum - crf.score(logits, tags, there, chain)
         # Rounding goes a bit below 0; a sentence without words is certain.
         unlikely = torch.where(there.any(1), unlikely, 0.0).clamp(min=0.0)
-        scores = _of(tags, crf.log_marginals(logits, there, chain).exp())
-        return Guesses(tags, (-unlikely).exp(), scores)
+        return Guesses(tags, (-unlikely).exp(), _of(tags, posterior.marginals.exp()))
 
     def _chain(self) -> Chain:
         learnt: Chain = self.crf()

@@ -91,7 +91,7 @@ def start(*command, **environment):
 
 def finish(process):
     """Waits until the process, and all that it started, is gone: they share its pipes."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

@@ -281,7 +281,7 @@ def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal
     error = capsys.readouterr().err
     assert f"another process trains in '{tmp_path / 'run'}' (process {process.pid} on" in error
     process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGTERM, error
     stopped = CheckpointDirectory(tmp_path / "run").newest().step
     assert stopped >= 5
@@ -308,7 +308,7 @@ def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
     process = start(
         TORCHRUN + module + arguments(**flags, hparams=hparams, output_dir=tmp_path / "two")
     )
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     one = f"{hparams},optimizer_multistep_accumulate_steps=2"
     assert trainer.main(arguments(**flags, hparams=one, output_dir=tmp_path / "one")) == 0

@@ -65,7 +65,7 @@ def test_two_processes_stop_early_and_decode_together(arguments, tmp_path):
         "decode_hparams": f"{GREEDY},num_samples=9",
     }
     process = start([*TORCHRUN, "-m", "t2t_torch.bin.trainer", *arguments(**flags)])
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told
     assert "step 2: stopped early: bleu has not improved by 1000" in told
     assert [line["step"] for line in reports(tmp_path / "run", "decode")] == [1, 2]
@@ -176,7 +176,7 @@ def test_a_signal_while_decoding_ends_it_within_a_batch_and_leaves_no_half_file(
     process = start(COMMAND + arguments(**flags))
     wait_for(process, "step 1  dev:")
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGTERM, told
     assert "stopping after this batch" in told
     assert "Traceback" not in told
@@ -193,7 +193,7 @@ def test_waiting_for_checkpoints_ends_at_a_signal_with_the_code_that_is_asked_fo
     process = start(COMMAND + arguments(**flags))
     wait_for(process, "step 1  dev:")
     process.send_signal(signal.SIGUSR1)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 75, told
 
 

@@ -44,7 +44,7 @@ class Threads:
 
     def __init__(self, size):
         self.size = size
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=300)
         self.messages = [""] * size
 
     def of(self, rank):
@@ -127,7 +127,7 @@ def save(path, snapshots, prepare=lambda directory: None):
     for thread in started:
         thread.start()
     for thread in started:
-        thread.join(30)
+        thread.join(600)
         assert not thread.is_alive()
     return outcomes
 

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from together import run_together
 
 _SCRIPT = """
 import atexit
-import os
+import sys
 from pathlib import Path
 
 def threads():
     return [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
 
 def say(*words):
-    # At one stroke: two processes write to one pipe, and `print` may write a line in pieces.
-    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+    print("said:", *words, file=sys.stderr, flush=True)
 
 # Registered first, so run last: after all of the package has let go.
-atexit.register(lambda: say("left:", sum("gloo" in name for name in threads())))
+atexit.register(lambda: say(sum("gloo" in name for name in threads()), "left"))
 
 import torch
+from torch import nn
+from t2t_torch import registry
 from t2t_torch.compute.distributed import join_world
+from t2t_torch.compute.network import network
 from t2t_torch.compute.side_channel import SideChannel
 
-with join_world(use_gpu=False) as world:
-    channel = SideChannel.open()
-    channel.exchange("here")
-    say(int(world.sum(torch.ones(1))), world.maximum(world.rank), world.from_leader(7))
-    assert sum("gloo" in name for name in threads())
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x):
+        return self.layers[1](self.layers[0](x))
+
+def main():
+    with join_world(use_gpu=False) as world:
+        channel = SideChannel.open()
+        channel.exchange("here")
+        say(int(world.sum(torch.ones(1))), world.maximum(world.rank), world.from_leader(7))
+        net = network(Net(), registry.hparams("transformer_test").parse(sys.argv[1]), world)
+        optimizer = torch.optim.Adam(net.parameters())
+        net(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        assert sum("gloo" in name for name in threads())
+        if sys.argv[2] == "ends with an error":
+            raise ValueError("spam")
+
+main()
 """
 
 
+@pytest.mark.parametrize("hparams", ["", "shard_weights=True"])
+@pytest.mark.parametrize("end", ["ends well", "ends with an error"])
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
-def test_threads_of_gloo_end_before_python_does(tmp_path: Path) -> None:
+def test_threads_of_gloo_end_before_python_does(tmp_path: Path, hparams: str, end: str) -> None:
     script = tmp_path / "two.py"
     script.write_text(_SCRIPT, "utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["2 1 7", "2 1 7", "left: 0", "left: 0"]
+    command = [sys.executable, str(script), hparams, end]
+    codes, told = run_together(command, 2)
+    assert codes == [int(end != "ends well")] * 2, told
+    said = [line for line in told.splitlines() if line.startswith("said:")]
+    assert said == ["said: 2 1 7", "said: 0 left"] * 2

@@ -75,7 +75,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     check_target(pipe)
     with open_target(pipe) as stream:
         stream.write("5 6\n")
-    reader.join(timeout=10)
+    reader.join(timeout=120)
     assert read == ["5 6\n"]
     assert pipe.is_fifo()
     assert is_stream(pipe)

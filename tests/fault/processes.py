@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ import numbered
 import pytest
 import torch
 from one_variable import OneVariable, WithStatistics
+from together import MeetingPlace
 
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import SaveError
@@ -38,8 +38,9 @@ from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stop import StopRequest
 
-SECONDS = 60  # until a process that hangs is killed, and the test fails
+SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
+LONGEST_EXCHANGE = 4.0  # where a test makes it short; two processes are never so far apart
 _CONTEXT = multiprocessing.get_context("forkserver")
 # Not this file: the server does not know the paths of the tests before Python 3.13.
 _CONTEXT.set_forkserver_preload(
@@ -49,10 +50,11 @@ _CONTEXT.set_forkserver_preload(
 
 @dataclasses.dataclass
 class Child:
-    """A process, and the file that it writes its errors to."""
+    """A process, the file that it writes its errors to, and where it meets others."""
 
     process: BaseProcess
     errors: Path
+    meeting: MeetingPlace | None = None
 
     @property
     def pid(self) -> int:
@@ -100,15 +102,12 @@ def start_world(
     folder: Path, size: int, function: Callable[..., int], *arguments: Any
 ) -> list[Child]:
     """Starts processes that train together, as torchrun would."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     folder.mkdir(exist_ok=True)
-    return [
-        start(folder / f"{rank}.err", function, *arguments, RANK=str(rank), **shared)
-        for rank in range(size)
-    ]
+    meeting, children = MeetingPlace(size), []
+    for rank in range(size):
+        child = start(folder / f"{rank}.err", function, *arguments, **meeting.environment(rank))
+        children.append(dataclasses.replace(child, meeting=meeting))
+    return children
 
 
 def _begin(errors: str, environment: Mapping[str, str], name: str, arguments: Any) -> None:
@@ -226,11 +225,11 @@ def decode_what_is_deleted(arguments: Sequence[str]) -> int:
 
 def wait_for_each_other() -> int:
     """The leader works alone for longer than a sum may take; then one takes part in no sum."""
-    distributed._LONGEST_EXCHANGE = datetime.timedelta(seconds=1)
+    distributed._LONGEST_EXCHANGE = datetime.timedelta(seconds=LONGEST_EXCHANGE)
     with join_world(use_gpu=False) as world:
         with world.leader_first() as leads:
             if leads:
-                time.sleep(1.5)
+                time.sleep(LONGEST_EXCHANGE + 0.5)
         world.sum(torch.ones(1))
         if world.rank == 1:
             time.sleep(SECONDS)

@@ -48,7 +48,7 @@ def torchrun(told, *flags):
     paths = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     return done.returncode, done.stderr
 
@@ -158,7 +158,7 @@ def test_a_save_that_fails_in_the_leader_ends_all_with_its_error_alone(spec, tmp
 
 def test_others_wait_for_the_leaders_work_and_not_for_a_sum_that_never_comes(tmp_path):
     leader, other = processes.start_world(tmp_path / "err", 2, processes.wait_for_each_other)
-    assert leader.wait(SECONDS_TO_SAVE) == 3, leader.said
+    assert leader.wait() == 3, leader.said
     other.kill()
 
 

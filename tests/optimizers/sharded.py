@@ -17,6 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from t2t_torch import registry
+from t2t_torch.compute import groups
+from t2t_torch.compute.distributed import join_world
 from t2t_torch.hparam import HParams
 from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.optimization.parameter_groups import parameter_groups
@@ -46,7 +48,7 @@ def train(name: str, *, shard: bool) -> tuple[list[float], dict[str, torch.Tenso
     model, size, rank = Net(), dist.get_world_size(), dist.get_rank()
     hparams = HParams().parse(f"optimizer={name},weight_decay=0.1,clip_grad_norm=0.5,ema_decay=0.9")
     if shard:
-        mesh = init_device_mesh("cpu", (size,))
+        mesh = groups.hold_mesh(init_device_mesh("cpu", (size,)))
         for layer in model.layers:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
@@ -74,17 +76,17 @@ def train(name: str, *, shard: bool) -> tuple[list[float], dict[str, torch.Tenso
 
 def main(file: Path) -> None:
     """Writes {optimizer: [difference of norms, of weights]}."""
-    dist.init_process_group("gloo")
     differences = {}
-    for name in registry.list_names("optimizer"):
-        (norms, weights), (other_norms, others) = train(name, shard=False), train(name, shard=True)
-        differences[name] = [
-            max(abs(a - b) for a, b in zip(norms, other_norms, strict=True)),
-            max(float((weights[n] - others[n]).abs().max()) for n in weights),
-        ]
-    if dist.get_rank() == 0:
-        file.write_text(json.dumps(differences))
-    dist.destroy_process_group()
+    with join_world(use_gpu=False) as world:
+        for name in registry.list_names("optimizer"):
+            norms, weights = train(name, shard=False)
+            other_norms, others = train(name, shard=True)
+            differences[name] = [
+                max(abs(a - b) for a, b in zip(norms, other_norms, strict=True)),
+                max(float((weights[n] - others[n]).abs().max()) for n in weights),
+            ]
+        if world.leads:
+            file.write_text(json.dumps(differences))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,6 @@ def test_the_vocabulary_fits_a_window_of_1200_pixels(evil_census, tmp_path):
     (tmp_path / "page.html").write_text(written.replace("</body>", MEASURE), "utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1200,900", "--dump-dom"]
     command = [BROWSER, *flags, f"--user-data-dir={tmp_path}", f"file://{tmp_path}/page.html"]
-    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
     assert "Vocabulary and what is unknown" in dom
     assert "unknowns" not in re.search("<title>(.*?)</title>", dom)[1]

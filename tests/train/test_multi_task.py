@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from together import run_together
 
 import t2t_torch
 from t2t_torch import registry
@@ -233,9 +231,6 @@ def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
         "alone", task=make_multi(f"{STILL},optimizer_multistep_accumulate_steps=2")
     )
     alone.train(3)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
     settings = {
         "problem": "tiny_both",
         "data_dir": str(data_dir),
@@ -246,13 +241,8 @@ def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
         "hparams_set": "transformer_encoder_tiny",
         "usr_dir": str(tmp_path / "tiny_problems"),
     }
-    world = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(PROGRAM), json.dumps(settings)]
-    started = [
-        subprocess.Popen(command, env={**os.environ, **world, "RANK": str(rank), "WORLD_SIZE": "2"})
-        for rank in range(2)
-    ]
-    assert [process.wait(timeout=120) for process in started] == [0, 0]
+    codes, errors = run_together([sys.executable, str(PROGRAM), json.dumps(settings)], 2)
+    assert codes == [0, 0], errors
     found = StoredTensors(tensors_at(tmp_path / "both" / "ckpt-3", "model")).read()
     expected = alone.model.state_dict()
     assert found
