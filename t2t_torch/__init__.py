@@ -1,6 +1,7 @@
 """Sequence modelling from raw text to a served model, by name.
 
-    model = t2t_torch.load("run")               # what t2t-trainer --output_dir=run has trained
+    model = t2t_torch.load("run")               # what t2t-trainer --output_dir=run has trained,
+                                                # or t2t-exporter --export_dir=run has written
     model(["A dog runs.", "Two men talk."])     # -> two strings
 
 Names are imported when they are first used: `import t2t_torch` alone costs nothing.
@@ -13,25 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t2t_torch import registry
+    from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.label_predictor import LabelPredictor
-    from t2t_torch.decode.loading import load
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.errors import (
+        ArtifactError,
         CheckpointError,
         DataError,
         DecodeError,
+        ExportError,
         HParamsError,
         RegistryError,
         T2TError,
         UsageError,
     )
+    from t2t_torch.loading import load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Artifact",
+    "ArtifactError",
     "CheckpointError",
     "DataError",
     "DecodeError",
+    "ExportError",
     "HParamsError",
     "LabelPredictor",
     "Predictor",
@@ -44,9 +51,10 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
+    "Artifact": "t2t_torch.artifact.session",
     "LabelPredictor": "t2t_torch.decode.label_predictor",
     "Predictor": "t2t_torch.decode.predictor",
-    "load": "t2t_torch.decode.loading",
+    "load": "t2t_torch.loading",
 }
 
 

@@ -6,7 +6,9 @@
     ├── HParamsError      a hyperparameter is unknown, out of bounds, or does not fit
     ├── DataError         raw files, shards or vocabularies are missing, altered or malformed
     ├── CheckpointError   a run directory or checkpoint is broken, or of another run
-    └── DecodeError       something cannot be decoded as asked
+    ├── DecodeError       something cannot be decoded as asked
+    ├── ExportError       a model cannot be exported, or its artifact does not answer as it does
+    └── ArtifactError     an artifact is broken or altered, or something that it needs is missing
 
 A message says what is wrong, what was expected, and the command or edit that mends it.  The command
 line prints a `T2TError` without a traceback and exits with `EXIT_CODE`; any other exception is a
@@ -44,3 +46,11 @@ class CheckpointError(T2TError):
 
 class DecodeError(T2TError):
     """Something cannot be decoded as asked."""
+
+
+class ExportError(T2TError):
+    """A model cannot be exported, or its artifact does not answer as the model does."""
+
+
+class ArtifactError(T2TError):
+    """An artifact is broken, altered or newer than this, or something that it needs is missing."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, testing
-from t2t_torch.bin import avg_all, bleu, data, datagen, decoder, trainer
+from t2t_torch.bin import avg_all, bleu, data, datagen, decoder, exporter, latency, trainer
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.schema import Beside, Declaration
@@ -38,6 +38,8 @@ COMMANDS = {
     "t2t-trainer": trainer,
     "t2t-decoder": decoder,
     "t2t-eval": evaluate,
+    "t2t-exporter": exporter,
+    "t2t-latency": latency,
 }
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
@@ -54,9 +56,13 @@ SMALL = {
     ],
     "t2t-decoder": ["--decode_hparams=extra_length=2"],
     "t2t-eval": ["--worker_gpu=0"],
+    "t2t-exporter": [],
+    "t2t-latency": [],
 }
-NOT_OURS = set("--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode".split())
-"""torchrun's, TensorBoard's, Slurm's."""
+NOT_OURS = set(
+    "--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode --no-deps".split()
+)
+"""torchrun's, TensorBoard's, Slurm's, pip's."""
 BENCHMARK_FLAGS = {
     flag
     for script in (ROOT / "benchmarks").glob("*.py")

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_torch.artifact.answer import Answer, Input, InputError
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.input_example import example_of
 from t2t_torch.decode.json_line import holds_json, read_json
-from t2t_torch.decode.label_predictor import Answer, Input, InputError, LabelPredictor
+from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.record import BEST, answer_record, cells_of, columns_of, readable
 from t2t_torch.decode.table import write_table
 from t2t_torch.decode.target import check_target, goes_to_stdout, open_target

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from t2t_torch.artifact.answer import Answer, Input, InputError, Question, ranked
 from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.decode.alignment import check_aligned
 from t2t_torch.ensemble import Ensemble
-from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.errors import DataError
 from t2t_torch.features import (
     Choice,
     ClassLabel,
@@ -41,45 +41,7 @@ from t2t_torch.problem import Found, Problem
 if TYPE_CHECKING:
     from t2t_torch.decode.predictor import RunInfo
 
-Input: TypeAlias = str | Mapping[str, Any]
-"""An example's inputs by field of a sample; or the text alone where there is no other field."""
-
 _BATCH_TOKENS = 8192
-
-
-class InputError(DataError):
-    """An input that cannot be encoded.
-
-    Attributes:
-      number: of the input, from 0.
-      why: what is wrong with it.
-    """
-
-    def __init__(self, number: int, why: str) -> None:
-        super().__init__(f"input {number} cannot be encoded: {why}")
-        self.number = number
-        self.why = why
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What was found for one input.
-
-    Attributes:
-      values: by target: a label, a list of tags, numbers, a part of a text.
-      probabilities: by target, of the value; of those that have one.
-      scores: by target, the probability of each label, the likeliest first; of tags, that of each
-        word's tag; of those that have them.
-    """
-
-    values: Mapping[str, Any]
-    probabilities: Mapping[str, float]
-    scores: Mapping[str, Mapping[str, float] | Sequence[float]] = field(default_factory=dict)
-
-    @property
-    def value(self) -> Any:
-        """The value of the only target, or all of them by name."""
-        return next(iter(self.values.values())) if len(self.values) == 1 else dict(self.values)
 
 
 class _Part(NamedTuple):
@@ -109,6 +71,7 @@ class LabelPredictor:
       fields: what an input consists of.
       kinds: by field, the first of the features that are made of it.
       lists: those of them that are lists: of words, utterances, numbers.
+      limits: to what length they are cut.
       before_batch: called before each batch is labelled; what it raises ends the labelling.
     """
 
@@ -124,18 +87,14 @@ class LabelPredictor:
         self.features = features
         self.run = run
         self.before_batch: Callable[[], None] = lambda: None
-        weights = {name for name in features.notes if features.notes[name].aligned_to is None}
-        self._given = {
-            name: feature
-            for name, feature in features.all.items()
-            if name not in features.targets and name not in weights
-        }
+        self._given = features.given
         self.kinds: dict[str, Feature] = {}
         for name, feature in self._given.items():
             self.kinds.setdefault(feature.source or name, feature)
         bound = Batching.of(problem, model.hparams).bound
-        self._limits = Limits.of(features, model.hparams, bound=bound)
+        self.limits = Limits.of(features, model.hparams, bound=bound)
         self.fields = tuple(self.kinds)
+        self._question = Question(problem.full_name, self.fields)
         # A span is found in a text as it is written, which its family cuts into words itself.
         cuts = any(isinstance(feature, Span) for feature in features.targets.values())
         self.lists = {
@@ -160,9 +119,7 @@ class LabelPredictor:
           InputError: an input cannot be encoded; names it.
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
         """
-        if isinstance(inputs, str):
-            raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
-        samples = [self._sample(number, given) for number, given in enumerate(inputs)]
+        samples = self._question.samples(inputs)
         parts = [self._parts(number, sample) for number, sample in enumerate(samples)]
         found = iter(self._found([part for several in parts for part in several]))
         return [
@@ -194,23 +151,13 @@ class LabelPredictor:
 
     def sample_of(self, given: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        return {self.fields[0]: given} if isinstance(given, str) else given
+        return self._question.sample_of(given)
 
-    def _sample(self, number: int, given: Input) -> Mapping[str, Any]:
-        sample = self.sample_of(given)
-        if not isinstance(sample, Mapping):
-            raise DecodeError(
-                f"input {number} is {given!r}, where a text or a mapping with the fields "
-                f"{', '.join(self.fields)} was expected."
-            )
-        missing = [field for field in self.fields if field not in sample]
-        if missing:
-            raise DecodeError(
-                f"input {number} has no {', '.join(missing)}; {self.problem.full_name!r} is asked "
-                f"with the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
-                "object, one a line)."
-            )
-        return sample
+    def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
+        """Returns the batch of inputs, as the model is given it; raises what `predict` raises."""
+        samples = self._question.samples(inputs)
+        parts = [self._parts(number, sample) for number, sample in enumerate(samples)]
+        return self._batch([part.row for several in parts for part in several])
 
     def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
         try:
@@ -235,7 +182,7 @@ class LabelPredictor:
     def _check_tagged(self, part: _Part) -> None:
         """Raises DataError if words that want a tag are beyond what the model reads."""
         for feature in self.features.targets.values():
-            limit = self._limits.by_feature.get(feature.aligned_to or "")
+            limit = self.limits.by_feature.get(feature.aligned_to or "")
             if limit and len(part.row[str(feature.aligned_to)]) > limit:
                 raise DataError(
                     f"{feature.aligned_to!r} has {len(part.row[str(feature.aligned_to)])} ids, and "
@@ -251,7 +198,7 @@ class LabelPredictor:
                 for name, f in self._given.items()
             }
         )
-        reader = RowReader(encoded, self._given, {n: n for n in self._given}, self._limits)
+        reader = RowReader(encoded, self._given, {n: n for n in self._given}, self.limits)
         read = reader.read(np.arange(len(rows)))
         return {
             name: torch.from_numpy(padded(feature, read[name])).to(device)
@@ -268,7 +215,7 @@ class LabelPredictor:
             found = self.model.logits(batch)
         for name, logits in found.items():
             modality: Any = self.model.modalities[name]
-            guesses[name] = modality.predict(logits)
+            guesses[name] = modality.guess(logits).rows()
         return [
             {name: self._value(name, guess[i], sample) for name, guess in guesses.items()}
             for i, sample in enumerate(samples)
@@ -292,8 +239,7 @@ def found_of(feature: Feature, guess: Guess, words: int | None = None) -> Found:
     scores: Mapping[str, float] | Sequence[float] | None = guess.scores
     if scores is not None and isinstance(feature, ClassLabel | MultiLabel | Choice):
         labels = feature.candidates if isinstance(feature, Choice) else feature.encoder.labels
-        ranked = sorted(zip(labels, guess.scores or (), strict=True), key=lambda one: -one[1])
-        scores = dict(ranked)
+        scores = ranked(labels, guess.scores or ())
     elif scores is not None:
         scores = list(scores)[:words]
     numbers = guess.numbers if words is None else guess.numbers[:words]

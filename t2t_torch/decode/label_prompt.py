@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from t2t_torch.artifact.answer import InputError
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.input_example import example_of
 from t2t_torch.decode.interactive import looks_like_command
 from t2t_torch.decode.label_files import how_to_write, input_of, record_of
-from t2t_torch.decode.label_predictor import InputError, LabelPredictor
+from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.record import tagged
 from t2t_torch.errors import T2TError
 from t2t_torch.features import Feature, Tags, Text, Turns

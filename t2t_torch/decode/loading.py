@@ -30,7 +30,7 @@ from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.meanings import meanings
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
-from t2t_torch.train.multi_task import multi_model
+from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t_torch.decode.label_predictor import Answer
+from t2t_torch.artifact.answer import Answer
 from t2t_torch.decode.predictor import Prediction
 from t2t_torch.features import Feature, Features, Real, SoftLabel, Span, Tags, Text, Words
 from t2t_torch.features.text import words_of

@@ -30,8 +30,9 @@ class IntentSlotProblem(WordProblem):
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample; DataError unless it has one tag for each word."""
-        self.check_aligned(sample, "slots")
-        yield dict(sample)
+        for example in super().examples_of(sample):
+            self.check_aligned(example, "slots")
+            yield example
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the words, the intent and the slots."""

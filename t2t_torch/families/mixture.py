@@ -20,6 +20,7 @@ _OF_THE_FIRST = (
     "target_space_id",
     "metrics",
     "suggested_flags",
+    "cutters",
 )
 _BEING_MADE: ContextVar[str | None] = ContextVar("_BEING_MADE", default=None)
 

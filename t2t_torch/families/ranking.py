@@ -25,7 +25,8 @@ class PairRankingProblem(TextProblem):
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample with the name of the better document."""
-        yield {**sample, "targets": self.candidates[0]}
+        for example in super().examples_of(sample):
+            yield {**example, "targets": self.candidates[0]}
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the texts and which candidate is the better one."""

@@ -27,8 +27,9 @@ class Text2TagsProblem(WordProblem):
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yields the sample; DataError unless it has one tag for each word."""
-        self.check_aligned(sample, "targets")
-        yield dict(sample)
+        for example in super().examples_of(sample):
+            self.check_aligned(example, "targets")
+            yield example
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the words and the tags."""

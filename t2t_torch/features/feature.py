@@ -119,6 +119,12 @@ class Features:
         """All features by name: inputs, targets, notes."""
         return {**self.inputs, **self.targets, **self.notes}
 
+    @property
+    def given(self) -> dict[str, Feature]:
+        """What a model is given to answer from: the inputs, and the notes on their words."""
+        of_words = {name: note for name, note in self.notes.items() if note.aligned_to is not None}
+        return {**self.inputs, **of_words}
+
     def role(self, name: str) -> Role:
         """Returns which of the three a feature is among."""
         if name in self.inputs:

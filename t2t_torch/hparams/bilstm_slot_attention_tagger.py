@@ -30,15 +30,11 @@ def bilstm_slot_attention_tagger_base() -> BilstmSlotAttentionTaggerHParams:
 
     Aly et al. 2018, arXiv:1812.08729; its models/representations/slot_attention.py.
     """
-    return BilstmSlotAttentionTaggerHParams().replace(
-        **bilstm_tagger_base().model_dump(exclude_unset=True)
-    )
+    return BilstmSlotAttentionTaggerHParams.starting_from(bilstm_tagger_base())
 
 
 @register_hparams
 def bilstm_slot_attention_tagger_tiny() -> BilstmSlotAttentionTaggerHParams:
     """32 in each direction, for tests and for a first look."""
-    tiny = BilstmSlotAttentionTaggerHParams().replace(
-        **bilstm_tagger_tiny().model_dump(exclude_unset=True)
-    )
+    tiny = BilstmSlotAttentionTaggerHParams.starting_from(bilstm_tagger_tiny())
     return tiny.replace(attention_size=16)

@@ -36,14 +36,14 @@ def joint_bilstm_base() -> JointBilstmHParams:
 
     Aly et al. 2018, arXiv:1812.08729, figure 3; the attention's size and the dropout are PyText's.
     """
-    base = JointBilstmHParams().replace(**bilstm_tagger_base().model_dump(exclude_unset=True))
+    base = JointBilstmHParams.starting_from(bilstm_tagger_base())
     return base.replace(layer_prepostprocess_dropout=0.4)
 
 
 @register_hparams
 def joint_bilstm_tiny() -> JointBilstmHParams:
     """32 in each direction, for tests and for a first look."""
-    tiny = JointBilstmHParams().replace(**bilstm_tagger_tiny().model_dump(exclude_unset=True))
+    tiny = JointBilstmHParams.starting_from(bilstm_tagger_tiny())
     return tiny.replace(attention_size=16)
 
 
@@ -59,4 +59,23 @@ def joint_bilstm_atis() -> JointBilstmHParams:
         embedding_size=128,
         symbol_dropout=0.05,
         learning_rate_constant=0.003,
+    )
+
+
+@register_hparams
+def joint_bilstm_pytext() -> JointBilstmHParams:
+    """Two layers of 366 in each direction: the size of PyText's joint model for ATIS.
+
+    demo/atis_joint_model/atis_joint_config.json of PyText 0.1.0: vectors of 100 (here characters
+    and shape stand beside them), attention pooling of 128 units, a CRF and no slot attention,
+    dropout 0.5.  The model whose latency docs/benchmarks.md compares.
+    """
+    return joint_bilstm_base().replace(
+        num_hidden_layers=2,
+        hidden_size=366,
+        embedding_size=100,
+        attention_size=128,
+        slot_attention="none",
+        layer_prepostprocess_dropout=0.5,
+        learning_rate_constant=0.001,
     )

@@ -25,12 +25,10 @@ def joint_cnn_base() -> JointCnnHParams:
 
     Aly et al. 2018, arXiv:1812.08729, figure 3; sizes of PyText's JointCNNRepresentation.
     """
-    base = bsequential_cnn_tagger_base().model_dump(exclude_unset=True)
-    return JointCnnHParams().replace(**base)
+    return JointCnnHParams.starting_from(bsequential_cnn_tagger_base())
 
 
 @register_hparams
 def joint_cnn_tiny() -> JointCnnHParams:
     """32 filters, for tests and for a first look."""
-    tiny = bsequential_cnn_tagger_tiny().model_dump(exclude_unset=True)
-    return JointCnnHParams().replace(**tiny)
+    return JointCnnHParams.starting_from(bsequential_cnn_tagger_tiny())

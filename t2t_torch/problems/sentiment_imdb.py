@@ -10,9 +10,9 @@ import gzip
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
@@ -20,7 +20,7 @@ from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import Place
 from t2t_torch.registry import register_problem
-from t2t_torch.text.plain_words import plain_words
+from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _ARCHIVE = RawFile(
@@ -104,6 +104,7 @@ class SentimentImdbWords(SentimentImdb):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
     vocab_type = VocabType.WORD
     approx_vocab_size = 30_000
+    cutters: ClassVar[Mapping[str, WordCutter]] = {"inputs": WordCutter()}
     suggested_flags = "--model=fasttext --hparams_set=fasttext_imdb --train_steps=800"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
@@ -115,14 +116,6 @@ class SentimentImdbWords(SentimentImdb):
             held_out = number // 2 % _EVERY == _EVERY - 1  # a pair: one for, one against
             if held_out is (split is Split.EVAL):
                 yield sample
-
-    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample, its text cut into words."""
-        yield {**sample, "inputs": " ".join(plain_words(sample["inputs"]))}
-
-    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Returns the text cut into words."""
-        return list(self.examples_of(sample))
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,7 @@ Semantic Models", LREC; SemEval-2014 task 1.  Licence: CC BY-NC-SA 3.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.plain_words import plain_words
+from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _MIRRORS = (
@@ -45,7 +45,6 @@ _FILES = {
     for split, part in _PARTS.items()
 }
 
-_TEXTS = ("first", "second")
 _MEAN = 3.5  # of the training pairs' scores
 _JUDGMENTS = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
 
@@ -101,6 +100,7 @@ class SickWords(TextPairProblem):
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**12
     class_labels = _JUDGMENTS
+    cutters: ClassVar[Mapping[str, WordCutter]] = dict.fromkeys(("first", "second"), WordCutter())
     metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "entailment": ("accuracy",),
         "relatedness": ("rmse", "pearson"),
@@ -116,14 +116,6 @@ class SickWords(TextPairProblem):
             score = _score(record, self.bad_records)
             if judgment is not None and score is not None:
                 yield {**_pair(record), "entailment": judgment, "relatedness": score}
-
-    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample, its texts in words."""
-        yield {**sample, **{name: " ".join(plain_words(sample[name])) for name in _TEXTS}}
-
-    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Returns the texts in words."""
-        return list(self.examples_of(sample))
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the texts, the label and the number."""

@@ -7,8 +7,7 @@ Licence: research and any other non-commercial activity.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from t2t_torch.mode import Split
 from t2t_torch.readers.bad_records import Record
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
-from t2t_torch.text.plain_words import plain_words
+from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _FOLDERS = ("ag_news", "", "ag_news_csv")
@@ -40,8 +39,6 @@ _TEST = RawFile(
     other_names=("ag_news_test.txt",),
 )
 _LABELS = ("World", "Sports", "Business", "Sci/Tech")
-# `ag_news_train.txt` has nothing between a title and its description.
-_GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _EVERY = 10  # of the training articles, one in so many is EVAL
 
 
@@ -87,19 +84,12 @@ class TopicAgNews(Text2ClassProblem):
 class TopicAgNewsWords(TopicAgNews):
     """The same from lower-case words and signs, those that are seen twice.
 
-    A capital inside a word begins a new one.
+    A capital inside a word begins a new one: `ag_news_train.txt` has nothing between a title and
+    its description.
     """
 
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**16
     min_word_count = 2
+    cutters: ClassVar[Mapping[str, WordCutter]] = {"inputs": WordCutter(splits_glued=True)}
     suggested_flags = "--model=fasttext --hparams_set=fasttext_ag_news --train_steps=600"
-
-    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample, its text cut into words."""
-        words = plain_words(_GLUED.sub(" ", sample["inputs"]))
-        yield {**sample, "inputs": " ".join(words)}
-
-    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Returns the text cut into words."""
-        return list(self.examples_of(sample))

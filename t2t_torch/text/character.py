@@ -55,6 +55,11 @@ class CharacterEncoder(TextEncoder):
         return _UNKNOWN + 1 + len(self._characters)
 
     @property
+    def characters(self) -> tuple[str, ...]:
+        """The alphabet; its first character has the id 3."""
+        return self._characters
+
+    @property
     def unknown_ids(self) -> frozenset[int]:
         """The id of all other characters."""
         return frozenset({_UNKNOWN})

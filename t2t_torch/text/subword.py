@@ -20,7 +20,10 @@ _UNKNOWN = NUM_RESERVED  # sentencepiece wants one; with byte fallback no text e
 # come back as a space.  It is written as SUBSTITUTE and a digit, and so is SUBSTITUTE.
 _META_SPACE = "\u2581"
 _ESCAPE = "\x1a"
-_ESCAPED = re.compile(f"{_ESCAPE}([01])")
+ESCAPES = {_ESCAPE: f"{_ESCAPE}0", _META_SPACE: f"{_ESCAPE}1"}
+"""By character, how it is written to sentencepiece; in this order."""
+_UNESCAPED = {escaped: character for character, escaped in ESCAPES.items()}
+_ESCAPED = re.compile(f"{_ESCAPE}[01]")
 
 # Sentences that hold one of these are skipped by sentencepiece's trainer, so they are cut there:
 # its own mark for unknown characters, and NUL.
@@ -132,6 +135,11 @@ class SubwordEncoder(TextEncoder):
         return int(self._pieces.get_piece_size())
 
     @property
+    def model(self) -> bytes:
+        """The sentencepiece model, as in its file."""
+        return self._model
+
+    @property
     def unknown_ids(self) -> frozenset[int]:
         """The ids of single bytes, which characters without a piece go by."""
         return frozenset(i for i in range(self.vocab_size) if self._pieces.is_byte(i))
@@ -156,7 +164,7 @@ class SubwordEncoder(TextEncoder):
     def _decode(self, ids: list[int]) -> str:
         known = range(_UNKNOWN + 1, self.vocab_size)
         text: str = self._pieces.decode([i for i in ids if i in known])
-        return _ESCAPED.sub(lambda match: _unescape(match[1]), text) if _ESCAPE in text else text
+        return _ESCAPED.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the model alone."""
@@ -199,15 +207,10 @@ class _Remembered(dict[str, list[int]]):
 
 
 def _escape(text: str) -> str:
-    if _ESCAPE in text:
-        text = text.replace(_ESCAPE, f"{_ESCAPE}0")
-    if _META_SPACE in text:
-        text = text.replace(_META_SPACE, f"{_ESCAPE}1")
+    for character, escaped in ESCAPES.items():
+        if character in text:
+            text = text.replace(character, escaped)
     return text
-
-
-def _unescape(digit: str) -> str:
-    return _ESCAPE if digit == "0" else _META_SPACE
 
 
 class SmallVocabularyError(DataError):

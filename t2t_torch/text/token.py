@@ -24,6 +24,10 @@ class TokenEncoder(TextEncoder):
       reverse: whether the ids of a text are in the order from its last word to its first.
       lower_case: whether words are looked up in lower case.
 
+    Attributes:
+      reverse: as given.
+      lower_case: as given.
+
     Raises:
       DataError: a word is there twice, or `replace_oov` is not there.
     """
@@ -48,8 +52,9 @@ class TokenEncoder(TextEncoder):
                 "or name one that is."
             )
         self._replace_oov = replace_oov
+        self.reverse = reverse
+        self.lower_case = lower_case
         self._step = -1 if reverse else 1
-        self._lower_case = lower_case
 
     @classmethod
     def load(
@@ -111,7 +116,7 @@ class TokenEncoder(TextEncoder):
         return [0.0, *[1.0] * (self.vocab_size - 1)]
 
     def _lookup(self, words: Sequence[str], text: str) -> list[int]:
-        if self._lower_case:
+        if self.lower_case:
             words = [word.lower() for word in words]
         if self._replace_oov is not None:
             unknown = self._ids[self._replace_oov]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from t2t_torch.artifact.answer import InputError
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_files import form_of, input_of, label_file
-from t2t_torch.decode.label_predictor import InputError, LabelPredictor
+from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.label_prompt import LabelPrompt
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import (

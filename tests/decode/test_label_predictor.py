@@ -27,7 +27,7 @@ from t2t_torch.families.spanqa import SpanQAProblem
 from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.families.text2multilabel import Text2MultiLabelProblem
 from t2t_torch.families.textpair import TextPair2RealProblem
-from t2t_torch.modality import Guess
+from t2t_torch.modality import Guesses
 from t2t_torch.problem import Problem
 from t2t_torch.testing import small
 from t2t_torch.text_problem import VocabType
@@ -311,13 +311,12 @@ def test_a_long_context_is_answered_from_all_its_windows(tmp_path: Path, monkeyp
     made = predictor(SpanQAProblem, [asked], tmp_path, max_context=4, context_stride=4)
     seen = []
 
-    def predict(logits):
+    def guess(logits):
         """In the second window of three the answer is its first two words."""
         seen.append(len(logits))
-        spans = {1: Guess([0, 1], 0.5), 2: Guess([0, 0], 0.25)}
-        return [spans.get(i, Guess([-1, -1], 0.9)) for i in range(len(logits))]
+        return Guesses(torch.tensor([[-1, -1], [0, 1], [0, 0]]), torch.tensor([0.9, 0.5, 0.25]))
 
-    monkeypatch.setattr(made.model.modalities["targets"], "predict", predict)
+    monkeypatch.setattr(made.model.modalities["targets"], "guess", guess)
     (answer,) = made.predict([{"question": "who?", "context": context}])
     assert seen == [3]
     assert (answer.value, answer.probabilities) == ("not  Al", {"targets": 0.5})

@@ -44,6 +44,8 @@ def test_metrics_flags_and_batches_are_those_of_the_first_problem(classes) -> No
     assert mixed.batch_size_means_tokens is classes.batch_size_means_tokens
     assert mixed.batch_size_multiplier == 3
     assert mixture("algorithmic_identity_binary40").batch_size_multiplier == 1
+    cut = mixture("topic_ag_news_words").inputs_of({"inputs": "So<br>GOOD"})
+    assert cut == [{"inputs": "so good"}]
 
 
 def test_what_a_mixture_says_of_itself_holds(classes) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,25 @@ def test_words_are_in_lower_case_also_those_that_are_asked_for():
     problem = registry.problem("answer_ranking_wikiqa_words")
     (asked,) = problem.inputs_of({"query": "who is Ann ?", "document": "Ann (b. 1990)"})
     assert asked == {"query": "who is ann ?", "document": "ann ( b . 1990 )"}
+
+
+def test_what_question_and_sentence_have_in_common_is_counted(tmp_path, samples, rows):
+    write_raw_files(tmp_path)
+    problem = registry.problem("answer_ranking_wikiqa_counts")
+    raw = samples("answer_ranking_wikiqa_counts", tmp_path, Split.EVAL)[1]
+    (example,) = problem.examples_of(raw)
+    # "where do dogs 9 live" and "dogs ` ` 9 ' ' live here .", the second sentence
+    assert example["dense"] == pytest.approx([3 / 5, 0.0, math.log(9), math.log(2)])
+    assert rows("answer_ranking_wikiqa_counts", tmp_path) == {"train": 54, "dev": 6, "test": 60}
+
+
+def test_whoever_asks_gives_the_place_of_the_sentence():
+    problem = registry.problem("answer_ranking_wikiqa_counts")
+    asked = {"query": "which crocodiles live in rivers", "document": "A crocodile , in rivers ."}
+    (found,) = problem.inputs_of({**asked, "dense": 0})
+    assert found["dense"] == pytest.approx([3 / 5, 1 / 4, math.log(6), 0.0])
+    with pytest.raises(DataError, match=r"dense is \[0\.5\], where the place"):
+        problem.inputs_of({**asked, "dense": [0.5]})
 
 
 def test_more_sentences_than_there_is_room_for_are_refused():

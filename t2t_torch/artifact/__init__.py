@@ -1,0 +1,1 @@
+"""Answers from an exported model, with onnxruntime and numpy alone: `session.Artifact`."""

@@ -1,0 +1,206 @@
+"""What an artifact says of itself: `signature.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from t2t_torch.errors import ArtifactError
+
+FILE = "signature.json"
+MODEL = "model.onnx"
+EXAMPLES = "examples.jsonl"
+
+FORMAT = 1
+"""The newest form of artifacts that this version reads; it writes no other."""
+
+FieldKind: TypeAlias = Literal["text", "words", "labels", "numbers"]
+"""A text; words between spaces; a label of each word, between spaces; so many numbers."""
+
+TargetKind: TypeAlias = Literal["class", "multilabel", "tags", "numbers", "distribution", "choice"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """An input of the graph.
+
+    Attributes:
+      name: of the field of a sample, and of the graph's input.
+      kind: how it is written.
+      dtype: of the tensor: "string" [batch], or "float32" [batch, size].
+      size: how many numbers; 0 of strings.
+      of: of labels, the field of the words that they are of.
+      longest: the words or tokens after which it is cut, or, if `tagged`, refused; 0: never.
+      tagged: whether some target has a tag for each of its words.
+    """
+
+    name: str
+    kind: FieldKind
+    dtype: str = "string"
+    size: int = 0
+    of: str = ""
+    longest: int = 0
+    tagged: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What is answered.
+
+    The graph's outputs are `<name>`, and `<name>_probability` and `<name>_scores` where there are
+    some.
+
+    Attributes:
+      name: of the target.
+      kind: what it is; by this the outputs are read.
+      labels: in the order of the scores; empty of numbers.
+      of: of tags, the field of the words that they are of.
+      size: of numbers, how many.
+    """
+
+    name: str
+    kind: TargetKind
+    labels: Sequence[str] = ()
+    of: str = ""
+    size: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A file of an artifact, as it was written.
+
+    Attributes:
+      bytes: its size.
+      sha256: of its content, in hexadecimal digits.
+    """
+
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> Written:
+        """Reads a file."""
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+        return cls(path.stat().st_size, digest.hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What `signature.json` holds.
+
+    Attributes:
+      problem: what was learnt.
+      model: the registered name of what has learnt it.
+      step: of the checkpoint.
+      checkpoint: how it was chosen: "step 500", "mean of steps 400, 500".
+      created: when, in UTC, ISO 8601.
+      fields: the graph's inputs, in the order in which inputs are written.
+      targets: what its outputs are.
+      needs_extensions: whether the graph has operators of onnxruntime-extensions.
+      quantized: "int8", or "" if the weights are as they were trained.
+      opset: of the graph's operators.
+      made_with: versions of what has written it.
+      files: all others of the artifact, by name.
+      format_version: of the artifact's form; `FORMAT`.
+    """
+
+    problem: str
+    model: str
+    step: int
+    checkpoint: str
+    created: str
+    fields: Sequence[Field]
+    targets: Sequence[Target]
+    needs_extensions: bool
+    quantized: str
+    opset: int
+    made_with: Mapping[str, str]
+    files: Mapping[str, Written]
+    format_version: int = FORMAT
+
+    def to_json(self) -> str:
+        """Returns what is written."""
+        told = {"format_version": self.format_version, **dataclasses.asdict(self)}
+        return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, folder: Path) -> Signature:
+        """Reads that of an artifact.
+
+        Raises:
+          ArtifactError: this is no artifact, a newer one, or its signature is damaged.
+        """
+        path = folder / FILE
+        try:
+            told = json.loads(path.read_bytes())
+            version = told["format_version"]
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArtifactError(
+                f"'{folder}' is no artifact: it has no {FILE}. Expected a folder that t2t-exporter "
+                f"wrote:  t2t-exporter --output_dir=RUN --data_dir=DATA --export_dir={folder}"
+            ) from None
+        except OSError as error:
+            raise ArtifactError(f"{path} cannot be read: {error.strerror or error}.") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, error) from None
+        if isinstance(version, int) and version > FORMAT:
+            raise ArtifactError(
+                f"'{folder}' has the format {version}, and this version of t2t_torch reads up to "
+                f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
+                "this version."
+            )
+        try:
+            return cls._of(told)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _damaged(path, error) from None
+
+    @classmethod
+    def _of(cls, told: dict[str, Any]) -> Signature:
+        return cls(
+            **{
+                **told,
+                "fields": tuple(Field(**one) for one in told["fields"]),
+                "targets": tuple(
+                    Target(**{**one, "labels": tuple(one["labels"])}) for one in told["targets"]
+                ),
+                "files": {name: Written(**one) for name, one in told["files"].items()},
+            }
+        )
+
+    def check_files(self, folder: Path) -> None:
+        """Checks that the artifact's files are as they were written.
+
+        Raises:
+          ArtifactError: one is missing, cannot be read, or was changed; names all of them.
+        """
+        faults = []
+        for name, expected in self.files.items():
+            try:
+                found = Written.of(folder / name)
+            except OSError as error:
+                faults.append(f"{name}: {error.strerror or error}")
+                continue
+            if found.bytes != expected.bytes:
+                faults.append(f"{name}: {found.bytes:,} bytes instead of {expected.bytes:,}")
+            elif found != expected:
+                faults.append(f"{name}: another content, by its sha256")
+        if faults:
+            told = "\n  ".join(faults)
+            raise ArtifactError(
+                f"'{folder}' is not as it was exported:\n  {told}\nCopy it again from where it was "
+                "exported, or export the run again."
+            )
+
+
+def _damaged(path: Path, error: Exception) -> ArtifactError:
+    return ArtifactError(
+        f"{path} is damaged: {error!r}. Copy the artifact again from where it was exported, or "
+        "export the run again."
+    )

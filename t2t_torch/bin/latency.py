@@ -1,0 +1,172 @@
+"""Measures how long answers take: an artifact, and beside it PyTorch.
+
+    t2t-latency --artifact=artifact --inputs=sentences.txt
+    t2t-latency --artifact=artifact --output_dir=run --data_dir=data
+
+Requests follow one another, each to one and then to the other, so both meet the same machine.  It
+prints the 50th, 90th and 99th percentile from input to answer, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.artifact.session import Artifact
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.serve.latency import Latency
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define_path(FLAGS, "artifact", None, "What t2t-exporter has written.")
+shared.define_path(
+    FLAGS, "other_artifact", None, "One more, such as the quantized one, to be compared."
+)
+shared.define(FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "registry_help")
+FLAGS["output_dir"].help = "The run, whose model answers by PyTorch in float32; none by default."
+FLAGS["data_dir"].help = "The generated data, whose test split (else dev split) is asked."
+FLAGS["problem"].help = "Of a run of several problems, the one that is asked."
+shared.define_path(
+    FLAGS,
+    "inputs",
+    None,
+    "A file of inputs, in place of the data: a text a line, or of .jsonl a JSON value a line. "
+    "Without both the artifact's own examples are asked.",
+)
+flags.DEFINE_integer("rows", 1000, "Inputs that are asked, at most.", flag_values=FLAGS)
+flags.DEFINE_integer("threads", 1, "Of each computation.", lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_integer("batch_size", 1, "Inputs in a request.", lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_integer(
+    "warm_up", 200, "Requests that are not measured.", lower_bound=0, flag_values=FLAGS
+)
+flags.DEFINE_integer("passes", 3, "Over all inputs.", lower_bound=1, flag_values=FLAGS)
+shared.define_path(FLAGS, "json", None, "A file for the figures.")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    shared.require(FLAGS, "artifact")
+    if _flag("data_dir") and not _flag("output_dir"):
+        raise UsageError(
+            "--data_dir needs --output_dir, the run, which knows how rows are read. Or give the "
+            "rows as text: --inputs=FILE."
+        )
+    from t2t_torch.artifact.session import Artifact
+    from t2t_torch.serve.latency import measure
+
+    answerers: dict[str, Callable[[Sequence[Any]], Any]] = {}
+    predictor = None
+    if _flag("output_dir"):
+        predictor = _eager(_flag("output_dir"))
+        answerers["PyTorch"] = predictor.predict
+    artifact = Artifact(_flag("artifact"), threads=_flag("threads"))
+    answerers[_name(artifact)] = artifact.predict
+    if _flag("other_artifact"):
+        other = Artifact(_flag("other_artifact"), threads=_flag("threads"))
+        answerers[f"{_name(other)}, other"] = other.predict
+    inputs = _inputs(artifact, predictor)
+    found = measure(
+        answerers,
+        inputs,
+        batch_size=_flag("batch_size"),
+        warm_up=_flag("warm_up"),
+        passes=_flag("passes"),
+    )
+    _report(found, len(inputs))
+    return 0
+
+
+def _eager(run: str) -> LabelPredictor:
+    """Loads a run's model, to compute in float32 with so many threads."""
+    import torch
+
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.loading import load
+
+    torch.set_num_threads(_flag("threads"))
+    predictor = load(run, problem=_flag("problem"), device="cpu")
+    if not isinstance(predictor, LabelPredictor):
+        raise UsageError(f"the model of {run} writes texts; what gives labels can be measured.")
+    model: Any = predictor.model
+    model.hparams = model.hparams.replace(activation_dtype="float32")
+    return predictor
+
+
+def _name(artifact: Artifact) -> str:
+    return f"artifact {artifact.signature.quantized}".rstrip()
+
+
+def _inputs(artifact: Artifact, predictor: LabelPredictor | None) -> list[Any]:
+    if _flag("inputs"):
+        found = _read(Path(_flag("inputs")))
+    elif predictor is not None and _flag("data_dir"):
+        found = _rows(predictor, Path(_flag("data_dir")))
+    else:
+        from t2t_torch.artifact.signature import EXAMPLES
+
+        lines = (artifact.path / EXAMPLES).read_text("utf-8").splitlines()
+        found = [json.loads(line)["input"] for line in lines]
+    return found[: _flag("rows")]
+
+
+def _read(path: Path) -> list[Any]:
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix != ".jsonl":
+        return lines
+    found = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            raise DataError(f"{path}:{number} is no JSON: {error}.") from None
+    return found
+
+
+def _rows(predictor: LabelPredictor, data_dir: Path) -> list[Any]:
+    from t2t_torch.export.verification import rows_of
+    from t2t_torch.mode import Split
+
+    splits = predictor.problem.shards
+    split = Split.TEST if Split.TEST in splits else Split.EVAL
+    rows = rows_of(predictor, data_dir, _flag("rows"), split)
+    return [row.sample for row in rows if row.number >= 0]
+
+
+def _report(found: Mapping[str, Latency], inputs: int) -> None:
+    settings = {
+        "inputs": inputs,
+        **{name: _flag(name) for name in ("passes", "warm_up", "batch_size", "threads")},
+        "machine": f"{platform.processor() or platform.machine()}, {platform.system()}",
+    }
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items()))
+    first = next(iter(found.values()))
+    print(f"{'ms':<18}{'p50':>9}{'p90':>9}{'p99':>9}{'mean':>9}{'longest':>9}{'a second':>10}")
+    for name, its in found.items():
+        times = "".join(f"{one:>9.2f}" for one in its[:5])
+        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[:3], first[:3], strict=True))
+        beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
+        print(f"{name:<18}{times}{its.per_second:>10.0f}{beside}")
+    if _flag("json"):
+        told = {"settings": settings, "found": {n: its._asdict() for n, its in found.items()}}
+        Path(_flag("json")).write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

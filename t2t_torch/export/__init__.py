@@ -1,0 +1,1 @@
+"""From a trained model to one ONNX graph that reads strings and answers by name."""

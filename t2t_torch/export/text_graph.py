@@ -1,0 +1,208 @@
+"""From strings to the features that a model reads, in a graph: as `LabelPredictor` encodes them."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import TensorProto
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.cutter_graph import cut_words
+from t2t_torch.export.encoder_graph import EncoderGraph
+from t2t_torch.export.field_text import FieldText
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.rows import Rows, cut, longest, with_end
+from t2t_torch.export.subword_graph import SubwordGraph
+from t2t_torch.export.symbol_table import SymbolTable
+from t2t_torch.export.word_features import characters_of_words, labels_of, shapes_of
+from t2t_torch.export.word_table import WordTable
+from t2t_torch.features import (
+    Feature,
+    Features,
+    Real,
+    Text,
+    WordCharacters,
+    WordLabel,
+    Words,
+    WordShape,
+    WordStarts,
+)
+from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.problem import Problem
+from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.token import TokenEncoder
+
+BATCH = "batch"
+"""The name of the axis of examples."""
+
+
+def encode(graph: Graph, problem: Problem, features: Features, limits: Limits) -> dict[str, str]:
+    """Adds a problem's fields as inputs, and what makes features of them; returns those by name.
+
+    They are of the shape and type of a batch of evaluation.
+
+    A field of text, words or labels is a string for each example, with spaces between the words; a
+    field of numbers is float32 [B, size].  What Python refuses, a word outside a vocabulary
+    without a word for those, too few labels, too many words to tag, fails when the graph runs.
+
+    Args:
+      graph: that inputs and operators are added to.
+      problem: whose `cutters` cut the texts.
+      features: the problem's.
+      limits: to which inputs are cut.
+
+    Raises:
+      ExportError: something cannot stand in a graph; names it.
+    """
+    if type(problem).inputs_of is not Problem.inputs_of:
+        raise ExportError(
+            f"{problem.full_name!r} makes inputs of a sample in Python (`inputs_of`), which cannot "
+            "stand in a graph. Declare `cutters` instead, or serve it with PyTorch."
+        )
+    return _TextGraph(graph, problem, features, limits).encoded()
+
+
+class _TextGraph:
+    """What `encode` is at work on."""
+
+    def __init__(self, graph: Graph, problem: Problem, features: Features, limits: Limits) -> None:
+        self._graph = graph
+        self._cutters = problem.cutters
+        self._given = features.given
+        self._limits = limits.by_feature
+        self._tagged = {feature.aligned_to for feature in features.targets.values()}
+        self._starts = {
+            feature.of: name
+            for name, feature in self._given.items()
+            if isinstance(feature, WordStarts)
+        }
+        self._fields: dict[str, FieldText] = {}
+        self._ids: dict[str, Rows] = {}  # by text, uncut
+        self._places: dict[str, Rows] = {}  # by text of words: where they begin
+
+    def encoded(self) -> dict[str, str]:
+        """Returns all features."""
+        for name, feature in self._given.items():
+            if isinstance(feature, Text):
+                self._encode(name, feature)
+        return {name: self._tensor(name, feature) for name, feature in self._given.items()}
+
+    def _field(self, name: str) -> FieldText:
+        """Returns the texts of a feature's field, which is added where it is new."""
+        field = self._given[name].source or name
+        if field not in self._fields:
+            texts = self._graph.input(field, "string", [BATCH])
+            made = FieldText(self._graph, texts)
+            if field in self._cutters:
+                words = cut_words(self._graph, texts, self._cutters[field])
+                made = FieldText(self._graph, words=words)
+            self._fields[field] = made
+        return self._fields[field]
+
+    def _encode(self, name: str, feature: Text) -> None:
+        """Makes the ids of a text."""
+        if type(feature) not in (Text, Words):
+            raise _refusal(name, type(feature).__name__)
+        encoder = self._encoder(name, feature.encoder)
+        if isinstance(feature, Words):
+            ids, self._places[name] = encoder.of_words(self._field(name))
+        else:
+            ids = encoder.of_texts(self._field(name))
+        self._ids[name] = with_end(self._graph, ids) if feature.add_eos else ids
+
+    def _encoder(self, name: str, encoder: TextEncoder) -> EncoderGraph:
+        if isinstance(encoder, TokenEncoder):
+            return WordTable(self._graph, encoder, name)
+        if isinstance(encoder, CharacterEncoder):
+            return SymbolTable(self._graph, encoder)
+        if isinstance(encoder, SubwordEncoder):
+            return SubwordGraph(self._graph, encoder, name)
+        raise _refusal(name, f"a text of a {type(encoder).__name__}")
+
+    def _tensor(self, name: str, feature: Feature) -> str:
+        """Returns what the model is given of a feature."""
+        if isinstance(feature, Text):
+            return self._cut(name, self._ids[name])
+        if isinstance(feature, Real):
+            return self._numbers(name, feature)
+        of = feature.aligned_to or ""
+        if of not in self._places:
+            raise _refusal(name, type(feature).__name__)
+        kept = self._kept(of)
+        if isinstance(feature, WordStarts):
+            return cut(self._graph, self._places[of], kept).values
+        if isinstance(feature, WordShape):
+            return cut(self._graph, shapes_of(self._graph, self._field(of)), kept).values
+        if type(feature) is WordLabel:
+            return cut(self._graph, self._labels(name, feature), kept).values
+        if isinstance(feature, WordCharacters) and isinstance(feature.encoder, CharacterEncoder):
+            symbols = SymbolTable(self._graph, feature.encoder)
+            field, width = self._field(of), feature.width
+            return characters_of_words(self._graph, field, symbols, width, kept)
+        raise _refusal(name, _kind_of(feature))
+
+    def _cut(self, name: str, ids: Rows) -> str:
+        """Returns a text's ids, cut; refuses to cut words that want a tag."""
+        limit = self._limits.get(name)
+        if limit is None:
+            return cut(self._graph, ids, ids.lengths).values
+        if name in self._tagged:
+            fits = self._graph.add(
+                "LessOrEqual", longest(self._graph, ids.lengths), self._graph.constant([limit])
+            )
+            fits = self._graph.add("Squeeze", fits)
+            values = self._graph.require(fits, f"{name}: more than {limit} ids", ids.values)
+            ids = Rows(values, ids.lengths)
+        return cut(self._graph, ids, self._graph.constant([limit])).values
+
+    def _kept(self, of: str) -> str:
+        """Returns how many words of each text are kept: those that begin in what is left.  [B]."""
+        graph, counts = self._graph, self._field(of).word_counts
+        if of not in self._limits:
+            return counts
+        limit = graph.constant(self._limits[of])
+        if of not in self._starts:
+            return graph.add("Min", counts, limit)
+        places = self._places[of]
+        width = graph.add("Squeeze", graph.add("Shape", places.values, start=1, end=2))
+        numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
+        word = graph.add("Less", numbers, graph.add("Unsqueeze", counts, graph.constant(1)))
+        left = graph.add("And", word, graph.add("Less", places.values, limit))
+        return graph.add("ReduceSum", graph.integers(left), graph.constant([1]), keepdims=0)
+
+    def _labels(self, name: str, feature: WordLabel) -> Rows:
+        """Returns the ids of labels, as many as there are words."""
+        graph = self._graph
+        rows = labels_of(graph, self._field(name).texts, feature.encoder)
+        same = graph.add("Equal", rows.lengths, self._field(feature.of).word_counts)
+        same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
+        fits = graph.add("Equal", same, graph.constant(1))
+        message = f"{feature.field}: not one for each word of {feature.of}"
+        return Rows(graph.require(fits, message, rows.values), rows.lengths)
+
+    def _numbers(self, name: str, feature: Real) -> str:
+        """Returns standardized numbers.  [B, size] float32."""
+        graph = self._graph
+        numbers = graph.input(feature.source or name, "float32", [BATCH, feature.size])
+        if not feature.mean:
+            return numbers
+        mean, std = (np.asarray(x, np.float64) for x in (feature.mean, feature.std))
+        numbers = graph.add("Cast", numbers, to=TensorProto.DOUBLE)
+        numbers = graph.add("Sub", numbers, graph.constant(mean))
+        numbers = graph.add("Div", numbers, graph.constant(std))
+        return graph.add("Cast", numbers, to=TensorProto.FLOAT)
+
+
+def _kind_of(feature: Feature) -> str:
+    encoder = getattr(feature, "encoder", None)
+    of = f" of a {type(encoder).__name__}" if encoder is not None else ""
+    return f"{type(feature).__name__}{of}"
+
+
+def _refusal(name: str, kind: str) -> ExportError:
+    return ExportError(
+        f"the input {name!r} is {kind}, which cannot stand in a graph. What can are texts and "
+        "words of a vocabulary of words, characters or subwords, the characters, shapes and given "
+        "labels of words, and numbers. Serve this one with PyTorch."
+    )

@@ -1,0 +1,264 @@
+"""Whether an artifact answers as the model does that it was made from, row by row."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from t2t_torch.artifact.answer import Answer, InputError
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import DataError, ExportError
+from t2t_torch.features import Feature, Text
+from t2t_torch.features.text import words_of
+from t2t_torch.features.word import NUM_RESERVED, WordLabel
+from t2t_torch.mode import Split
+
+if TYPE_CHECKING:
+    from t2t_torch.artifact.session import Artifact
+    from t2t_torch.decode.label_predictor import LabelPredictor
+
+TOLERANCE = 1e-4
+"""What a score may differ by, and a number by its magnitude, from 1 on."""
+
+_LONG = 300  # words of the longest of the odd texts, unless the model reads fewer
+_LONGEST = 2_500
+_UNKNOWN = "<unknown>"  # stands for a label that the data has and training has not
+
+_ODD = {
+    "an empty text": "",
+    "white space alone": " \t \r\n ",
+    "an emoji": "😀",
+    "emojis and accents": "😀 👍🏽 👩‍👩‍👧 nai\u0308ve Ünïcödé ß İstanbul ǅ ﬁ ΣΑΣ",
+    "scripts": "日本語 שלום עולם привет 한국어 हिन्दी ٣٤ ０１ Ⅳ ½ ²",
+    "signs": "don't (3.14, 1,000) x_y <br /> \\n C++ #tag @me http://a.b/c?d=e&f \"q\" 'tis it's’",
+    "spaces of all kinds": "a\u00a0b \u2003c\u3000 d\te\u200bf \x0b g\x0ch \x85i \u2028j \x1ck",
+    "a word of 300 letters": "a" * 300,
+}
+
+
+class Row(NamedTuple):
+    """An input that both are asked.
+
+    Attributes:
+      name: what is told of it: "row 17 of the dev split".
+      sample: its fields.
+      number: in the split; -1 of one that is made up.
+    """
+
+    name: str
+    sample: Mapping[str, Any]
+    number: int = -1
+
+
+class Verified(NamedTuple):
+    """What was found.
+
+    Attributes:
+      rows: that were asked.
+      answers: of the artifact, by place among the rows; none of those that both refuse.
+      difference: the greatest of a score.
+    """
+
+    rows: Sequence[Row]
+    answers: Mapping[int, Answer]
+    difference: float
+
+
+def rows_of(
+    predictor: LabelPredictor, data_dir: Path, count: int, split: Split = Split.EVAL
+) -> list[Row]:
+    """Returns rows of a split as inputs, spread evenly over it, and some that are made up.
+
+    What was stored as numbers is made text again: a word that the vocabulary has not stands there
+    as its sign for that.
+
+    Args:
+      predictor: whose inputs they are.
+      data_dir: of the generated data.
+      count: of rows; all there are if there are fewer.
+      split: whose.
+
+    Raises:
+      DataError: there is no such data, or not a row in it.
+    """
+    shards = Shards.open(data_dir, predictor.problem.dataset_name, split)
+    total = shards.num_rows
+    if not total:
+        raise DataError(f"the {split.value} split of {predictor.problem.full_name} has no rows.")
+    numbers = np.unique(np.linspace(0, total - 1, min(count, total)).astype(int)).tolist()
+    columns = {}
+    for field, feature in predictor.kinds.items():
+        name = next(n for n, its in predictor.features.all.items() if its is feature)
+        columns[field] = stored(shards, predictor.features.columns[name], numbers)
+    rows = []
+    for place, number in enumerate(numbers):
+        sample = {
+            field: _raw(feature, columns[field][place])
+            for field, feature in predictor.kinds.items()
+        }
+        rows.append(Row(f"row {number} of the {split.value} split", sample, number))
+    return [*rows, *_odd_rows(predictor, rows[0].sample)]
+
+
+def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
+    """Returns the stored numbers of some rows of a column; row numbers rise."""
+    found: list[Any] = []
+    start, wanted = 0, list(numbers)
+    for values, offsets in shards.column(column):
+        stop = start + len(offsets) - 1
+        for number in wanted[len(found) :]:
+            if number >= stop:
+                break
+            place = number - start
+            found.append(values[offsets[place] : offsets[place + 1]])
+        start = stop
+    return found
+
+
+def _raw(feature: Feature, numbers: Any) -> Any:
+    """Returns what numbers were made of, about."""
+    if isinstance(feature, WordLabel):
+        return [
+            feature.encoder.decode(int(i) - NUM_RESERVED) if i >= NUM_RESERVED else _UNKNOWN
+            for i in numbers
+        ]
+    return feature.decode(numbers)
+
+
+def _odd_rows(predictor: LabelPredictor, given: Mapping[str, Any]) -> Iterator[Row]:
+    """Yields inputs with texts that are seldom seen, and with those of a row written otherwise."""
+    text_fields = [name for name, kind in predictor.kinds.items() if isinstance(kind, Text)]
+    if not text_fields:
+        return
+    usual = {name: _text(given[name]) for name in text_fields}
+    longest = [n for n in predictor.limits.by_feature.values() if n <= _LONGEST]
+    sizes = {f"{size} words": size for size in (_LONG, *longest, *(n + 1 for n in longest))}
+    texts = {name: dict.fromkeys(text_fields, text) for name, text in _ODD.items()}
+    texts["capitals"] = {name: text.upper() for name, text in usual.items()}
+    texts["titles"] = {name: text.title() for name, text in usual.items()}
+    texts["glued signs"] = {name: text.replace(" ", ",") + "!?" for name, text in usual.items()}
+    for told, size in sizes.items():
+        texts[told] = {name: _repeated(text, size) for name, text in usual.items()}
+    for told, of_fields in texts.items():
+        yield Row(told, {**given, **of_fields, **_labels(predictor, given, of_fields)})
+
+
+def _labels(
+    predictor: LabelPredictor, given: Mapping[str, Any], texts: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Returns as many labels of words as there are words, those of a row over and over."""
+    found = {}
+    for field, kind in predictor.kinds.items():
+        if isinstance(kind, WordLabel):
+            count = len(words_of(texts[predictor.features.sources[kind.of]]))
+            found[field] = [*given[field], _UNKNOWN] * (count // (len(given[field]) + 1) + 1)
+            found[field] = found[field][:count]
+    return found
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else " ".join(value)
+
+
+def _repeated(text: str, words: int) -> str:
+    some = text.split() or ["word"]
+    return " ".join((some * (words // len(some) + 1))[:words])
+
+
+def verify(predictor: LabelPredictor, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+    """Asks both each row; the artifact alone, and in batches with the others.
+
+    Args:
+      predictor: computes in float32.
+      artifact: made of it.
+      rows: as `rows_of` gives them.
+
+    Raises:
+      ExportError: they differ; tells the first row that does, and both answers.
+    """
+    expected = {place: _asked(predictor, row) for place, row in enumerate(rows)}
+    greatest = 0.0
+    answers: dict[int, Answer] = {}
+    for place, row in enumerate(rows):
+        found = _asked(artifact, row)
+        greatest = max(greatest, _compared(row, expected[place], found, "alone"))
+        if isinstance(found, Answer):
+            answers[place] = found
+    together = artifact.predict([rows[place].sample for place in answers])
+    for place, found in zip(answers, together, strict=True):
+        how = f"in a batch of {len(answers)}"
+        greatest = max(greatest, _compared(rows[place], expected[place], found, how))
+    return Verified(rows, answers, greatest)
+
+
+def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError:
+    try:
+        return answerer.predict([row.sample])[0]
+    except InputError as error:
+        return error
+
+
+def _compared(
+    row: Row, expected: Answer | InputError, found: Answer | InputError, how: str
+) -> float:
+    """Returns the greatest difference of a score.
+
+    Raises:
+      ExportError: values differ, or scores by more than `TOLERANCE`.
+    """
+    if isinstance(expected, InputError) and isinstance(found, InputError):
+        return 0.0
+    if isinstance(expected, Answer) and isinstance(found, Answer):
+        gap = _gap(expected, found)
+        if gap <= TOLERANCE:
+            return gap
+    raise ExportError(
+        f"the artifact does not answer as the model does, asked {how}: {row.name}\n"
+        f"  input:    {json.dumps(row.sample, ensure_ascii=False)}\n"
+        f"  model:    {_told(expected)}\n"
+        f"  artifact: {_told(found)}\n"
+        "Nothing was written. This is a fault of the export: please report it with the run."
+    )
+
+
+def _told(answer: Answer | InputError) -> str:
+    return f"refused: {answer.why}" if isinstance(answer, InputError) else str(answer)
+
+
+def _gap(expected: Answer, found: Answer) -> float:
+    """Returns the greatest difference of a score or a number; infinity if something else is."""
+    if expected.values.keys() != found.values.keys():
+        return math.inf
+    gaps = [_value_gap(expected.values[name], found.values[name]) for name in expected.values]
+    gaps.append(_numbers_gap(expected.probabilities, found.probabilities))
+    if expected.scores.keys() != found.scores.keys():
+        return math.inf
+    gaps += [_numbers_gap(expected.scores[name], found.scores[name]) for name in expected.scores]
+    return max(math.inf if math.isnan(gap) else gap for gap in gaps)
+
+
+def _value_gap(expected: Any, found: Any) -> float:
+    """Returns how far apart numbers are, as a share of what is above 1; of labels 0 or infinity."""
+    if isinstance(expected, Mapping):
+        return _numbers_gap(expected, found)
+    if isinstance(expected, list) and expected and isinstance(expected[0], float):
+        scale = max(1.0, *map(abs, expected))
+        return float(_numbers_gap(expected, found) / scale)
+    return 0.0 if expected == found else math.inf
+
+
+def _numbers_gap(expected: Any, found: Any) -> float:
+    """Returns the greatest difference of numbers, in a list or by name."""
+    if isinstance(expected, Mapping):
+        if not isinstance(found, Mapping) or expected.keys() != found.keys():
+            return math.inf
+        expected, found = list(expected.values()), [found[name] for name in expected]
+    if len(expected) != len(found):
+        return math.inf
+    gaps: list[float] = [abs(e - f) for e, f in zip(expected, found, strict=True)]
+    return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)

@@ -1,0 +1,122 @@
+"""How long answers take.
+
+The protocol is that of PyText's table 2 (Aly et al. 2018, arXiv:1812.08729): one request after
+another, percentiles over requests, implementations of the same weights on one machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_torch.errors import UsageError
+
+_WARM_UP_SECONDS = 60.0
+
+
+class Latency(NamedTuple):
+    """What requests took, in milliseconds.
+
+    Attributes:
+      p50: half of them took no longer.
+      p90: nor did nine in ten than this.
+      p99: nor did 99 in 100.
+      mean: of all.
+      longest: of all.
+      per_second: inputs answered in a second of these requests.
+      requests: how many were measured.
+    """
+
+    p50: float
+    p90: float
+    p99: float
+    mean: float
+    longest: float
+    per_second: float
+    requests: int
+
+    @classmethod
+    def of(cls, nanoseconds: Sequence[int], inputs: int) -> Latency:
+        """Sums up requests.
+
+        Args:
+          nanoseconds: of each.
+          inputs: in all of them.
+        """
+        took = np.asarray(nanoseconds, dtype=np.float64) / 1e6
+        p50, p90, p99 = (float(one) for one in np.percentile(took, (50, 90, 99)))
+        total = float(took.sum())
+        mean, longest = total / len(took), float(took.max())
+        return cls(p50, p90, p99, mean, longest, inputs / total * 1e3, len(took))
+
+
+def measure(
+    answerers: Mapping[str, Callable[[Sequence[Any]], Any]],
+    inputs: Sequence[Any],
+    *,
+    batch_size: int = 1,
+    warm_up: int = 200,
+    passes: int = 3,
+    seed: int = 0,
+) -> dict[str, Latency]:
+    """Measures answerers by turns: each request is put to one after the other.
+
+    So what else the machine does meanwhile meets all of them alike.  Inputs come in an order that
+    is drawn once.  The collector of garbage waits until the end.
+
+    Args:
+      answerers: by name; called with a list of inputs.
+      inputs: what is asked.
+      batch_size: inputs in a request.
+      warm_up: requests to each that are not measured.
+      passes: over all inputs.
+      seed: of the order.
+
+    Raises:
+      UsageError: there is no input, or a number is not positive.
+    """
+    if not inputs:
+        raise UsageError("there is nothing to ask: no inputs.")
+    if batch_size < 1 or passes < 1 or warm_up < 0:
+        raise UsageError(
+            f"batch_size={batch_size}, passes={passes}, warm_up={warm_up}: expected at least 1, 1 "
+            "and 0."
+        )
+    order = np.random.default_rng(seed).permutation(len(inputs))
+    shuffled = [inputs[place] for place in order]
+    requests = [shuffled[at : at + batch_size] for at in range(0, len(shuffled), batch_size)]
+    _warm_up(list(answerers.values()), requests, warm_up)
+    took: dict[str, list[int]] = {name: [] for name in answerers}
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(passes):
+            for request in requests:
+                for name, answerer in answerers.items():
+                    start = time.perf_counter_ns()
+                    answerer(request)
+                    took[name].append(time.perf_counter_ns() - start)
+    finally:
+        if collects:
+            gc.enable()
+    return {name: Latency.of(times, passes * len(inputs)) for name, times in took.items()}
+
+
+def _warm_up(
+    answerers: Sequence[Callable[[Sequence[Any]], Any]],
+    requests: Sequence[Sequence[Any]],
+    count: int,
+) -> None:
+    """Puts `count` requests to each, or as many as a minute allows, the longest first."""
+    longest = sorted(requests, key=lambda request: -sum(len(str(one)) for one in request))
+    for answerer in answerers:
+        end = time.monotonic() + _WARM_UP_SECONDS
+        for number in range(count):
+            answerer(longest[number % len(longest)])
+            if time.monotonic() > end:
+                break

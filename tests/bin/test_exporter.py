@@ -1,0 +1,154 @@
+"""The command t2t-exporter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from t2t_torch import registry
+from t2t_torch.artifact.signature import MODEL, Signature, Written
+from t2t_torch.bin import exporter
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.export import exporter as export_room
+from t2t_torch.export.exporter import Exported
+from t2t_torch.export.quantization import Times
+from t2t_torch.export.request import Request
+from t2t_torch.export.verification import Row, Verified
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> list[str]:
+    """What has to be given."""
+    names = {"output_dir": "run", "data_dir": "data", "export_dir": "artifact"}
+    return [f"--{name}={tmp_path / folder}" for name, folder in names.items()]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+    """The requests that the command makes; each is said to be met."""
+    requests: list[Request] = []
+
+    def export(request: Request) -> Exported:
+        requests.append(request)
+        signature = Signature(
+            problem="topics",
+            model="text_cnn",
+            step=7,
+            checkpoint="step 7",
+            created="",
+            fields=(),
+            targets=(),
+            needs_extensions=True,
+            quantized=request.quantize,
+            opset=20,
+            made_with={},
+            files={MODEL: Written(3 << 20, ""), "hparams.json": Written(1 << 20, "")},
+        )
+        rows = [Row("row 0", {}, 0), Row("row 1", {}, 1), Row("an emoji", {})]
+        metrics = {"metrics-topics/targets/accuracy": (0.9, 0.899)} if request.quantize else {}
+        times = Times(0.004, 0.002) if request.quantize else None
+        verified = Verified(rows, {}, 2.5e-7)
+        return Exported(request.export_dir, signature, verified, metrics, times, 12.0)
+
+    monkeypatch.setattr(export_room, "export", export)
+    return requests
+
+
+def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
+    assert exporter.main([*flags, "--quantize=int8"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"{tmp_path / 'artifact'}: text_cnn of topics, step 7"
+    assert "4.0 MiB, of these model.onnx 3.0" in told[1]
+    assert "3 rows (2 of the dev split, 1 made up)" in told[2] and "within 2.5e-07" in told[2]
+    assert "accuracy 0.9000 -> 0.8990" in told[3]
+    assert "2.00 -> 1.00 ms an input" in told[4]
+    assert "onnxruntime-extensions" in told[5]
+    assert exporter.main(flags) == 0
+    assert "int8" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "checkpoint"),
+    [
+        ([], "latest"),
+        (["--checkpoint=average:8"], "average:8"),
+        (["--checkpoint_path=best"], "best"),
+    ],
+)
+def test_the_flags_say_what_is_exported(flags, asked, tmp_path, more, checkpoint) -> None:
+    assert exporter.main([*flags, *more, "--verify_rows=300", "--overwrite"]) == 0
+    assert asked == [
+        Request(
+            run_dir=tmp_path / "run",
+            export_dir=tmp_path / "artifact",
+            data_dir=tmp_path / "data",
+            checkpoint=checkpoint,
+            verify_rows=300,
+            overwrite=True,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--output_dir="], "--output_dir=..."),
+        (["--output_dir=a,b"], "several runs that answer as one cannot be exported yet"),
+        (["--checkpoint=best", "--checkpoint_path=7"], "give one of them"),
+        (["--quantize=int4"], "--quantize=int4: expected int8, or nothing"),
+        (["--verify_rows=20"], "--verify_rows=20: expected 200 or more"),
+        (["--checkpoint=average:x"], "as in average:8"),
+        (["--export_dir=nowhere/artifact"], "there is no folder"),
+        ([], "is not a run directory"),
+    ],
+)
+def test_what_cannot_be_met_is_refused(flags, capsys, tmp_path, more, told) -> None:
+    assert exporter.main([*flags, *more]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and told in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_writes_texts_is_refused_and_says_why(flags, tmp_path, capsys) -> None:
+    path = tmp_path / "run"
+    run, hparams = RunDirectory(path), registry.hparams("transformer_test")
+    task = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
+    run.begin(task, hparams)
+    model = registry.model("transformer")(hparams, registry.problem("tiny_algo").features(path))
+    adam = torch.optim.Adam(model.parameters())
+    CheckpointDirectory(path).save(Snapshot.take(model, adam, TrainerState(step=7)))
+    run.unlock()
+    assert exporter.main(flags) == 2
+    error = capsys.readouterr().err
+    assert "'transformer' gives 'targets' of 'tiny_algo', which is written one token after" in error
+    assert "t2t-decoder" in error
+    assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
+
+
+def test_sigterm_removes_what_was_begun(flags, tmp_path: Path, monkeypatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    (tmp_path / "run").mkdir()
+    seen: list[list[str]] = []
+
+    def load(self: Request, scratch: Path) -> Any:
+        seen.append([folder.name for folder in tmp_path.iterdir()])
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(10)
+        raise AssertionError("SIGTERM did not end it")
+
+    monkeypatch.setattr(Request, "load", load)
+    with pytest.raises(SystemExit) as ended:
+        exporter.main(flags)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert sorted(seen[0]) == [f".artifact.{os.getpid()}.incomplete", "run"]
+    assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
+    assert signal.getsignal(signal.SIGTERM) == before

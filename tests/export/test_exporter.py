@@ -1,0 +1,322 @@
+"""From a run to an artifact that answers as it does, or nothing at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+import t2t_torch
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.signature import Signature
+from t2t_torch.decode.loading import load_run
+from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
+from t2t_torch.export import exporter, quantization
+from t2t_torch.export.exporter import Exported, export
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.request import Request
+from t2t_torch.features.text import words_of
+
+_NETWORKS: dict[int, onnx.ModelProto] = {}
+
+
+@pytest.fixture(autouse=True)
+def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the network of a checkpoint once: it takes seconds."""
+    make = exporter.network_of
+
+    def network_of(predictor: Any, rows: Any) -> onnx.ModelProto:
+        weights = float(sum(p.detach().double().sum() for p in predictor.model.parameters()))
+        key = hash(weights)
+        if key not in _NETWORKS:
+            _NETWORKS[key] = make(predictor, rows)
+        return _NETWORKS[key]
+
+    monkeypatch.setattr(exporter, "network_of", network_of)
+
+
+@pytest.fixture
+def request_of(run: Path, data: Path, tmp_path: Path) -> Callable[..., Request]:
+    """Makes requests for an artifact of the run."""
+
+    def make(**changes: Any) -> Request:
+        given = {"run_dir": run, "export_dir": tmp_path / "artifact", "data_dir": data, **changes}
+        return Request(**given)
+
+    return make
+
+
+_DONE: list[tuple[Exported, Path]] = []
+
+
+@pytest.fixture
+def done(
+    request_of: Callable[..., Request], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Exported:
+    """The run, exported once; each test has a copy."""
+    if not _DONE:
+        first = export(request_of())
+        kept = tmp_path_factory.mktemp("kept") / "artifact"
+        shutil.move(first.folder, kept)
+        _DONE.append((first, kept))
+    exported, kept = _DONE[0]
+    folder = tmp_path / "artifact"
+    shutil.copytree(kept, folder)
+    return dataclasses.replace(exported, folder=folder)
+
+
+def test_an_artifact_answers_as_its_run_does(done: Exported, run: Path) -> None:
+    model, artifact = t2t_torch.load(run, device="cpu"), t2t_torch.load(done.folder)
+    inputs = [["go", "to", "Rome"], "", "stay", "😀 go to Place3", "go " * 90, ["Town4"]]
+    asked = [{"inputs": given} for given in inputs]
+    expected, found = model.predict(asked), artifact.predict(asked)  # type: ignore[arg-type]
+    assert artifact.fields == model.fields
+    for one, other, given in zip(expected, found, inputs, strict=True):
+        assert one.values == other.values
+        assert len(other.values["slots"]) == len(words_of(given))
+        assert other.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+        assert other.scores["slots"] == pytest.approx(one.scores["slots"], abs=1e-5)
+        assert other.scores["intent"] == pytest.approx(one.scores["intent"], abs=1e-5)
+
+
+def test_an_artifact_says_what_it_is_and_holds_what_explains_it(done: Exported, run: Path) -> None:
+    signature = Signature.read(done.folder)
+    assert signature == done.signature
+    assert (signature.problem, signature.model, signature.step) == (
+        "small_requests", "joint_bilstm", 3,
+    )  # fmt: skip
+    assert [(f.name, f.kind, f.tagged) for f in signature.fields] == [("inputs", "words", True)]
+    assert [(t.name, t.kind, t.of) for t in signature.targets] == [
+        ("intent", "class", ""), ("slots", "tags", "inputs"),
+    ]  # fmt: skip
+    assert signature.targets[0].labels == ("go", "stay")
+    assert signature.made_with["torch"] == torch.__version__
+    assert {path.name for path in done.folder.iterdir()} == {*signature.files, "signature.json"}
+    for name in ("hparams.json", "vocab.small_requests.inputs.symbols"):
+        assert (done.folder / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_the_examples_are_rows_with_the_answers_that_the_artifact_gives(done: Exported) -> None:
+    lines = (done.folder / "examples.jsonl").read_text("utf-8").splitlines()
+    told = [json.loads(line) for line in lines]
+    answers = Artifact(done.folder).predict([one["input"] for one in told])
+    assert len(told) == 20
+    assert {"inputs": ["stay", "here"]} in [one["input"] for one in told]
+    assert {"inputs": ""} in [one["input"] for one in told]
+    assert [one["answer"]["values"] for one in told] == [answer.values for answer in answers]
+
+
+def test_the_rows_are_those_of_the_dev_split_and_odd_ones(done: Exported) -> None:
+    rows = done.verified.rows
+    numbers = [row.number for row in rows if row.number >= 0]
+    assert numbers == list(range(60))  # all there are: fewer than 200
+    odd = {row.name: row.sample["inputs"] for row in rows if row.number < 0}
+    assert odd["an empty text"] == "" and odd["an emoji"] == "😀"
+    assert len(odd["300 words"].split()) == 300
+    assert 0 < done.verified.difference < 1e-4 or done.verified.difference == 0
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "step", "told"),
+    [
+        ("latest", 3, "step 3"),
+        ("best", 2, "step 2"),
+        ("1", 1, "step 1"),
+        ("average:2", 3, "mean of steps 2, 3"),
+    ],
+)
+def test_a_checkpoint_is_chosen(
+    request_of: Callable[..., Request], run: Path, tmp_path: Path, checkpoint, step, told
+) -> None:
+    request = request_of(checkpoint=checkpoint)
+    loaded, chosen = request.load(tmp_path)
+    assert (loaded.info.step, chosen) == (step, told)
+    steps = [int(one) for one in told.split("steps")[-1].replace("step", "").split(",")]
+    weights = [dict(load_run(run, one).model.named_parameters()) for one in steps]
+    for name, found in loaded.model.named_parameters():
+        mean = torch.stack([one[name].double() for one in weights]).mean(0)
+        torch.testing.assert_close(found.double(), mean, atol=1e-6, rtol=0)
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(
+    request_of: Callable[..., Request], tmp_path: Path
+) -> None:
+    for checkpoint, message in (
+        ("7", "no checkpoint of step 7"),
+        ("average:4", r"too few whole checkpoints for an average of 4: \[1, 2, 3\]"),
+        ("newest", "is no checkpoint: expected a step"),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            export(request_of(checkpoint=checkpoint))
+    with pytest.raises(UsageError, match="as in average:8"):
+        export(request_of(checkpoint="average:0"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
+    request_of: Callable[..., Request], tmp_path: Path, monkeypatch
+) -> None:
+    right = exporter.add_answers
+
+    def wrong(graph: Graph, features: Any, found: Any) -> None:
+        constant = graph.constant
+        intents = ["go", "stay"]
+
+        def exchanged(value: Any) -> str:
+            return constant(intents[::-1] if value == intents else value)
+
+        monkeypatch.setattr(graph, "constant", exchanged)
+        right(graph, features, found)
+
+    monkeypatch.setattr(exporter, "add_answers", wrong)
+    with pytest.raises(ExportError) as error:
+        export(request_of())
+    told = str(error.value)
+    assert "asked alone: row 0 of the dev split" in told
+    assert "'intent': 'go'" in told and "'intent': 'stay'" in told and "Nothing was written" in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], monkeypatch) -> None:
+    monkeypatch.setattr("t2t_torch.export.verification.TOLERANCE", -1.0)
+    with pytest.raises(ExportError, match="asked alone: row 0"):
+        export(request_of())
+
+
+def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
+    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+) -> None:
+    before = (done.folder / "signature.json").read_bytes()
+    with pytest.raises(UsageError, match=r"is an artifact already\. Replace it with --overwrite"):
+        export(request_of(checkpoint="average:1"))
+    assert (done.folder / "signature.json").read_bytes() == before
+    export(request_of(checkpoint="average:1", overwrite=True))
+    assert Artifact(done.folder).signature.checkpoint == "mean of steps 3"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="nothing in it is touched"):
+        export(request_of(export_dir=mine, overwrite=True))
+    with pytest.raises(UsageError, match="no folder"):
+        export(request_of(export_dir=mine / "thesis.txt", overwrite=True))
+    with pytest.raises(UsageError, match="there is no folder"):
+        export(request_of(export_dir=tmp_path / "a" / "b"))
+    assert {path.name for path in tmp_path.iterdir()} == {"artifact", "mine"}
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+def test_an_empty_folder_is_filled(request_of: Callable[..., Request], tmp_path: Path) -> None:
+    (tmp_path / "artifact").mkdir()
+    assert export(request_of()).signature.step == 3
+
+
+def test_a_full_disk_leaves_what_was_there(
+    request_of: Callable[..., Request], done: Exported, tmp_path: Path, monkeypatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(exporter, "_write_examples", full)
+    with pytest.raises(OSError, match="No space left"):
+        export(request_of(checkpoint="average:1", overwrite=True))
+    assert Artifact(done.folder).signature.checkpoint == "step 3"
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(
+    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = tmp_path / f".artifact.{child.pid}.incomplete"
+    (dead / "whole").mkdir(parents=True)
+    # Killed between two renames: the artifact that was to be replaced is only here.
+    done.folder.rename(dead / "replaced")
+    alive = tmp_path / f".artifact.{os.getppid()}.incomplete"
+    alive.mkdir()
+    with pytest.raises(UsageError, match="--overwrite"):
+        export(request_of())
+    assert Artifact(done.folder).signature.step == 3
+    export(request_of(overwrite=True))
+    assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
+
+
+def test_what_cannot_be_exported_says_why(
+    request_of: Callable[..., Request], tmp_path: Path, data: Path
+) -> None:
+    with pytest.raises(CheckpointError, match="is not a run directory"):
+        export(request_of(run_dir=tmp_path))
+    with pytest.raises(DataError, match="small_requests"):
+        export(request_of(data_dir=tmp_path))
+    with pytest.raises(UsageError, match="is a run of problem 'small_requests', not of 'other'"):
+        export(request_of(problem="other"))
+    with pytest.raises(UsageError, match="expected int8"):
+        export(request_of(quantize="int4"))
+    with pytest.raises(UsageError, match="expected 200 or more"):
+        export(request_of(verify_rows=10))
+    assert not list(tmp_path.iterdir())
+
+
+def test_int8_answers_about_as_well_or_is_not_written(
+    request_of: Callable[..., Request], tmp_path: Path, monkeypatch
+) -> None:
+    times = iter([2.0, 1.0] * quantization._ROUNDS)
+    monkeypatch.setattr(quantization, "_seconds", lambda *_: next(times))
+    monkeypatch.setattr(quantization, "POINTS", 1.0)  # nothing was learnt: any row may change
+    done = export(request_of(quantize="int8"))
+    graph = onnx.load(done.folder / "model.onnx").graph
+    kinds = {node.op_type for node in graph.node}
+    assert kinds & {"DynamicQuantizeLSTM", "MatMulInteger", "MatMulIntegerToFloat"}
+    assert done.signature.quantized == "int8"
+    assert "metrics-small_requests/slots/span_f1" in done.metrics
+    assert done.times == (2.0, 1.0)
+    assert len(Artifact(done.folder)([{"inputs": "go to Rome"}])[0]["slots"]) == 3
+
+    times = iter([1.0, 2.0] * quantization._ROUNDS)
+    with pytest.raises(ExportError, match=r"is not faster: .* Nothing was written"):
+        export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
+    worse = iter([{"m/targets/accuracy": 0.9}, {"m/targets/accuracy": 0.8}])
+    monkeypatch.setattr(exporter, "metrics_of", lambda *_: next(worse))
+    monkeypatch.setattr(quantization, "POINTS", 0.005)
+    with pytest.raises(ExportError, match=r"accuracy: 0\.9000 -> 0\.8000"):
+        export(request_of(quantize="int8", export_dir=tmp_path / "bad"))
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_metrics_may_lose_half_a_point_and_errors_their_share() -> None:
+    check = quantization.check_quality
+    check({"p/t/accuracy": 0.9, "p/t/rmse": 2.0}, {"p/t/accuracy": 0.896, "p/t/rmse": 2.009})
+    check({"p/t/accuracy": 0.9, "p/t/rmse": 2.0}, {"p/t/accuracy": 1.0, "p/t/rmse": 0.1})
+    with pytest.raises(ExportError, match="accuracy") as error:
+        check({"p/t/accuracy": 0.9, "p/t/rmse": 2.0}, {"p/t/accuracy": 0.89, "p/t/rmse": 2.02})
+    assert "rmse: 2.0000 -> 2.0200" in str(error.value)
+
+
+def test_an_artifact_can_be_moved(done: Exported, tmp_path: Path) -> None:
+    moved = shutil.move(done.folder, tmp_path / "elsewhere")
+    assert Artifact(moved)([{"inputs": "stay"}])[0]["slots"]
+
+
+def test_the_page_on_export_asks_an_artifact_as_it_is(
+    done: Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(done.folder.parent)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "export.md").read_text("utf-8")
+    ours, alone = re.findall(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
+    exec(ours, {})
+    assert "t2t_torch" not in alone
+    exec(alone, {})
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].startswith(("go 0.", "stay 0.")) and told[-1].count("('") == 5

@@ -1,0 +1,158 @@
+"""A network in ONNX guesses what the model guesses, whatever the batch."""
+
+from __future__ import annotations
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from t2t_torch import registry
+from t2t_torch.errors import ExportError
+from t2t_torch.export.lstm import lstm_layer, replace_lstms
+from t2t_torch.export.network import export_network
+from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.random_batch import random_batch
+from t2t_torch.testing import features_for, small
+
+LABELLING = {
+    "bilstm_attention_classifier": 0,
+    "bilstm_slot_attention_tagger": 0,
+    "bilstm_tagger": 0,
+    "bsequential_cnn_tagger": 0,
+    "fasttext": 0,
+    "joint_bilstm": -1,
+    "joint_cnn": -1,
+    "pair_classifier": 0,
+    "pairwise_ranker": -1,
+    "text_cnn": 0,
+    "transformer_encoder": -1,
+}
+"""A model, and which of its kinds of features."""
+
+
+def made(name, which, **changes):
+    """A small model with random weights, and the names of what it is given."""
+    model_class = registry.model(name)
+    first = next(one for one in registry.list_names("hparams") if one.startswith(name))
+    kinds = [
+        features
+        for features in features_for(model_class)
+        if not any(target.generates for target in features.targets.values())
+    ]
+    torch.manual_seed(0)
+    features = kinds[which]
+    known = {n: v for n, v in changes.items() if n in model_class.HParams.model_fields}
+    model = model_class(small(registry.hparams(first)).replace(**known), features).eval()
+    alone = {name for name, note in features.notes.items() if note.aligned_to is None}
+    return model, [n for n in features.all if n not in features.targets and n not in alone]
+
+
+def batch_of(model, given, **settings):
+    found = random_batch(model.features, **settings)
+    return {name: found[name] for name in given}
+
+
+def expected(model, batch):
+    """What the model itself guesses, as `export_network` names it."""
+    found = {}
+    with torch.no_grad():
+        for name, hidden in model.hidden_states(batch).items():
+            modality = model.modalities[name]
+            guesses = modality.guess(modality.logits(hidden))
+            parts = {**guesses._asdict(), "mask": hidden.mask}
+            found |= {f"{name}.{part}": its for part, its in parts.items() if its is not None}
+    return found
+
+
+def run(session, batch):
+    names = [one.name for one in session.get_outputs()]
+    given = {one.name for one in session.get_inputs()}
+    values = session.run(None, {n: v.numpy() for n, v in batch.items() if n in given})
+    return dict(zip(names, map(torch.from_numpy, values), strict=True))
+
+
+def check_agrees(model, given, session):
+    for rows, seed in ((1, 1), (4, 2), (7, 3)):
+        batch = batch_of(model, given, rows=rows, seed=seed)
+        found = run(session, batch)
+        wanted = expected(model, batch)
+        assert found.keys() == wanted.keys()
+        for name, values in wanted.items():
+            target = name.partition(".")[0]
+            mask = wanted.get(f"{target}.mask")
+            here = found[name]
+            if mask is not None and values.shape[:2] == mask.shape:  # padding has no guess
+                here, values = here[mask], values[mask]
+            torch.testing.assert_close(here.double(), values.double(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", LABELLING)
+def test_the_graph_guesses_what_the_model_does(name):
+    model, given = made(name, LABELLING[name])
+    network = export_network(model, batch_of(model, given))
+    check_agrees(model, given, onnxruntime.InferenceSession(network.SerializeToString()))
+
+
+@pytest.mark.parametrize("settings", [{"tag_decoder": "softmax", "tag_constraints": "decode"}])
+def test_tags_by_a_softmax_keep_their_rules(settings):
+    model, given = made("bilstm_tagger", 0, **settings)
+    network = export_network(model, batch_of(model, given))
+    check_agrees(model, given, onnxruntime.InferenceSession(network.SerializeToString()))
+
+
+def test_layers_of_lstm_are_operators_of_onnx():
+    model, given = made("joint_bilstm", -1)
+    network = export_network(model, batch_of(model, given))
+    operators = [node.op_type for node in network.graph.node]
+    assert operators.count("LSTM") == model.hparams.num_hidden_layers
+    onnx.checker.check_model(network)
+
+
+def test_a_model_stays_as_it_was():
+    model, given = made("joint_bilstm", -1)
+    batch = batch_of(model, given)
+    before = expected(model, batch)
+    export_network(model, batch)
+    assert any(isinstance(module, LSTM) for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    after = expected(model, batch)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+class _ReadsItsSize(nn.Module):
+    def forward(self, x):
+        return x * len(x)
+
+
+def test_a_size_that_became_a_number_is_refused():
+    model, given = made("text_cnn", 0)
+    model.dropout = _ReadsItsSize()
+    with pytest.raises(ExportError, match=r"axis 0 of 'inputs' is 3 in the graph"):
+        export_network(model, batch_of(model, given))
+
+
+def test_a_model_whose_sizes_depend_on_what_it_reads_is_refused():
+    model, given = made("seqnn", 0)
+    with pytest.raises(ExportError, match=r"Seqnn cannot be exported: .*data-dependent"):
+        export_network(model, batch_of(model, given))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_operation_is_what_the_layer_does(bidirectional):
+    torch.manual_seed(0)
+    holder = nn.ModuleDict({"lstm": LSTM(5, 7, 2, bidirectional=bidirectional)}).eval()
+    x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor([6, 3, 1, 0])[:, None]
+    with torch.no_grad():
+        wanted = holder["lstm"](x, mask)
+        replace_lstms(holder)
+        torch.testing.assert_close(holder["lstm"](x, mask), wanted)
+
+
+def test_the_operation_passes_torchs_own_checks():
+    torch.manual_seed(0)
+    given = (torch.randn(3, 4, 5), torch.tensor([4, 2, 1], dtype=torch.int32))
+    weights = (torch.randn(2, 28, 5), torch.randn(2, 28, 7), torch.randn(2, 56))
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(lstm_layer, (*given, *weights), test_utils=checks)

@@ -1,0 +1,59 @@
+"""Latencies: percentiles of requests that are put by turns."""
+
+import gc
+
+import pytest
+
+from t2t_torch.errors import UsageError
+from t2t_torch.serve.latency import Latency, measure
+
+
+def test_percentiles_are_of_requests_and_rates_of_inputs():
+    found = Latency.of([1_000_000 * (1 + number) for number in range(101)], 202)
+    assert (found.p50, found.p90, found.p99, found.longest) == (51.0, 91.0, 100.0, 101.0)
+    assert found.mean == pytest.approx(51.0)
+    assert found.per_second == pytest.approx(202 / (101 * 51.0) * 1e3)
+    assert found.requests == 101
+
+
+def test_each_request_is_put_to_one_after_the_other():
+    asked = []
+    answerers = {
+        name: lambda request, name=name: asked.append((name, tuple(request))) for name in "ab"
+    }
+    found = measure(answerers, range(5), batch_size=2, warm_up=0, passes=2)
+    assert [name for name, _ in asked] == ["a", "b"] * 6
+    assert all(first == second for (_, first), (_, second) in zip(asked[::2], asked[1::2], strict=True))
+    whole = [one for name, request in asked if name == "a" for one in request]
+    assert sorted(whole) == sorted([*range(5)] * 2)
+    assert {name: its.requests for name, its in found.items()} == {"a": 6, "b": 6}
+
+
+def test_what_warms_up_is_not_measured():
+    asked = []
+    found = measure({"a": asked.append}, ["x", "longer"], warm_up=3, passes=1)
+    assert len(asked) == 5
+    assert asked[0] == ["longer"]
+    assert found["a"].requests == 2
+
+
+def test_garbage_waits_and_is_collected_again_also_after_an_error():
+    seen = []
+
+    def fails(request):
+        seen.append(gc.isenabled())
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        measure({"a": fails}, ["x"], warm_up=0)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "settings"),
+    [([], {}), (["x"], {"batch_size": 0}), (["x"], {"passes": 0}), (["x"], {"warm_up": -1})],
+)
+def test_nothing_to_measure_is_refused(inputs, settings):
+    with pytest.raises(UsageError):
+        measure({"a": len}, inputs, **settings)
