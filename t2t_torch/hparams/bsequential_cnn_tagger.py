@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
+from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BsequentialCnnTaggerHParams(TokenHParams):
@@ -23,26 +23,15 @@ def bsequential_cnn_tagger_base() -> BsequentialCnnTaggerHParams:
     Sizes are of PyText (models/representations/bseqcnn.py; Aly et al. 2018, arXiv:1812.08729); the
     word itself belongs to past and future as in Vu 2016, arXiv:1606.07783.
     """
-    return BsequentialCnnTaggerHParams().replace(
+    return with_adam(BsequentialCnnTaggerHParams.plain()).replace(
         hidden_size=200,
         embedding_size=100,
         batch_size=1024,
         max_length=256,
         layer_prepostprocess_dropout=0.4,
-        symbol_dropout=0.0,
-        label_smoothing=0.0,
         tag_constraints="decode",
-        multiply_embedding_mode="none",
-        initializer="uniform_unit_scaling",
-        initializer_gain=1.0,
-        weight_decay=0.0,
         clip_grad_norm=5.0,
-        optimizer_adam_epsilon=1e-8,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.99,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
         learning_rate_constant=0.002,
-        learning_rate_warmup_steps=100,
     )
 
 
