@@ -46,7 +46,7 @@ def load(
       ArtifactError: the artifact is damaged, altered or newer than this version, or onnxruntime is
         missing.
       CheckpointError, HParamsError: of a run, as `decode.loading.load` says.
-      UsageError: what is given is of the other one.
+      UsageError: what is given is of the other one, or this is no artifact and there is no torch.
     """
     if isinstance(path, str | Path) and is_artifact(path):
         given: dict[str, Any] = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
@@ -65,7 +65,13 @@ def load(
             f"threads={threads} is for an artifact, and {str(path)!r} is none: a run's model takes "
             "the threads that torch.set_num_threads says."
         )
-    from t2t_torch.decode.loading import load as load_of_run
+    try:
+        from t2t_torch.decode.loading import load as load_of_run
+    except ImportError as error:
+        raise UsageError(
+            f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
+            f"not installed: {error}. Give an artifact, or  pip install t2t_torch"
+        ) from error
 
     return load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 from t2t_torch.data.learner import Learner, learn
 from t2t_torch.data.raw_file import RawFile, found, get_all
 from t2t_torch.data.samples import samples_of
+from t2t_torch.errors import DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
 from t2t_torch.problem_name import get_problem_name
@@ -192,6 +194,12 @@ class Problem(ABC):
         Raises:
           DataError: the sample does not hang together.
         """
+        wrong = [field for field in self.cutters if not isinstance(sample.get(field), str)]
+        if wrong:
+            raise DataError(
+                f"`cutters` of {self.full_name!r} cuts texts, and {wrong[0]!r} of a sample is "
+                f"{reprlib.repr(sample.get(wrong[0]))}. Name fields that are texts."
+            )
         return [self._cut(sample)]
 
     def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -203,7 +211,8 @@ class Problem(ABC):
         return [self._cut(sample)]
 
     def _cut(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        return {**sample, **{field: cut(sample[field]) for field, cut in self.cutters.items()}}
+        there = self.cutters.keys() & sample.keys()  # who asks gives no targets
+        return {**sample, **{field: self.cutters[field](sample[field]) for field in there}}
 
     def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
         """Returns what users read: by default what was found first.

@@ -4,16 +4,18 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from t2t_torch.errors import DataError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import DataHParams
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.word_cutter import WordCutter
 
 
 class Spelling(Problem):
@@ -65,3 +67,23 @@ def test_the_longest_example_is_max_length_or_a_batch(max_length: int, expected:
     given = {"max_length": max_length, "split_to_length": 0, "batch_size": 4096}
     hparams = cast(DataHParams, SimpleNamespace(**given))
     assert Spelling().max_length(hparams) == expected
+
+
+class Shouting(Spelling):
+    """Texts of words."""
+
+    name = "shouting"
+    cutters: ClassVar[dict[str, WordCutter]] = dict.fromkeys(("inputs", "targets"), WordCutter())
+
+
+def test_texts_are_cut_into_words_and_whoever_asks_needs_no_targets() -> None:
+    problem = Shouting()
+    (example,) = problem.examples_of({"inputs": "ONE!", "targets": "No.", "weight": 2})
+    assert example == {"inputs": "one !", "targets": "no .", "weight": 2}
+    assert problem.inputs_of({"inputs": "ONE!"}) == [{"inputs": "one !"}]
+
+
+@pytest.mark.parametrize("targets", [["no", "."], None])
+def test_what_is_no_text_is_not_cut(targets: Any) -> None:
+    with pytest.raises(DataError, match="`cutters` of 'shouting' cuts texts, and 'targets'"):
+        list(Shouting().examples_of({"inputs": "ONE!", "targets": targets}))

@@ -63,10 +63,13 @@ class Question:
         """Returns the inputs as mappings by field.
 
         Raises:
-          DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
+          DecodeError: an input lacks a field or is no mapping, or `inputs` is one input, not a
+            list.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
+        if isinstance(inputs, Mapping):
+            raise DecodeError("inputs should be a list of mappings, not a mapping: predict([one])")
         return [self._sample(number, given) for number, given in enumerate(inputs)]
 
     def sample_of(self, given: Input) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ prints the 50th, 90th and 99th percentile from input to answer, in milliseconds.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from absl import flags
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.text.lines import read_lines
 
 if TYPE_CHECKING:
     from t2t_torch.artifact.session import Artifact
@@ -42,7 +44,9 @@ shared.define_path(
     "A file of inputs, in place of the data: a text a line, or of .jsonl a JSON value a line. "
     "Without both the artifact's own examples are asked.",
 )
-flags.DEFINE_integer("rows", 1000, "Inputs that are asked, at most.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "rows", 1000, "Inputs that are asked, at most.", lower_bound=1, flag_values=FLAGS
+)
 flags.DEFINE_integer("threads", 1, "Of each computation.", lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_integer("batch_size", 1, "Inputs in a request.", lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_integer(
@@ -67,6 +71,13 @@ def _run() -> int:
         raise UsageError(
             "--data_dir needs --output_dir, the run, which knows how rows are read. Or give the "
             "rows as text: --inputs=FILE."
+        )
+    if _flag("data_dir") and _flag("inputs"):
+        raise UsageError("--data_dir and --inputs: give one of them; either says what is asked.")
+    if _flag("problem") and not _flag("output_dir"):
+        raise UsageError(
+            f"--problem={_flag('problem')} is for --output_dir, a run of several problems; an "
+            "artifact answers for one. Leave it out."
         )
     from t2t_torch.artifact.session import Artifact
     from t2t_torch.serve.latency import measure
@@ -104,7 +115,7 @@ def _eager(run: str) -> LabelPredictor:
     predictor = load(run, problem=_flag("problem"), device="cpu")
     if not isinstance(predictor, LabelPredictor):
         raise UsageError(f"the model of {run} writes texts; what gives labels can be measured.")
-    model: Any = predictor.model
+    model: Any = predictor.model.float()
     model.hparams = model.hparams.replace(activation_dtype="float32")
     return predictor
 
@@ -121,13 +132,12 @@ def _inputs(artifact: Artifact, predictor: LabelPredictor | None) -> list[Any]:
     else:
         from t2t_torch.artifact.signature import EXAMPLES
 
-        lines = (artifact.path / EXAMPLES).read_text("utf-8").splitlines()
-        found = [json.loads(line)["input"] for line in lines]
+        found = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
     return found[: _flag("rows")]
 
 
 def _read(path: Path) -> list[Any]:
-    lines = path.read_text("utf-8").splitlines()
+    lines = list(read_lines(path))
     if path.suffix != ".jsonl":
         return lines
     found = []
@@ -149,11 +159,22 @@ def _rows(predictor: LabelPredictor, data_dir: Path) -> list[Any]:
     return [row.sample for row in rows if row.number >= 0]
 
 
+def _processor() -> str:
+    """Returns the processor's name."""
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        for line in about.read_text("utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
 def _report(found: Mapping[str, Latency], inputs: int) -> None:
     settings = {
         "inputs": inputs,
         **{name: _flag(name) for name in ("passes", "warm_up", "batch_size", "threads")},
-        "machine": f"{platform.processor() or platform.machine()}, {platform.system()}",
+        "machine": f"{os.cpu_count()} cores of {_processor()}, {platform.system()}",
     }
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items()))
     first = next(iter(found.values()))

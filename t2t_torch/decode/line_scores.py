@@ -100,14 +100,20 @@ def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[_Row]
 def _row(predictor: Predictor, line: str, target: str) -> _Row:
     features = predictor.features
     if not features.has_inputs:
-        return {target: features.targets[target].encode(line)}
+        return {target: _ids(predictor, line, target)}
     given, tab, output = line.partition("\t")
     if not tab or "\t" in output:
         raise DataError(f"expected an input and an output with a tab between, not {line!r}.")
     if isinstance(predictor, TreePredictor):
         return predictor.with_tree(given, output)
     (read,) = predictor.encode([given])
-    return {predictor.field: read, target: features.targets[target].encode(output)}
+    return {predictor.field: read, target: _ids(predictor, output, target)}
+
+
+def _ids(predictor: Predictor, text: str, target: str) -> Sequence[int]:
+    feature = predictor.features.targets[target]
+    cut = predictor.problem.cutters.get(feature.source or target)
+    return feature.encode(cut(text) if cut else text)
 
 
 @torch.inference_mode()

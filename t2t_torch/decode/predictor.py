@@ -146,6 +146,8 @@ class Predictor:
     def encode(self, texts: Sequence[str], hparams: DecodeHParams | None = None) -> list[list[int]]:
         """Returns the ids of inputs: `EOS` at the end, none for a language model's beginnings."""
         feature = self._input or self._target
+        if cut := self.problem.cutters.get(feature.source or self.field):
+            texts = [cut(text) for text in texts]
         encoded = feature.encode_batch(texts)
         if feature.add_eos and self._input is None:
             encoded = [ids[:-1] for ids in encoded]

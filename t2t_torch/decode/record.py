@@ -126,7 +126,7 @@ def readable(feature: Feature | None, value: Any) -> Any:
     """Returns a value as a table has it: words, and tags without spaces, joined by spaces; a number
     alone, several to six digits.
     """
-    if isinstance(value, str) or value is None:
+    if isinstance(value, str | int | float) or value is None:
         return value
     if isinstance(feature, Real):
         numbers = [float(f"{number:.6g}") for number in value]

@@ -47,7 +47,10 @@ def add_answers(graph: Graph, features: Features, found: Mapping[str, str]) -> N
                 if mask := found.get(f"{name}.mask"):
                     tags = graph.add("Where", mask, tags, graph.constant([""]))
                 graph.output(name, tags, "string", ["batch", "words"])
-            case Real() | SoftLabel():
+            case Real():
+                values = _unscaled(graph, feature, numbers)
+                graph.output(name, values, "float32", ["batch", feature.size])
+            case SoftLabel():
                 graph.output(name, numbers, "float32", ["batch", None])
             case _:
                 raise ExportError(
@@ -74,6 +77,14 @@ def labels_of(feature: Feature) -> list[str]:
 def _named(graph: Graph, feature: Feature, numbers: str) -> str:
     """Returns the labels of numbers.  [...] int64 -> [...] string."""
     return graph.add("Gather", graph.constant(labels_of(feature)), numbers)
+
+
+def _unscaled(graph: Graph, feature: Real, numbers: str) -> str:
+    """Returns numbers as `Real.decode` does: not standardized any more.  [B, n] float32."""
+    if not feature.mean:
+        return numbers
+    scaled = graph.add("Mul", numbers, graph.constant(list(feature.std), "float32"))
+    return graph.add("Add", scaled, graph.constant(list(feature.mean), "float32"))
 
 
 def _float(graph: Graph, values: str) -> str:

@@ -89,10 +89,10 @@ def export_network(model: T2TModel, example: Mapping[str, Tensor]) -> onnx.Model
             assert exported is not None
             exported.optimize()
             found: onnx.ModelProto = exported.model_proto
-    except (torch.onnx.OnnxExporterError, RuntimeError, NotImplementedError) as error:
+    except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
+        why, *_ = (str(error).strip() or type(error).__name__).splitlines()
         raise ExportError(
-            f"{type(model).__name__} cannot be exported: {str(error).strip().splitlines()[0]} "
-            "Serve the run itself, with PyTorch."
+            f"{type(model).__name__} cannot be exported: {why} Serve the run itself, with PyTorch."
         ) from error
     _check_varies(found, model, varying)
     return found
@@ -117,10 +117,11 @@ def _check_varies(
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps what torch tells its own developers from users."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)

@@ -178,7 +178,8 @@ def remove_leftovers(path: Path) -> None:
     path = path.resolve()
     for leftover in path.parent.glob(f".*{STAGED_SUFFIX}"):
         match = re.fullmatch(re.escape(f".{path.name}.") + r"(\d+)" + STAGED_SUFFIX, leftover.name)
-        if match is None or _is_alive(int(match[1])):
+        # In containers the next process often has the number of the one that was killed.
+        if match is None or (int(match[1]) != os.getpid() and _is_alive(int(match[1]))):
             continue
         if (leftover / "replaced").is_dir() and not path.exists():
             (leftover / "replaced").rename(path)  # killed between the two renames

@@ -133,6 +133,8 @@ def test_what_is_no_input_is_refused_as_a_run_refuses_it(folder: Path) -> None:
     artifact = Artifact(folder)
     with pytest.raises(DecodeError, match="a list of strings, not a string"):
         artifact.predict("go to oslo")
+    with pytest.raises(DecodeError, match="a list of mappings, not a mapping"):
+        artifact.predict(asked())  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match=r"input 1 is 3, where a text or a mapping with the fiel"):
         artifact.predict([asked(), 3])  # type: ignore[list-item]
     with pytest.raises(DecodeError, match="input 0 has no pos, note, dense; 'made_by_hand' is ask"):
@@ -225,6 +227,12 @@ def test_load_tells_artifacts_from_runs(folder: Path) -> None:
         t2t_torch.load(folder.parent, threads=1)
     with pytest.raises(UsageError, match="threads=-1"):
         t2t_torch.load(folder, threads=-1)
+
+
+def test_without_torch_what_is_no_artifact_is_named(folder: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "t2t_torch.decode.loading", None)
+    with pytest.raises(UsageError, match=r"misspelt' is no artifact: .*pip install t2t_torch"):
+        t2t_torch.load(folder / "misspelt")
 
 
 def test_an_artifact_answers_where_nothing_but_onnxruntime_is_installed(folder: Path) -> None:

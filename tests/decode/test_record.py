@@ -16,6 +16,7 @@ from t2t_torch.decode.record import (
     found_record,
     marks_spans,
     prediction_record,
+    readable,
     tagged,
 )
 from t2t_torch.features import (
@@ -113,3 +114,8 @@ def test_each_kind_of_target_has_its_columns(
 ) -> None:
     assert cells_of(feature, record) == cells
     assert len(columns_of("t", feature)) == len(cells)
+
+
+def test_a_number_of_an_input_may_stand_alone() -> None:
+    assert readable(Real(1), 0.5) == readable(Real(1), [0.5]) == 0.5
+    assert readable(Real(4), 3) == 3

@@ -26,7 +26,7 @@ from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
 from t2t_torch.export import exporter, quantization
 from t2t_torch.export.exporter import Exported, export
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.request import Request
+from t2t_torch.export.request import Request, remove_leftovers
 from t2t_torch.features.text import words_of
 
 _NETWORKS: dict[int, onnx.ModelProto] = {}
@@ -251,6 +251,13 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     assert Artifact(done.folder).signature.step == 3
     export(request_of(overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
+
+
+def test_what_a_killed_export_of_the_same_process_number_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / f".artifact.{os.getpid()}.incomplete"
+    (left / "replaced").mkdir(parents=True)
+    remove_leftovers(tmp_path / "artifact")
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def test_what_cannot_be_exported_says_why(

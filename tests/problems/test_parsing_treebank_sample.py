@@ -5,7 +5,7 @@ from pathlib import Path
 
 from t2t_torch import registry
 from t2t_torch.mode import Split
-from t2t_torch.text.tree import parse_tree
+from t2t_torch.text.tree import Tree, parse_tree
 
 # A trace, function tags, an index and a bracket as a word.
 TREE = """
@@ -52,12 +52,14 @@ def test_the_real_trees_are_all_there(real, samples, rows):
     train = samples("parsing_treebank_sample", tmp_dir, Split.TRAIN)
     assert train[0]["inputs"][:2] == ["Pierre", "Vinken"]
     assert train[0]["targets"].startswith("(S (NP (NP (NNP Pierre) (NNP Vinken)) (, ,) (ADJP")
-    for sample in train[:100]:
-        assert parse_tree(sample["targets"]).words == sample["inputs"]
     other = [samples("parsing_treebank_sample", tmp_dir, s) for s in (Split.EVAL, Split.TEST)]
     assert [len(part) for part in (train, *other)] == [3396, 273, 245]
     words = sum(len(sample["inputs"]) for part in (train, *other) for sample in part)
     assert words == 94_084
+    for sample in (sample for part in (train, *other) for sample in part):
+        tree = parse_tree(sample["targets"])
+        assert tree.words == sample["inputs"]
+        assert Tree.from_transitions(tree.transitions(), tree.words) == tree
     assert rows("parsing_treebank_sample", tmp_dir, max_cases=50)["train"] == 50
 
 

@@ -8,6 +8,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
+from t2t_torch.text.tree import Tree, parse_tree
 
 WORDS = 'how long to " Rome "'
 TREE = '[IN:GET_DURATION how long to [SL:DESTINATION " Rome " ] ]'
@@ -42,6 +43,14 @@ def test_a_tree_that_never_ends_is_bad(tmp_path):
     (tmp_path / "train.tsv").write_text(f"{WORDS}\t{TREE[:-2]}\n", "utf-8")
     with pytest.raises(DataError, match=r"train\.tsv, line 1: .*the bracket that opens here"):
         list(registry.problem("semantic_parse_top").generate_samples(tmp_path, Split.TRAIN))
+
+
+@pytest.mark.parametrize("split", [Split.TRAIN, Split.EVAL, Split.TEST])
+def test_every_real_tree_is_what_its_transitions_build(real, samples, split):
+    for sample in samples("semantic_parse_top", real("top"), split):
+        tree = parse_tree(sample["targets"])
+        assert tree.words == sample["inputs"]
+        assert Tree.from_transitions(tree.transitions(), tree.words) == tree
 
 
 def test_the_real_requests_are_all_there(real, samples, rows):
