@@ -60,9 +60,10 @@ SMALL = {
     "t2t-latency": [],
 }
 NOT_OURS = set(
-    "--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode --no-deps".split()
+    "--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode --no-deps "
+    "--hypothesis-profile".split()
 )
-"""torchrun's, TensorBoard's, Slurm's, pip's."""
+"""torchrun's, TensorBoard's, Slurm's, pip's, pytest's."""
 BENCHMARK_FLAGS = {
     flag
     for script in (ROOT / "benchmarks").glob("*.py")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
+from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
 from t2t_torch.artifact.readings import answers_of
 from t2t_torch.artifact.signature import MODEL, Signature
@@ -30,7 +31,6 @@ class Artifact:
     Attributes:
       signature: what the artifact says of itself.
       fields: what an input consists of.
-      lists: those of them that are lists, which may be written as one text, too.
 
     Raises:
       ArtifactError: this is no artifact, it is damaged, altered or newer than this version, or
@@ -45,7 +45,6 @@ class Artifact:
         self.signature = Signature.read(self.path)
         self.signature.check_files(self.path)
         self.fields = tuple(field.name for field in self.signature.fields)
-        self.lists = {f.name for f in self.signature.fields if f.kind in ("words", "labels")}
         self._question = Question(self.signature.problem, self.fields)
         self._feeds = Feeds(self.signature.fields)
         self._session = _session(self.path / MODEL, self.signature, threads)
@@ -71,7 +70,7 @@ class Artifact:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Answer] = {}
-        for numbers in _batches([row.length for row in rows]):
+        for numbers in batches_of([row.length for row in rows], _BATCH_WORDS):
             answers = self._answers(numbers, [rows[number] for number in numbers])
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]
@@ -143,12 +142,3 @@ def _why(error: Exception) -> str:
     if " " in match[1]:
         return f"{match[1]}."
     return f"onnxruntime fails in {match[1]}: {match[2]}"
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yields numbers of inputs of like lengths, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    while order:
-        size = max(1, _BATCH_WORDS // max(1, lengths[order[0]]))
-        yield order[:size]
-        order = order[size:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from t2t_torch.artifact.batches import batches_of
 from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.data.shards import Shards
@@ -207,7 +207,7 @@ class EvaluatedRows:
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
         target = next(iter(features.targets))
-        for places in _batches(lengths.tolist()):
+        for places in batches_of(lengths.tolist(), _BATCH_TOKENS):
             self._predictor.before_batch()
             rows = np.sort(numbers[places])
             read = reader.read(rows)
@@ -341,12 +341,3 @@ def _batch(reader: RowReader, read: Mapping[str, Ragged]) -> Batch:
         name: torch.from_numpy(padded(feature, read[name]))
         for name, feature in reader.features.items()
     }
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yields places of rows of like lengths, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    while order:
-        size = max(1, _BATCH_TOKENS // max(1, lengths[order[0]]))
-        yield list(itertools.islice(order, size))
-        order = order[size:]

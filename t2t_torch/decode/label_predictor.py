@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question, ranked
+from t2t_torch.artifact.batches import batches_of
 from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.decode.alignment import check_aligned
@@ -130,7 +131,8 @@ class LabelPredictor:
     def _found(self, parts: Sequence[_Part]) -> list[_Values]:
         """Returns what is found in each part."""
         found: dict[int, _Values] = {}
-        for numbers in _batches([max(map(len, part.row.values())) for part in parts]):
+        lengths = [max(map(len, part.row.values())) for part in parts]
+        for numbers in batches_of(lengths, _BATCH_TOKENS):
             self.before_batch()
             batch = self._batch([parts[number].row for number in numbers])
             values = self._values(batch, [parts[number].sample for number in numbers])
@@ -254,12 +256,3 @@ class _Encoded(NamedTuple):
     def column(self, feature: str) -> list[tuple[Any, Any]]:
         """Returns a feature's rows, values and offsets."""
         return [(self.rows[feature].values, self.rows[feature].offsets)]
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yields numbers of inputs of like lengths, the longest first."""
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    while order:
-        size = max(1, _BATCH_TOKENS // max(1, lengths[order[0]]))
-        yield order[:size]
-        order = order[size:]

@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,13 @@ from t2t_torch.features import (
     Turns,
     Words,
 )
+from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, WordStarts
 from t2t_torch.model import T2TModel
 
 _EXAMPLES = 20
 _ODD_EXAMPLES = 5  # of these, that are no rows of the data
+_SHORTEST = 3  # ids of what the network is traced with; 1 would become part of the graph
 _LARGEST = 1_900_000_000  # bytes of weights: a file of ONNX has 2 GiB at most
 _PACKAGES = ("t2t_torch", "torch", "onnx", "onnxruntime")
 
@@ -93,7 +95,7 @@ def export(request: Request) -> Exported:
     start = time.perf_counter()
     remove_leftovers(request.export_dir)
     request.check()
-    with staged_folder(request.export_dir) as scratch:
+    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
         whole, averaged = scratch / "whole", scratch / "run"
         averaged.mkdir()
         loaded, chosen = request.load(averaged)
@@ -168,8 +170,54 @@ def network_of(predictor: LabelPredictor, rows: Sequence[Row]) -> onnx.ModelProt
     """
     assert isinstance(predictor.model, T2TModel)
     samples = sorted((row.sample for row in rows if row.number >= 0), key=_size)
-    example = predictor.batch_of([samples[len(samples) // 3], samples[len(samples) // 2]])
-    return export_network(predictor.model, example)
+    first, second = samples[len(samples) // 3], samples[len(samples) // 2]
+    for field, kind in predictor.kinds.items():
+        if isinstance(kind, Text) and _width(predictor, [first, second], field) < _SHORTEST:
+            first = {**first, **_lengthened(predictor, [first, *samples], field)}
+    return export_network(predictor.model, predictor.batch_of([first, second]))
+
+
+def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str) -> int:
+    """Returns the length of the batch's shortest axis that is made of a field of texts."""
+    features = predictor.features
+    widths = (
+        ids.shape[1]
+        for name, ids in predictor.batch_of(samples).items()
+        if features.sources[name] == field and features.all[name].is_sequence
+    )
+    return min(widths, default=_SHORTEST)
+
+
+def _lengthened(
+    predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str
+) -> dict[str, Any]:
+    """Returns a text of one of the samples, said as often as tracing needs, and its labels.
+
+    Tracing takes a length of 1 for one that never varies.
+
+    Raises:
+      ExportError: none of the samples has such a text.
+    """
+    written = next((sample for sample in samples if words_of(sample[field])), None)
+    if written is None:
+        raise ExportError(
+            f"the network cannot be traced: {field!r} is empty in all {len(samples) - 1} rows of "
+            "the dev split that were read. Give the dev split a row with such a text, or a "
+            "greater --verify_rows."
+        )
+    sources, found = predictor.features.sources, {field: written[field]}
+    for name, kind in predictor.kinds.items():
+        if kind.aligned_to is not None and sources[kind.aligned_to] == field:
+            found[name] = written[name]
+    several = found
+    for times in range(2, _SHORTEST + 1):
+        if _width(predictor, [{**written, **several}], field) < _SHORTEST:
+            several = {name: _repeated(value, times) for name, value in found.items()}
+    return several
+
+
+def _repeated(value: Any, times: int) -> Any:
+    return " ".join([value] * times) if isinstance(value, str) else [*value] * times
 
 
 def graph_of(predictor: LabelPredictor, network: onnx.ModelProto) -> Graph:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from t2t_torch.artifact.signature import FILE, MODEL
+from t2t_torch.artifact.signature import FILE, MODEL, Signature
 from t2t_torch.checkpoint.averaging import average_checkpoints
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.staging import STAGED_SUFFIX, sync
 from t2t_torch.decode.loading import Loaded, load_run
-from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.train.run_directory import RunDirectory
 
 LATEST = "latest"
@@ -71,22 +72,7 @@ class Request:
         if not os.access(there.resolve().parent, os.W_OK):
             raise UsageError(f"--export_dir={there}: {there.resolve().parent} cannot be written.")
         if os.path.lexists(there):
-            self._check_replaceable(there)
-
-    def _check_replaceable(self, there: Path) -> None:
-        if there.is_symlink() or not there.is_dir():
-            raise UsageError(f"--export_dir={there} is there already, and no folder. Give another.")
-        names = {path.name for path in there.iterdir()}
-        if names and not {FILE, MODEL} <= names:
-            raise UsageError(
-                f"--export_dir={there} is there already, and is no artifact: nothing in it is "
-                "touched. Give another folder."
-            )
-        if names and not self.overwrite:
-            raise UsageError(
-                f"--export_dir={there} is an artifact already. Replace it with --overwrite, or "
-                "give another folder."
-            )
+            _check_replaceable(there, overwrite=self.overwrite)
 
     def _averaged(self) -> int:
         """Returns how many checkpoints are averaged; 0: none.
@@ -144,12 +130,51 @@ class Request:
         return sorted(one.step for one in found)
 
 
+def _check_replaceable(there: Path, *, overwrite: bool) -> None:
+    """Raises UsageError unless a folder is empty, or an artifact that may be replaced."""
+    if there.is_symlink() or not there.is_dir():
+        raise UsageError(f"--export_dir={there} is there already, and no folder. Give another.")
+    names = {path.name for path in there.iterdir()}
+    if not names:
+        return
+    if not {FILE, MODEL} <= names:
+        raise UsageError(
+            f"--export_dir={there} is there already, and is no artifact: nothing in it is "
+            "touched. Give another folder."
+        )
+    if not overwrite:
+        raise UsageError(
+            f"--export_dir={there} is an artifact already. Replace it with --overwrite, or "
+            "give another folder."
+        )
+    try:
+        others = sorted(names - {FILE, *Signature.read(there).files})
+    except ArtifactError as error:
+        raise UsageError(
+            f"--export_dir={there} cannot be replaced, as it is not known which files are of the "
+            f"artifact: {error} Or remove the folder, or give another."
+        ) from None
+    if others:
+        raise UsageError(
+            f"--export_dir={there} is an artifact with files that are not of it: "
+            f"{', '.join(others)}. Nothing in it is touched. Move them elsewhere, or give another "
+            "folder."
+        )
+
+
 @contextlib.contextmanager
-def staged_folder(path: Path) -> Iterator[Path]:
+def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """Yields a temporary folder beside `path`; on success its folder "whole" is renamed to it.
 
     A reader therefore sees the old folder, none, or the whole new one.  When the body raises, the
     temporary folder is removed and `path` is as it was.
+
+    Args:
+      path: missing, an empty folder, or an artifact.
+      overwrite: whether an artifact is replaced.
+
+    Raises:
+      ExportError: meanwhile something came to `path` that is not to be replaced.
     """
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
@@ -160,17 +185,36 @@ def staged_folder(path: Path) -> Iterator[Path]:
         for file in whole.iterdir():
             sync(file)
         sync(whole)
-        if path.is_dir():
-            path.rename(temporary / "replaced")
-        try:
-            whole.rename(path)
-        except OSError:
-            if (temporary / "replaced").is_dir():
-                (temporary / "replaced").rename(path)
-            raise
+        _put(whole, path, temporary / "replaced", overwrite=overwrite)
         sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put(whole: Path, path: Path, replaced: Path, *, overwrite: bool) -> None:
+    """Renames a folder to `path`; what may be replaced there becomes `replaced`.
+
+    Raises:
+      ExportError: what is at `path` may not be replaced.
+    """
+    try:
+        if os.path.lexists(path):
+            _check_replaceable(path, overwrite=overwrite)
+    except UsageError as error:
+        raise ExportError(f"while the model was exported, something was written: {error}") from None
+    if overwrite and path.is_dir():
+        path.rename(replaced)
+    try:
+        whole.rename(path)  # an empty folder gives way, another does not
+    except OSError as error:
+        if replaced.is_dir() and not os.path.lexists(path):
+            replaced.rename(path)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise ExportError(
+                f"while the model was exported, something was written to {path}: it stays as it "
+                "is, and no artifact was written. Give another folder."
+            ) from error
+        raise
 
 
 def remove_leftovers(path: Path) -> None:

@@ -234,12 +234,31 @@ def _gap(expected: Answer, found: Answer) -> float:
     """Returns the greatest difference of a score or a number; infinity if something else is."""
     if expected.values.keys() != found.values.keys():
         return math.inf
-    gaps = [_value_gap(expected.values[name], found.values[name]) for name in expected.values]
+    gaps = [
+        0.0 if _is_a_tie(name, expected, found) else _value_gap(value, found.values[name])
+        for name, value in expected.values.items()
+    ]
     gaps.append(_numbers_gap(expected.probabilities, found.probabilities))
     if expected.scores.keys() != found.scores.keys():
         return math.inf
     gaps += [_numbers_gap(expected.scores[name], found.scores[name]) for name in expected.scores]
     return max(math.inf if math.isnan(gap) else gap for gap in gaps)
+
+
+def _is_a_tie(name: str, expected: Answer, found: Answer) -> bool:
+    """Whether both answers score the label of the one and that of the other alike.
+
+    It is of classes and choices alone: tags and sets of labels have to be the same.
+    """
+    one, other = expected.values[name], found.values[name]
+    if one == other or not (isinstance(one, str) and isinstance(other, str)):
+        return False
+    for scores in (expected.scores.get(name), found.scores.get(name)):
+        if not isinstance(scores, Mapping) or not {one, other} <= scores.keys():
+            return False
+        if not abs(scores[one] - scores[other]) <= TOLERANCE:
+            return False
+    return True
 
 
 def _value_gap(expected: Any, found: Any) -> float:

@@ -21,12 +21,14 @@ import torch
 import t2t_torch
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import Signature
+from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
 from t2t_torch.export import exporter, quantization
-from t2t_torch.export.exporter import Exported, export
+from t2t_torch.export.exporter import Exported, export, network_of
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.request import Request, remove_leftovers
+from t2t_torch.export.request import Request
+from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
 
 _NETWORKS: dict[int, onnx.ModelProto] = {}
@@ -195,6 +197,44 @@ def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], mon
         export(request_of())
 
 
+@pytest.mark.parametrize(
+    ("texts", "width"),
+    [
+        ([["stay"]], 3),
+        ([[], ["stay"], []], 3),
+        ([["go", "on"], ["go", "on"]], 4),
+        ([["go", "to", "Rome"]] * 3, 3),
+    ],
+)
+def test_the_network_is_traced_with_three_words_or_more(
+    run: Path, monkeypatch: pytest.MonkeyPatch, texts: list[list[str]], width: int
+) -> None:
+    monkeypatch.setattr(exporter, "export_network", lambda model, example: example)
+    loaded = load_run(run)
+    predictor = LabelPredictor(loaded.model, loaded.problem, loaded.features)
+    rows = [Row(f"row {i}", {"inputs": words}, i) for i, words in enumerate(texts)]
+    example: Any = network_of(predictor, rows)
+    assert {ids.shape[:2] for ids in example.values()} == {(2, width)}
+    with pytest.raises(ExportError, match=r"'inputs' is empty in all 2 rows of the dev split"):
+        network_of(predictor, [Row("row 0", {"inputs": []}, 0), Row("row 1", {"inputs": ""}, 1)])
+
+
+def test_an_artifact_with_other_files_in_it_is_not_replaced(
+    request_of: Callable[..., Request], done: Exported
+) -> None:
+    request = request_of(overwrite=True)
+    request.check()
+    thesis = done.folder / "thesis.txt"
+    thesis.write_text("years of work")
+    with pytest.raises(UsageError, match=r"files that are not of it: thesis\.txt\. Nothing in it"):
+        export(request)
+    assert thesis.read_text() == "years of work"
+    thesis.unlink()
+    (done.folder / "signature.json").write_text("{")
+    with pytest.raises(UsageError, match="cannot be replaced, as it is not known which files"):
+        request.check()
+
+
 def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
     request_of: Callable[..., Request], done: Exported, tmp_path: Path
 ) -> None:
@@ -251,13 +291,6 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     assert Artifact(done.folder).signature.step == 3
     export(request_of(overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
-
-
-def test_what_a_killed_export_of_the_same_process_number_left_is_removed(tmp_path: Path) -> None:
-    left = tmp_path / f".artifact.{os.getpid()}.incomplete"
-    (left / "replaced").mkdir(parents=True)
-    remove_leftovers(tmp_path / "artifact")
-    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def test_what_cannot_be_exported_says_why(
