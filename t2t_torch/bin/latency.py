@@ -3,7 +3,7 @@
     t2t-latency --artifact=artifact --inputs=sentences.txt
     t2t-latency --artifact=artifact --output_dir=run --data_dir=data
 
-Requests follow one another, each to one and then to the other, so both meet the same machine.  It
+Requests follow one another, fifty to one and then to the other, so both meet the same machine.  It
 prints the 50th, 90th and 99th percentile from input to answer, in milliseconds.
 """
 
