@@ -8,12 +8,13 @@ from pathlib import Path
 
 import torch
 
+from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode import files
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.loading import load
-from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.scoring import check_counts, score, scores_of
 from t2t_torch.decode.target import check_target
 from t2t_torch.errors import UsageError

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.json_line import holds_json, read_json
-from t2t_torch.decode.predictor import Prediction, Predictor
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.progress import DecodeProgress
 from t2t_torch.decode.record import prediction_record
 from t2t_torch.decode.table import write_table

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.compute.precision import autocast
+from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.sampling import Sampler, numbers_of, sample
-from t2t_torch.decode.search import NO_SCORE, beam_search
+from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text
@@ -20,45 +21,6 @@ from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.run_directory import TaskRecord
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One answer to an input.
-
-    Attributes:
-      text: what the ids mean.
-      ids: what the model made, the end symbol left out.
-      score: log-probability (nats), over the length penalty if the beam is wider than 1.
-      mended: whether the ids build no tree as they stand; false of texts.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    score: float
-    mended: bool = False
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What was found for one input.
-
-    Attributes:
-      hypotheses: at least one, best first; more than one only with `return_beams`, or where
-        `num_decodes` are drawn, in the order of their numbers.
-    """
-
-    hypotheses: tuple[Hypothesis, ...]
-
-    @property
-    def text(self) -> str:
-        """The best hypothesis's text."""
-        return self.hypotheses[0].text
-
-    @property
-    def score(self) -> float:
-        """The best hypothesis's score."""
-        return self.hypotheses[0].score
 
 
 class RunInfo(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_torch.artifact.answer import Answer
-from t2t_torch.decode.predictor import Prediction
+from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.features import Feature, Features, Real, SoftLabel, Span, Tags, Text, Words
 from t2t_torch.features.text import words_of
 from t2t_torch.problem import Found

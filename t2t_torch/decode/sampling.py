@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.decode.search import Hypotheses, Step
+from t2t_torch.decode.beam import Hypotheses
+from t2t_torch.decode.search import Step
 from t2t_torch.errors import DecodeError
 from t2t_torch.pipeline.plan import uniform
 from t2t_torch.text.encoder import EOS, PAD

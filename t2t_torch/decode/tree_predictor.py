@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.decode.alignment import check_aligned
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor, RunInfo, found_of
+from t2t_torch.decode.predictor import Predictor, RunInfo, found_of
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError, HParamsError

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.files import (
     decode_dataset,
@@ -21,7 +22,7 @@ from t2t_torch.decode.files import (
 )
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
-from t2t_torch.decode.predictor import Hypothesis, Prediction, Predictor
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.mode import Split
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from t2t_torch.artifact.answer import Answer
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.decode.label_predictor import found_of
-from t2t_torch.decode.predictor import Hypothesis, Prediction
 from t2t_torch.decode.record import (
     answer_record,
     cells_of,

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from t2t_torch.decode.search import NO_SCORE, beam_search, length_penalty
+from t2t_torch.decode.beam import NO_SCORE, length_penalty
+from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import DecodeError
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "beam_search.json").read_text())

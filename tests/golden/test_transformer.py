@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from t2t_torch.decode.search import Hypotheses, beam_search
+from t2t_torch.decode.beam import Hypotheses
+from t2t_torch.decode.search import beam_search
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
 from t2t_torch.layers.cross_entropy import cross_entropy

@@ -1,0 +1,44 @@
+"""What was found for an input that is answered with a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One answer to an input.
+
+    Attributes:
+      text: what the ids mean.
+      ids: what the model made, the end symbol left out.
+      score: log-probability (nats), over the length penalty if the beam is wider than 1.
+      mended: whether the ids build no tree as they stand; false of texts.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    score: float
+    mended: bool = False
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was found for one input.
+
+    Attributes:
+      hypotheses: at least one, best first; more than one only with `return_beams`, or where
+        `num_decodes` are drawn, in the order of their numbers.
+    """
+
+    hypotheses: tuple[Hypothesis, ...]
+
+    @property
+    def text(self) -> str:
+        """The best hypothesis's text."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The best hypothesis's score."""
+        return self.hypotheses[0].score

@@ -1,0 +1,225 @@
+"""One step of a beam search, as functions of tensors; `search.py` has the loop.
+
+The rules are tensor2tensor's (utils/beam_search.py).  An exported graph is made of these functions,
+too: none of them looks at the values of a tensor to decide what to do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from t2t_torch.errors import DecodeError
+from t2t_torch.text.encoder import PAD
+
+NO_SCORE = -1e7  # the score of an empty place; T2T's -INF, utils/beam_search.py:31
+
+
+class Hypotheses(NamedTuple):
+    """What a search found, best first.
+
+    Attributes:
+      ids: [B, K, L] int64, without the prefix; up to and with the end symbol, PAD after it.
+      scores: [B, K] float32.  Of a hypothesis that ended: log-probability (nats) over length
+        penalty.  Of a row in which nothing ended: plain log-probabilities.  An empty place has
+        `NO_SCORE` or less.
+    """
+
+    ids: Tensor
+    scores: Tensor
+
+
+class Beam(NamedTuple):
+    """The rows still searched: R rows, K places each, t ids so far, the first PAD too."""
+
+    rows: Tensor  # [R] which row of the batch each one is
+    limits: Tensor  # [R] the most ids, prefix included
+    alive_ids: Tensor  # [R, K, t]
+    alive_log_probs: Tensor  # [R, K]
+    ended_ids: Tensor  # [R, K, t]
+    ended_scores: Tensor  # [R, K], best first
+
+    def select(self, index: Tensor) -> Beam:
+        """Returns the rows of these numbers alone.  [R'] integers."""
+        return Beam(*(field.index_select(0, index) for field in self))
+
+
+class Candidates(NamedTuple):
+    """The best continuations of each row, best first; C of them."""
+
+    parents: Tensor  # [R, C] the place that each one continues
+    ids: Tensor  # [R, C] the id that it adds
+    log_probs: Tensor  # [R, C]
+    scores: Tensor  # [R, C]
+
+
+def length_penalty(length: Tensor, alpha: float) -> Tensor:
+    """What a log-probability is divided by.  Wu et al. 2016, section 7, equation 14."""
+    return torch.pow((5.0 + length) / 6.0, alpha)
+
+
+def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
+    """One place alive per row, the others so unlikely that they cannot win."""
+    batch_size, device = max_lengths.size(0), max_lengths.device
+    ids = torch.cat([prefix.new_full((batch_size, 1), PAD), prefix], 1)
+    ids = ids.unsqueeze(1).expand(-1, beam_size, -1)  # [B, K, 1 + P]
+    log_probs = torch.full((batch_size, beam_size), NO_SCORE, device=device)
+    log_probs[:, 0] = 0.0
+    return Beam(
+        rows=torch.arange(batch_size, device=device),
+        limits=max_lengths,
+        alive_ids=ids,
+        alive_log_probs=log_probs,
+        ended_ids=torch.full_like(ids, PAD),
+        ended_scores=torch.full_like(log_probs, NO_SCORE),
+    )
+
+
+def is_done(beam: Beam, length: int, alpha: float, *, stop_early: bool) -> Tensor:
+    """[R] True where the row is at its limit or no living hypothesis can enter the result.
+
+    A living hypothesis can at best keep its log-probability and reach the limit, where the penalty
+    is largest.
+    """
+    best_possible = beam.alive_log_probs[:, 0] / length_penalty(beam.limits.float(), alpha)
+    to_beat = beam.ended_scores[:, 0 if stop_early else -1]
+    return (to_beat > best_possible) | (beam.limits <= length)
+
+
+def candidates_of(
+    logits: Tensor, beam: Beam, length: int, alpha: float, candidates_per_beam: int
+) -> Candidates:
+    """The best candidates_per_beam * K continuations of each row.
+
+    Each place brings as many as the row needs in all, so none that counts is missed.  Equal scores
+    go to the lower place, then the lower id, as tensor2tensor has it: the candidates stand in that
+    order when they are sorted, and the sort is stable.
+    """
+    num_rows, beam_size = beam.alive_log_probs.shape
+    # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
+    log_probs = logits.float().log_softmax(-1)
+    count = candidates_per_beam * beam_size
+    if count == 1:
+        log_probs, ids = log_probs.max(-1, keepdim=True)  # of equals, the first
+    else:
+        ids = _likeliest(log_probs, min(count, log_probs.size(-1))).sort(-1).values
+        log_probs = log_probs.gather(-1, ids)
+    width = ids.size(-1)
+    log_probs = log_probs.view(num_rows, beam_size, width) + beam.alive_log_probs.unsqueeze(-1)
+    penalty = length_penalty(log_probs.new_full((), length + 1.0), alpha)
+    scores = log_probs.flatten(1) / penalty  # [R, K * width]
+    scores, order = scores.sort(dim=-1, descending=True, stable=True)
+    scores, order = scores[:, :count], order[:, :count]
+    return Candidates(
+        parents=order // width,
+        ids=ids.view(num_rows, -1).gather(1, order),
+        log_probs=scores * penalty,
+        scores=scores,
+    )
+
+
+def _likeliest(log_probs: Tensor, count: int) -> Tensor:
+    """The ids of the `count` highest; of equals the lower ids.  [N, V] -> [N, count], in no order.
+
+    `topk` takes any of equals.  That is only seen where some of them are left out, which is rare in
+    float32: in those rows the equals are asked for once more, by their ids.
+    """
+    vocab_size = log_probs.size(-1)
+    values, ids = log_probs.topk(min(count + 1, vocab_size), -1)
+    chosen = ids[:, :count]
+    if count < vocab_size:
+        tied = (values[:, -1] == values[:, -2]).nonzero().flatten()
+        if tied.numel():
+            chosen[tied] = _lowest_of_equals(log_probs[tied], values[tied, -1:], count)
+    return chosen
+
+
+def _lowest_of_equals(log_probs: Tensor, least: Tensor, count: int) -> Tensor:
+    """The ids above `least`, filled up with the lowest equals.  [N, V], [N, 1] -> [N, count]."""
+    by_id = -torch.arange(log_probs.size(-1), device=log_probs.device, dtype=torch.float32)
+    keys = torch.where(log_probs == least, by_id, torch.where(log_probs > least, 1.0, -torch.inf))
+    return keys.topk(count, -1, sorted=False).indices
+
+
+def grow(beam: Beam, candidates: Candidates, eos: int) -> tuple[Beam, Tensor]:
+    """The beam one id later, and parents [R, K]: the place that each living one continues."""
+    beam_size = beam.alive_log_probs.size(1)
+    ends = candidates.ids == eos
+    ids = torch.cat(
+        [_gather_ids(beam.alive_ids, candidates.parents), candidates.ids.unsqueeze(-1)], -1
+    )  # [R, C, t + 1]
+    alive_scores = candidates.scores + ends * NO_SCORE
+    alive = alive_scores.sort(dim=-1, descending=True, stable=True).indices[:, :beam_size]
+    # An ended hypothesis never lives on, not even where the vocabulary is so small that nothing
+    # else is left; T2T would let it.
+    alive_log_probs = candidates.log_probs + ends * NO_SCORE
+    ended_scores = torch.cat([beam.ended_scores, candidates.scores + ~ends * NO_SCORE], 1)
+    ended_scores, ended = ended_scores.sort(dim=-1, descending=True, stable=True)
+    ended_ids = torch.cat([_pad_one(beam.ended_ids), ids], 1)  # [R, K + C, t + 1]
+    grown = Beam(
+        rows=beam.rows,
+        limits=beam.limits,
+        alive_ids=_gather_ids(ids, alive),
+        alive_log_probs=alive_log_probs.gather(1, alive),
+        ended_ids=_gather_ids(ended_ids, ended[:, :beam_size]),
+        ended_scores=ended_scores[:, :beam_size],
+    )
+    return grown, candidates.parents.gather(1, alive)
+
+
+def force(beam: Beam, grown: Beam, parents: Tensor, ids: Tensor) -> tuple[Beam, Tensor]:
+    """Undoes the growth of the rows still inside their prefix and lets them take its next id.
+
+    Args:
+      beam: before the step.
+      grown: after the step.
+      parents: [R, K], of the step.
+      ids: [R] each prefix's next id, PAD where it is at its end.
+    """
+    beam_size = parents.size(1)
+    row, place = (ids != PAD).view(-1, 1), (ids != PAD).view(-1, 1, 1)
+    forced_ids = torch.cat([beam.alive_ids, ids.view(-1, 1, 1).expand(-1, beam_size, 1)], -1)
+    settled = grown._replace(
+        alive_ids=torch.where(place, forced_ids, grown.alive_ids),
+        alive_log_probs=torch.where(row, beam.alive_log_probs, grown.alive_log_probs),
+        ended_ids=torch.where(place, _pad_one(beam.ended_ids), grown.ended_ids),
+        ended_scores=torch.where(row, beam.ended_scores, grown.ended_scores),
+    )
+    return settled, torch.where(row, torch.arange(beam_size, device=parents.device), parents)
+
+
+def _gather_ids(ids: Tensor, places: Tensor) -> Tensor:
+    """[R, K, t] by [R, C] -> [R, C, t]."""
+    return ids.gather(1, places.unsqueeze(-1).expand(-1, -1, ids.size(-1)))
+
+
+def _pad_one(ids: Tensor) -> Tensor:
+    """[R, K, t] -> [R, K, t + 1]."""
+    return torch.nn.functional.pad(ids, (0, 1), value=PAD)
+
+
+def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
+    """Puts the rows back into their order and cuts the prefixes off."""
+    longest = max(beam.alive_ids.size(-1) for beam in done)
+    ids, scores = [], []
+    for beam in done:
+        any_ended = beam.ended_scores[:, :1] > NO_SCORE
+        found = torch.where(any_ended.unsqueeze(-1), beam.ended_ids, beam.alive_ids)
+        ids.append(torch.nn.functional.pad(found, (0, longest - found.size(-1)), value=PAD))
+        scores.append(torch.where(any_ended, beam.ended_scores, beam.alive_log_probs))
+    back = torch.cat([beam.rows for beam in done]).argsort()
+    all_ids, all_scores = torch.cat(ids)[back], torch.cat(scores)[back]
+    if bool(all_scores.isnan().any()):
+        raise DecodeError(
+            "the model's logits are not numbers, so nothing can be decoded: its weights are not "
+            "finite.  Decode an earlier checkpoint (--checkpoint_path) and look at the training "
+            "loss in the run's metrics.jsonl."
+        )
+    # Ids begin after the PAD that started the row and its prefix.
+    places = torch.arange(longest, device=back.device) + 1 + prefix_lengths.unsqueeze(1)  # [B, L]
+    inside = (places < longest).unsqueeze(1)
+    places = places.clamp(max=longest - 1).unsqueeze(1).expand_as(all_ids)
+    all_ids = torch.where(inside, all_ids.gather(2, places), PAD)
+    return Hypotheses(all_ids[:, :, : longest - 1 - int(prefix_lengths.min())], all_scores)
