@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from t2t_torch.errors import DecodeError
 from t2t_torch.text.encoder import PAD
@@ -77,7 +78,7 @@ def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
     )
 
 
-def is_done(beam: Beam, length: int, alpha: float, *, stop_early: bool) -> Tensor:
+def is_done(beam: Beam, length: int | Tensor, alpha: float, *, stop_early: bool) -> Tensor:
     """[R] True where the row is at its limit or no living hypothesis can enter the result.
 
     A living hypothesis can at best keep its log-probability and reach the limit, where the penalty
@@ -89,7 +90,7 @@ def is_done(beam: Beam, length: int, alpha: float, *, stop_early: bool) -> Tenso
 
 
 def candidates_of(
-    logits: Tensor, beam: Beam, length: int, alpha: float, candidates_per_beam: int
+    logits: Tensor, beam: Beam, length: int | Tensor, alpha: float, candidates_per_beam: int
 ) -> Candidates:
     """The best candidates_per_beam * K continuations of each row.
 
@@ -108,7 +109,8 @@ def candidates_of(
         log_probs = log_probs.gather(-1, ids)
     width = ids.size(-1)
     log_probs = log_probs.view(num_rows, beam_size, width) + beam.alive_log_probs.unsqueeze(-1)
-    penalty = length_penalty(log_probs.new_full((), length + 1.0), alpha)
+    lengths = torch.as_tensor(length, dtype=torch.float32, device=log_probs.device)
+    penalty = length_penalty(lengths + 1.0, alpha)
     scores = log_probs.flatten(1) / penalty  # [R, K * width]
     scores, order = scores.sort(dim=-1, descending=True, stable=True)
     scores, order = scores[:, :count], order[:, :count]
@@ -127,6 +129,8 @@ def _likeliest(log_probs: Tensor, count: int) -> Tensor:
     float32: in those rows the equals are asked for once more, by their ids.
     """
     vocab_size = log_probs.size(-1)
+    if torch.compiler.is_exporting():  # ONNX's TopK takes the lower ids of equals by itself
+        return log_probs.topk(count, -1).indices
     values, ids = log_probs.topk(min(count + 1, vocab_size), -1)
     chosen = ids[:, :count]
     if count < vocab_size:
@@ -197,7 +201,7 @@ def _gather_ids(ids: Tensor, places: Tensor) -> Tensor:
 
 def _pad_one(ids: Tensor) -> Tensor:
     """[R, K, t] -> [R, K, t + 1]."""
-    return torch.nn.functional.pad(ids, (0, 1), value=PAD)
+    return F.pad(ids, (0, 1), value=PAD)
 
 
 def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
@@ -205,10 +209,9 @@ def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
     longest = max(beam.alive_ids.size(-1) for beam in done)
     ids, scores = [], []
     for beam in done:
-        any_ended = beam.ended_scores[:, :1] > NO_SCORE
-        found = torch.where(any_ended.unsqueeze(-1), beam.ended_ids, beam.alive_ids)
-        ids.append(torch.nn.functional.pad(found, (0, longest - found.size(-1)), value=PAD))
-        scores.append(torch.where(any_ended, beam.ended_scores, beam.alive_log_probs))
+        found = result_of(beam)
+        ids.append(F.pad(found.ids, (0, longest - found.ids.size(-1)), value=PAD))
+        scores.append(found.scores)
     back = torch.cat([beam.rows for beam in done]).argsort()
     all_ids, all_scores = torch.cat(ids)[back], torch.cat(scores)[back]
     if bool(all_scores.isnan().any()):
@@ -217,9 +220,31 @@ def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
             "finite.  Decode an earlier checkpoint (--checkpoint_path) and look at the training "
             "loss in the run's metrics.jsonl."
         )
-    # Ids begin after the PAD that started the row and its prefix.
-    places = torch.arange(longest, device=back.device) + 1 + prefix_lengths.unsqueeze(1)  # [B, L]
-    inside = (places < longest).unsqueeze(1)
-    places = places.clamp(max=longest - 1).unsqueeze(1).expand_as(all_ids)
-    all_ids = torch.where(inside, all_ids.gather(2, places), PAD)
+    all_ids = without_prefix(all_ids, prefix_lengths)
     return Hypotheses(all_ids[:, :, : longest - 1 - int(prefix_lengths.min())], all_scores)
+
+
+def result_of(beam: Beam) -> Hypotheses:
+    """Returns what rows have found, the first PAD and the prefixes still there."""
+    any_ended = beam.ended_scores[:, :1] > NO_SCORE
+    return Hypotheses(
+        torch.where(any_ended.unsqueeze(-1), beam.ended_ids, beam.alive_ids),
+        torch.where(any_ended, beam.ended_scores, beam.alive_log_probs),
+    )
+
+
+def without_prefix(ids: Tensor, prefix_lengths: Tensor) -> Tensor:
+    """Cuts off the PAD that started each row and its prefix; PAD comes in at the end.
+
+    Args:
+      ids: [B, K, t].
+      prefix_lengths: [B].
+
+    Returns:
+      [B, K, t].
+    """
+    width = ids.size(-1)
+    places = torch.arange(width, device=ids.device) + 1 + prefix_lengths.unsqueeze(1)  # [B, t]
+    inside = (places < width).unsqueeze(1)
+    places = places.clamp(max=width - 1).unsqueeze(1).expand_as(ids)
+    return torch.where(inside, ids.gather(2, places), PAD)

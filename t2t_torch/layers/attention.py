@@ -75,18 +75,46 @@ class KeyValueCache:
     reordered with one copy.
 
     Attributes:
-      keys: [capacity, R, N, D]; None before the first position.
-      values: [capacity, R, N, D]; None before the first position.
+      keys: [capacity, R, N, D].
+      values: [capacity, R, N, D].
       length: positions filled.
     """
 
-    keys: Tensor | None = None
-    values: Tensor | None = None
+    keys: Tensor
+    values: Tensor
     length: int = 0
+
+    @classmethod
+    def empty(cls, rows: int, num_heads: int, size: int, like: Tensor) -> KeyValueCache:
+        """Returns the cache before the first position, of R rows.
+
+        Args:
+          rows: R.
+          num_heads: N.
+          size: D.
+          like: on the device where it shall be.
+        """
+        nothing = like.new_empty(0, rows, num_heads, size)
+        return cls(nothing, nothing)
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return self.keys.size(1)
+
+    @property
+    def position(self) -> int:
+        """Of what is appended next, from 0 on."""
+        # An exported graph has no room beyond what is filled: its sizes say how much that is.
+        return self.keys.size(0) if torch.compiler.is_exporting() else self.length
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds one position, [R, N, 1, D] each; returns all keys and values, [length, R, N, D]."""
-        if self.keys is None or self.values is None or self.length == len(self.keys):
+        if torch.compiler.is_exporting():
+            self.keys = torch.cat([self.keys, k.squeeze(2).unsqueeze(0)])
+            self.values = torch.cat([self.values, v.squeeze(2).unsqueeze(0)])
+            return self.keys, self.values
+        if self.length == len(self.keys):
             capacity = max(_FIRST_CAPACITY, 2 * self.length)
             self.keys = _grown(self.keys, k, capacity)
             self.values = _grown(self.values, v, capacity)
@@ -97,21 +125,27 @@ class KeyValueCache:
 
     def reorder(self, index: Tensor) -> KeyValueCache:
         """Returns a cache whose row i is this one's row `index[i]`."""
-        if self.keys is None or self.values is None:
-            return KeyValueCache()
+        if torch.compiler.is_exporting():
+            return KeyValueCache(
+                self.keys.index_select(1, index), self.values.index_select(1, index)
+            )
         return KeyValueCache(
             _selected(self.keys, index, self.length),
             _selected(self.values, index, self.length),
             self.length,
         )
 
+    def expand(self, hypotheses: int) -> KeyValueCache:
+        """Returns a cache in which each row stands `hypotheses` times, side by side."""
+        rows = torch.arange(self.rows, device=self.keys.device)
+        return self.reorder(rows.repeat_interleave(hypotheses))
 
-def _grown(old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
+
+def _grown(old: Tensor, like: Tensor, capacity: int) -> Tensor:
     """Returns room for `capacity` positions, the old ones copied.  `like` is [R, N, 1, D]."""
     rows, heads, _, size = like.shape
     new = like.new_empty(capacity, rows, heads, size)
-    if old is not None:
-        new[: len(old)] = old
+    new[: len(old)] = old
     return new
 
 
@@ -181,11 +215,16 @@ class SelfAttention(nn.Module):
         q, k, v = self._project(x)
         return self.output(join_heads(self.weights(q, k, v, mask, causal=causal)))
 
+    def cache(self, rows: int) -> KeyValueCache:
+        """Returns the cache of R rows before the first position."""
+        weight = self.query_key_value.weight
+        return KeyValueCache.empty(rows, self.num_heads, weight.size(1) // self.num_heads, weight)
+
     def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
         """Attends from one new position to all before it.  [R, 1, H] -> [R, 1, H]."""
         q, k, v = self._project(x)
         keys, values = cache.append(k, v)  # [t, R, N, D]
-        if q.device.type != "cpu":
+        if q.device.type != "cpu" or torch.compiler.is_exporting():
             mixed = self.weights(q, keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3))
             return self.output(join_heads(mixed))
         # With a single query a product of matrices is no faster on a CPU than its definition, which

@@ -207,7 +207,7 @@ class LstmLm(T2TModel):
 
     def encode(self, batch: dict[str, Tensor]) -> LstmLmState:
         """Returns the state before the first step; see `T2TModel.encode`."""
-        return LstmLmState(self._nothing(len(batch["targets"])))
+        return LstmLmState(self._nothing(batch["targets"].size(0)))
 
     def step(self, ids: Tensor, state: LstmLmState) -> tuple[Tensor, LstmLmState]:
         """Reads one more id of each row; see `T2TModel.step`."""

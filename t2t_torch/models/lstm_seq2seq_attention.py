@@ -71,7 +71,7 @@ class Attention(nn.Module):
 
     def forward(self, state: Tensor, memory: Memory) -> Tensor:
         """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
-        query = state.view(len(memory.mask), -1, state.size(-1))  # [B, K, H]
+        query = state.view(memory.mask.size(0), -1, state.size(-1))  # [B, K, H]
         if self.is_additive:
             query = self.query_layer(query)[:, :, None]
             scores = self.match(torch.tanh(query + memory.keys[:, None])).movedim(-1, 0)
@@ -106,15 +106,15 @@ class AttendingState:
 
     def expand(self, hypotheses: int) -> AttendingState:
         """Returns a state in which each row stands `hypotheses` times, side by side."""
-        rows = torch.arange(len(self.attention), device=self.attention.device)
+        rows = torch.arange(self.attention.size(0), device=self.attention.device)
         return self._rows(rows.repeat_interleave(hypotheses), self.memory)
 
     def reorder(self, index: Tensor) -> AttendingState:
         """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
         unless sentences are dropped."""
         memory = self.memory
-        if len(index) != len(self.attention):
-            hypotheses = len(self.attention) // len(memory.mask)
+        if index.size(0) != self.attention.size(0):
+            hypotheses = self.attention.size(0) // memory.mask.size(0)
             kept = index.view(-1, hypotheses)[:, 0] // hypotheses  # [B']
             memory = Memory(*(part.index_select(0, kept) for part in memory))
         return self._rows(index, memory)

@@ -92,7 +92,7 @@ class DecoderLayer(nn.Module):
         """
         x = self.attention_after(x, self.attention.step(self.attention_before(x), cache))
         if memory is not None and memory_mask is not None:
-            by_sentence = x.view(len(memory_mask), -1, x.size(-1))  # [B, K, H]
+            by_sentence = x.view(memory_mask.size(0), -1, x.size(-1))  # [B, K, H]
             x = self._attend_to_memory(by_sentence, memory, memory_mask).view_as(x)
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
@@ -109,29 +109,32 @@ class TransformerState:
       caches: of each layer.
       memories: keys and values of each layer, [B, N, S, D] each; empty for a language model.
       memory_mask: [B, 1, 1, S] bool; None for a language model.
-      rows: R.
       hypotheses: K.
-      position: of the next id, from 0.
     """
 
     caches: list[KeyValueCache]
     memories: list[Memory]
     memory_mask: Tensor | None
-    rows: int
     hypotheses: int = 1
-    position: int = 0
+
+    @property
+    def position(self) -> int:
+        """Of the next id, from 0 on."""
+        return self.caches[0].position
 
     def expand(self, hypotheses: int) -> TransformerState:
         """Returns a state in which each row stands `hypotheses` times, side by side."""
         return dataclasses.replace(
-            self, rows=self.rows * hypotheses, hypotheses=self.hypotheses * hypotheses
+            self,
+            caches=[cache.expand(hypotheses) for cache in self.caches],
+            hypotheses=self.hypotheses * hypotheses,
         )
 
     def reorder(self, index: Tensor) -> TransformerState:
         """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
         unless sentences are dropped."""
         memories, memory_mask = self.memories, self.memory_mask
-        if len(index) != self.rows and memory_mask is not None:
+        if index.size(0) != self.caches[0].rows and memory_mask is not None:
             kept = index.view(-1, self.hypotheses)[:, 0] // self.hypotheses  # [B']
             memories = [(k.index_select(0, kept), v.index_select(0, kept)) for k, v in memories]
             memory_mask = memory_mask.index_select(0, kept)
@@ -140,7 +143,6 @@ class TransformerState:
             caches=[cache.reorder(index) for cache in self.caches],
             memories=memories,
             memory_mask=memory_mask,
-            rows=len(index),
         )
 
 
@@ -230,13 +232,15 @@ class Transformer(T2TModel):
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
-        caches = [KeyValueCache() for _ in self.decoder]
         if not self.features.has_inputs:
-            return TransformerState(caches, [], None, len(batch["targets"]))
+            return TransformerState(self._caches(batch["targets"].size(0)), [], None)
         inputs = {name: batch[name] for name in batch if name not in self.features.targets}
         memory, there = self._encode(self.bottom(inputs))
         memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
-        return TransformerState(caches, memories, attend_to(there), len(memory))
+        return TransformerState(self._caches(memory.size(0)), memories, attend_to(there))
+
+    def _caches(self, rows: int) -> list[KeyValueCache]:
+        return [layer.attention.cache(rows) for layer in self.decoder]
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Reads one more id of each row; see `T2TModel.step`."""
@@ -246,4 +250,4 @@ class Transformer(T2TModel):
             memory = state.memories[i] if state.memories else None
             x = layer.step(x, state.caches[i], memory, state.memory_mask)
         logits = self.modalities["targets"].top(self.decoder_output(x).squeeze(1))  # [R, V]
-        return logits, dataclasses.replace(state, position=state.position + 1)
+        return logits, state

@@ -43,14 +43,14 @@ def test_steps_see_what_a_causal_pass_sees():
     torch.manual_seed(0)
     attention = SelfAttention(8, 2, 0.0).eval()
     x = torch.randn(3, 70, 8)  # longer than the cache's first capacity
-    cache = KeyValueCache()
+    cache = attention.cache(3)
     with torch.no_grad():
         steps = [attention.step(x[:, t : t + 1], cache) for t in range(70)]
         torch.testing.assert_close(torch.cat(steps, 1), attention(x, causal=True))
 
 
 def test_a_reordered_cache_holds_the_rows_asked_for():
-    cache = KeyValueCache()
+    cache = KeyValueCache.empty(4, 1, 1, like=torch.zeros(0))
     for t in range(3):
         kv = torch.arange(4.0).view(4, 1, 1, 1) * 10 + t
         cache.append(kv, -kv)
