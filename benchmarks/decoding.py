@@ -1,10 +1,15 @@
-"""Beam-4 decoding beside Hugging Face transformers: the same weights, the Multi30k test inputs.
+"""Beam-4 decoding beside CTranslate2 and transformers: the same weights, the Multi30k test inputs.
 
 Speed is sentences in a second, from ids to texts.  Ours is what `t2t-decoder` runs: bfloat16, as
 the run was trained in it, and float32 beside it, in a process set up as the command sets it up.
-The other side is `MarianMTModel.generate` on inputs sorted by length, in batches of several sizes.
-The tokens that each makes and its BLEU say whether the work was equal: the two searches differ in
-their length penalty and in when they stop.
+CTranslate2 has what `t2t-exporter --format=ctranslate2` writes, in float32 and int8, and sorts and
+batches inputs itself.  transformers is `MarianMTModel.generate` on inputs sorted by length, in
+batches of several sizes.
+
+The searches differ in their length penalty and in when they stop.  With --forced every output has
+just so many tokens, none of them the end: then all do the same work.  Outputs as long as the model
+likes (--forced=0) are what a user sees; the tokens that each makes and its BLEU say how equal the
+work was then.
 
 The weights are of a short training, made when they are not there.
 """
@@ -13,6 +18,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +40,13 @@ class Settings:
       run_dir: where the weights are.
       inputs: texts.
       references: texts.
-      batch_size: ours: input tokens; theirs: sentences.
+      batch_size: input tokens; of transformers sentences.
       extra_length: tokens that an output may be longer than its input (theirs: than the longest
-        input of the batch).
+        input of the batch; of CTranslate2: of all).
+      forced: tokens that every output has, without an end; 0: as many as the search finds.
       early_stopping: transformers' setting.
       kept: whether the process keeps freed memory, as `t2t-decoder` does.
-      dtype: of activations.
+      dtype: of activations; of CTranslate2 of weights.
     """
 
     run_dir: Path
@@ -46,6 +54,7 @@ class Settings:
     references: tuple[str, ...]
     batch_size: int
     extra_length: int
+    forced: int = 0
     early_stopping: bool = True
     kept: bool = False
     dtype: str = "float32"
@@ -69,7 +78,10 @@ def ours(settings: Settings) -> Turn:
         beam_size=_BEAM,
         alpha=_ALPHA,
         batch_tokens=settings.batch_size,
-        extra_length=settings.extra_length,
+        extra_length=settings.forced or settings.extra_length,
+        force_decode_length=bool(settings.forced),
+        # The end symbol counts: it would be the token after the last.
+        min_length=settings.forced + 1 if settings.forced else 0,
         activation_dtype=settings.dtype,
     )
     ids = predictor.encode(settings.inputs, how)
@@ -81,8 +93,54 @@ def ours(settings: Settings) -> Turn:
         found = dict(predictor.predict_ids(ids, how))
         taken = watch.read()
         best = [found[index].hypotheses[0] for index in range(len(ids))]
-        tokens = sum(len(one.ids) + 1 for one in best)
+        tokens = sum(len(one.ids) + (not settings.forced) for one in best)
         return _work([one.text for one in best], tokens, taken, settings.references)
+
+    return turn
+
+
+def ctranslate2(settings: Settings) -> Turn:
+    """Prepares the side of CTranslate2."""
+    import ctranslate2 as engine
+
+    import t2t_torch
+    from t2t_torch.decode.loading import load_run
+    from t2t_torch.interop.ctranslate2 import convert, tokens_of
+
+    loaded = load_run(settings.run_dir)
+    source, target = loaded.features.inputs["inputs"], loaded.features.targets["targets"]
+    read, written = tokens_of(source, target)
+    number_of = {token: number for number, token in enumerate(written)}
+    ids = t2t_torch.load(settings.run_dir, device="cpu").encode(settings.inputs)
+    inputs = [[read[i] for i in row[:-1]] for row in ids]
+    with tempfile.TemporaryDirectory() as folder:
+        convert(loaded, Path(folder), None if settings.dtype == "float32" else settings.dtype)
+        # Torch takes as many threads by itself.
+        threads = len(os.sched_getaffinity(0))
+        translator = engine.Translator(folder, intra_threads=threads)
+    longest = max(map(len, ids)) + settings.extra_length
+
+    def decode(rows: Sequence[list[str]]) -> tuple[list[str], int]:
+        found = translator.translate_batch(
+            rows,
+            beam_size=_BEAM,
+            length_penalty=_ALPHA,
+            max_batch_size=settings.batch_size,
+            batch_type="tokens",
+            min_decoding_length=settings.forced or 1,
+            max_decoding_length=settings.forced or longest,
+        )
+        made = [[number_of[token] for token in each.hypotheses[0]] for each in found]
+        return [target.decode(row) for row in made], sum(map(len, made))
+
+    def turn(number: int) -> Work:
+        del number
+        decode(inputs[:_WARM_UP])
+        watch = Stopwatch()
+        texts, tokens = decode(inputs)
+        taken = watch.read()
+        ends = 0 if settings.forced else len(texts)
+        return _work(texts, tokens + ends, taken, settings.references)
 
     return turn
 
@@ -116,7 +174,8 @@ def theirs(settings: Settings) -> Turn:
             do_sample=False,
             length_penalty=_ALPHA,
             early_stopping=settings.early_stopping,
-            max_new_tokens=padded.size(1) + settings.extra_length,
+            min_new_tokens=settings.forced or None,
+            max_new_tokens=settings.forced or padded.size(1) + settings.extra_length,
         )
         return [_content(row[1:], EOS, PAD) for row in made.tolist()]
 
@@ -127,7 +186,7 @@ def theirs(settings: Settings) -> Turn:
             indices = order[start : start + settings.batch_size]
             for index, made in zip(indices, generate([rows[i] for i in indices]), strict=True):
                 texts[index] = target.decode(made)
-                tokens += len(made) + 1
+                tokens += len(made) + (not settings.forced)
         return texts, tokens
 
     @torch.inference_mode()
@@ -186,6 +245,10 @@ def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side
         for dtype in ("bfloat16", "float32"):
             these = Settings(batch_size=size, dtype=dtype, kept=True, **settings)
             sides.append(Side(f"t2t_torch {dtype}, {size} tokens", ours, these))
+    for size in arguments.ctranslate2:
+        for dtype in ("float32", "int8"):
+            these = Settings(batch_size=size, dtype=dtype, **settings)
+            sides.append(Side(f"CTranslate2 {dtype}, {size} tokens", ctranslate2, these))
     for size in arguments.theirs:
         for stops in (True, False) if arguments.both_stops else (True,):
             for dtype in ("float32", "bfloat16"):
@@ -204,14 +267,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--ours", type=int, nargs="+", default=[2048], help="batch_tokens")
-    parser.add_argument("--theirs", type=int, nargs="+", default=[8, 16, 32, 64], help="sentences")
+    parser.add_argument("--theirs", type=int, nargs="*", default=[8, 16, 32, 64], help="sentences")
+    parser.add_argument(
+        "--ctranslate2", type=int, nargs="*", default=[512, 2048], help="tokens of its batches"
+    )
+    parser.add_argument(
+        "--forced", type=int, nargs="+", default=[16, 0], help="tokens of every output; 0: free"
+    )
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
     parser.add_argument("--kept", action="store_true", help="transformers with our allocator")
     parser.add_argument("--extra_length", type=int, default=100, help="outputs beyond inputs")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"
     make_data(arguments.data_dir, arguments.tmp_dir)
-    if not arguments.run_dir.exists():
+    if not any(arguments.run_dir.glob("ckpt-*")):
         _train(arguments)
     print_header(arguments.seed)
     problem = registry.problem(PROBLEM)
@@ -222,8 +291,10 @@ def main() -> None:
         "inputs": tuple(sample["inputs"] for sample in samples),
         "references": tuple(sample["targets"] for sample in samples),
     }
-    sides = _sides(arguments, settings)
-    print_comparison(alternate(sides, arguments.rounds), sides[0].name, "sentences")
+    for forced in arguments.forced:
+        print(f"outputs of {forced} tokens" if forced else "outputs as long as the search finds")
+        sides = _sides(arguments, {**settings, "forced": forced})
+        print_comparison(alternate(sides, arguments.rounds), sides[0].name, "sentences")
 
 
 if __name__ == "__main__":

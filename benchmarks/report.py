@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-_PACKAGES = ("torch", "transformers", "numpy", "pyarrow", "sentencepiece")
+_PACKAGES = ("torch", "transformers", "ctranslate2", "numpy", "pyarrow", "sentencepiece")
 
 
 def print_header(seed: int | None = None) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.layers.attended import Attended, Attending
 from t2t_torch.modality import Guesses, Hidden, Modality
 from t2t_torch.model import Output, State, T2TModel
 
@@ -78,6 +79,11 @@ class Ensemble(nn.Module):
             for name, modality in self.modalities.items()
         }
 
+    def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
+        """Returns for each target what `body` does, as the modality of the mean takes it."""
+        found = self.body(batch)
+        return {name: Hidden(found[name], found.get(f"{name}_mask")) for name in self.modalities}
+
     def forward(self, batch: dict[str, Tensor]) -> Output:
         """Returns the mean's logits, as metrics read them, and its losses."""
         logits = self.logits(batch)
@@ -118,6 +124,20 @@ class States(NamedTuple):
     """What a decode with several models remembers; a `State`."""
 
     states: tuple[State, ...]
+
+    @property
+    def attended(self) -> Attended | None:
+        """What the members attended to, on average; see `Attending`."""
+        of_each = [getattr(state, "attended", None) for state in self.states]
+        known = [attended for attended in of_each if attended is not None]
+        if not known:
+            return None
+        return known[0]._replace(weights=sum(each.weights.float() for each in known) / len(known))
+
+    def watched(self) -> States | None:
+        """Returns states whose steps tell what they attend to; None if one attends to nothing."""
+        found = [s.watched() if isinstance(s, Attending) else None for s in self.states]
+        return None if None in found else States(tuple(found))
 
     def expand(self, hypotheses: int) -> States:
         """Returns states in which each row stands `hypotheses` times."""

@@ -13,7 +13,7 @@ class InputHParams(Params):
     pretrained_embeddings: str = hp(
         "",
         "File of word vectors that a new run's tables begin with: GloVe or word2vec text, word2vec "
-        "binary, fastText .vec; packed with gzip or not.  Empty: none.",
+        "binary, fastText .vec or .bin; packed with gzip or not.  Empty: none.",
     )
     word_dropout: float = hp(
         0.0,

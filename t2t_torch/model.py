@@ -146,7 +146,8 @@ class T2TModel(nn.Module, abc.ABC):
           [B, W, H] for tags ...  With `<target>_mask`, [B, T] bool, logits are minus infinity where
           it is False; a text's may be [B, T, V], of the ids that may stand there.  In TRAIN
           `<target>_penalty` is added to the target's loss: [B] to that of each item of an example,
-          so that it counts as the example does; [] to the sum.
+          so that it counts as the example does; [] to the sum.  The states `<target>_prepended`,
+          [B, P, H], foretell `<target>_prepended_ids`, [B, P], as those of the target do it.
         """
 
     @final
@@ -194,18 +195,22 @@ class T2TModel(nn.Module, abc.ABC):
         for name in self.features.targets:
             modality = self._modality(name)
             first, *others = [_hidden(name, one) for one in passes]
-            found = (first.states, batch[name], self.example_weights(name, batch))
-            if not others and first.mask is None and taught is None:
-                losses[name] = modality.training_loss(*found)
-                continue
-            beside = Beside(tuple(one.states for one in others), first.mask)
-            if taught is not None:
+            weights = self.example_weights(name, _with_prepended(name, batch, passes[0]))
+            found = (first.states, batch[name], weights)
+            beside = None
+            if others or first.mask is not None or taught is not None:
+                beside = Beside(tuple(one.states for one in others), first.mask)
+            if beside is not None and taught is not None:
                 teacher: Any = self._teacher[0].modalities[name]
                 theirs = _hidden(name, taught)
                 if theirs.mask is None:  # what may not be here has no probability to imitate
                     theirs = theirs._replace(mask=first.mask)
                 beside = beside._replace(teacher=teacher, taught=theirs)
             losses[name] = modality.training_loss(*found, beside)
+            if f"{name}_prepended" in passes[0]:
+                before = self._prepended_loss(name, passes, weights)
+                total = losses[name]
+                losses[name] = Loss(total.sum + before.sum, total.weight + before.weight)
         for one, name in itertools.product(passes, losses):
             if (penalty := one.get(f"{name}_penalty")) is not None:
                 if penalty.dim():
@@ -216,6 +221,15 @@ class T2TModel(nn.Module, abc.ABC):
         for name, weight in self._target_weights.items():
             losses[name] = losses[name]._replace(sum=losses[name].sum * weight)
         return losses
+
+    def _prepended_loss(
+        self, name: str, passes: Sequence[dict[str, Tensor]], weights: Tensor | None
+    ) -> Loss:
+        """Returns what is trained on before a target; no teacher has a part in it."""
+        first, *others = [one[f"{name}_prepended"] for one in passes]
+        ids = passes[0][f"{name}_prepended_ids"]
+        beside = Beside(tuple(others)) if others else None
+        return self._modality(name).training_loss(first, ids, weights, beside)
 
     def count_examples(self) -> None:
         """In TRAIN an example counts once in the loss, however many positions its target has.
@@ -360,3 +374,11 @@ class T2TModel(nn.Module, abc.ABC):
 def _hidden(target: str, found: dict[str, Tensor]) -> Hidden:
     """Returns what a body has found for a target."""
     return Hidden(found[target], found.get(f"{target}_mask"))
+
+
+def _with_prepended(
+    target: str, batch: dict[str, Tensor], found: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    """Returns the batch with all ids of a target that a pass learns, those before it first."""
+    ids = found.get(f"{target}_prepended_ids")
+    return batch if ids is None else batch | {target: torch.cat([ids, batch[target]], 1)}

@@ -205,7 +205,10 @@ class Params(pydantic.BaseModel):
     @classmethod
     def _unknown(cls, name: str) -> str:
         if name in cls.unsupported:
-            return f"{name!r}: tensor2tensor has it, but nothing here reads it. Leave it out."
+            return (
+                f"{name!r}: tensor2tensor has it, but nothing here reads it with "
+                f"{cls.__name__}. Leave it out."
+            )
         near = difflib.get_close_matches(name, cls.model_fields, n=3)
         hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
         fields = hint or f"{cls.__name__} has: {', '.join(sorted(cls.model_fields))}."

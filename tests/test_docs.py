@@ -17,8 +17,19 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, testing
-from t2t_torch.bin import avg_all, bleu, data, datagen, decoder, exporter, latency, trainer
+from t2t_torch.bin import (
+    avg_all,
+    bleu,
+    data,
+    datagen,
+    decoder,
+    exporter,
+    latency,
+    trainer,
+    translate_all,
+)
 from t2t_torch.bin import eval as evaluate
+from t2t_torch.bin import server as serving
 from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.schema import Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
@@ -40,6 +51,8 @@ COMMANDS = {
     "t2t-eval": evaluate,
     "t2t-exporter": exporter,
     "t2t-latency": latency,
+    "t2t-server": serving,
+    "t2t-translate-all": translate_all,
 }
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
@@ -58,6 +71,8 @@ SMALL = {
     "t2t-eval": ["--worker_gpu=0"],
     "t2t-exporter": [],
     "t2t-latency": [],
+    "t2t-server": [],
+    "t2t-translate-all": ["--decode_hparams=extra_length=2"],
 }
 NOT_OURS = set(
     "--nproc-per-node --max-restarts --logdir --signal --requeue --open-mode --no-deps "

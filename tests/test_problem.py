@@ -87,3 +87,15 @@ def test_texts_are_cut_into_words_and_whoever_asks_needs_no_targets() -> None:
 def test_what_is_no_text_is_not_cut(targets: Any) -> None:
     with pytest.raises(DataError, match="`cutters` of 'shouting' cuts texts, and 'targets'"):
         list(Shouting().examples_of({"inputs": "ONE!", "targets": targets}))
+
+
+def test_cutters_are_settings_and_fit_json() -> None:
+    cutter = {
+        "words": WordCutter.words,
+        "spaces": WordCutter.spaces,
+        "before_words": "\\",
+        "splits_glued": False,
+        "lower_case": True,
+    }
+    told = json.loads(json.dumps(Shouting().settings()))["cutters"]
+    assert told == {"inputs": cutter, "targets": cutter}

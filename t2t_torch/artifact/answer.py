@@ -65,6 +65,7 @@ class Question:
         Raises:
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one input, not a
             list.
+          InputError: a text of an input cannot be written in UTF-8; names it.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
@@ -90,7 +91,23 @@ class Question:
                 f"with the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
                 "object, one a line)."
             )
+        for name in self.fields:
+            _check_sound(number, sample[name])
         return sample
+
+
+def _check_sound(number: int, value: Any) -> None:
+    """Raises InputError if a text, or one of a list, holds half a pair of surrogates."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    for text in (one for one in texts if isinstance(one, str)):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                number,
+                f"{text!r} has a lone surrogate at character {error.start + 1}, "
+                f"{text[error.start]!r}: it is no text that was read as UTF-8.",
+            ) from None
 
 
 def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:

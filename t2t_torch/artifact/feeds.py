@@ -110,34 +110,13 @@ def _value(field: Field, given: Any) -> tuple[Any, int]:
     if field.kind == "text":
         if not isinstance(given, str):
             raise DataError(f"{given!r} is no text, where one was expected.")
-        return _sound(given), len(given) // _LETTERS + 1
+        return given, len(given) // _LETTERS + 1
     if field.kind == "words":
         words = words_of(given)
-        torn = [word for word in words if words_of(word) != [word]]
-        if torn:
-            raise DataError(
-                f"{torn[0]!r} among {list(words)!r} is no word: a tab or a line end ends one"
-            )
-        return _sound(" ".join(words)), len(words)
+        return " ".join(words), len(words)
     labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(given)]
-    return _sound(" ".join(labels)), len(labels)
+    return " ".join(labels), len(labels)
 
 
 def _is_one(label: str) -> bool:
     return label.split() == [label]
-
-
-def _sound(text: str) -> str:
-    """Returns a text that can be written in UTF-8.
-
-    Raises:
-      DataError: it cannot be.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(
-            f"{text!r} has a lone surrogate at character {error.start + 1}, {text[error.start]!r}: "
-            "it is no text that was read as UTF-8."
-        ) from None
-    return text

@@ -14,12 +14,15 @@ class Hypothesis:
       ids: what the model made, the end symbol left out.
       score: log-probability (nats), over the length penalty if the beam is wider than 1.
       mended: whether the ids build no tree as they stand; false of texts.
+      alignment: with `write_alignments`, which word of the input each word of the output comes
+        from: pairs of their numbers, from 0.
     """
 
     text: str
     ids: tuple[int, ...]
     score: float
     mended: bool = False
+    alignment: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class Prediction:
     """
 
     hypotheses: tuple[Hypothesis, ...]
+
+    @property
+    def value(self) -> str:
+        """The best hypothesis's text, by the name that an `Answer` has for what was found."""
+        return self.text
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from t2t_torch.artifact.answer import Answer, ranked
 from t2t_torch.artifact.feeds import Row
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.artifact.signature import Target
 
 _Scores = Mapping[str, float] | Sequence[float]
@@ -17,6 +18,10 @@ _Scores = Mapping[str, float] | Sequence[float]
 def output_names(target: Target) -> tuple[str, ...]:
     """Returns the names that a target's outputs may have."""
     return target.name, f"{target.name}_probability", f"{target.name}_scores"
+
+
+_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: of a place that nothing filled, or less
+_END = 1  # the id of `EOS`
 
 
 def answers_of(
@@ -31,6 +36,34 @@ def answers_of(
     """
     plain = {name: values.tolist() for name, values in outputs.items()}
     return [_answer(targets, plain, number, row) for number, row in enumerate(rows)]
+
+
+def predictions_of(target: Target, outputs: Mapping[str, npt.NDArray[Any]]) -> list[Prediction]:
+    """Returns the texts that were found for each row of a batch, the best first.
+
+    Args:
+      target: of a signature, of the kind "text".
+      outputs: of the graph, by name: texts and scores [B, n], ids [B, n, T].
+    """
+    texts, scores, ids = (outputs[f"{target.name}{of}"].tolist() for of in ("", "_scores", "_ids"))
+    return [_prediction(*row) for row in zip(texts, scores, ids, strict=True)]
+
+
+def _prediction(
+    texts: Sequence[str], scores: Sequence[float], ids: Sequence[Sequence[int]]
+) -> Prediction:
+    filled = [score > _NO_SCORE for score in scores]
+    count = max(1, filled.index(False) if False in filled else len(filled))
+    rows = zip(texts[:count], ids, scores, strict=False)
+    return Prediction(tuple(Hypothesis(text, _content(its), score) for text, its, score in rows))
+
+
+def _content(ids: Sequence[int]) -> tuple[int, ...]:
+    """Returns the ids before the end symbol and the padding at the end."""
+    kept = list(ids[: ids.index(_END)]) if _END in ids else list(ids)
+    while kept and not kept[-1]:
+        kept.pop()
+    return tuple(kept)
 
 
 def _answer(targets: Sequence[Target], outputs: Mapping[str, Any], number: int, row: Row) -> Answer:

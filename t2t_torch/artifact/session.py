@@ -10,7 +10,8 @@ from typing import Any
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
 from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
-from t2t_torch.artifact.readings import answers_of
+from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.artifact.readings import answers_of, predictions_of
 from t2t_torch.artifact.signature import MODEL, Signature
 from t2t_torch.errors import ArtifactError, UsageError
 
@@ -22,7 +23,8 @@ of 256 words, 0.6 of 1,024 and 1.5 of 8,192, whose numbers do not stay in the pr
 class Artifact:
     """What `t2t-exporter` wrote, ready to answer, in any number of threads at once.
 
-    Inputs and answers are those of `decode.label_predictor.LabelPredictor`.
+    Inputs and answers are those of `decode.label_predictor.LabelPredictor`; of what writes texts
+    those of `decode.predictor.Predictor`.
 
     Args:
       path: the artifact's folder.
@@ -49,6 +51,7 @@ class Artifact:
         self._feeds = Feeds(self.signature.fields)
         self._session = _session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
+        self._writes = any(target.kind == "text" for target in self.signature.targets)
 
     def __repr__(self) -> str:
         return f"Artifact({str(self.path)!r})"
@@ -57,8 +60,8 @@ class Artifact:
         """Returns the value found for each input, in their order; see `Answer.value`."""
         return [answer.value for answer in self.predict(inputs)]
 
-    def predict(self, inputs: Sequence[Input]) -> list[Answer]:
-        """Returns what was found for each input, in their order.
+    def predict(self, inputs: Sequence[Input]) -> list[Answer] | list[Prediction]:
+        """Returns what was found for each input, in their order; texts as a `Prediction`.
 
         Args:
           inputs: texts, where a text is all that an input is; else mappings by field.
@@ -69,13 +72,13 @@ class Artifact:
         """
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
-        found: dict[int, Answer] = {}
+        found: dict[int, Any] = {}
         for numbers in batches_of([row.length for row in rows], _BATCH_WORDS):
             answers = self._answers(numbers, [rows[number] for number in numbers])
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]
 
-    def _answers(self, numbers: Sequence[int], rows: Sequence[Row]) -> list[Answer]:
+    def _answers(self, numbers: Sequence[int], rows: Sequence[Row]) -> list[Any]:
         """Returns the answers of a batch.
 
         Raises:
@@ -89,9 +92,12 @@ class Artifact:
             one_by_one = zip(numbers, rows, strict=True)
             return [self._answers([number], [row])[0] for number, row in one_by_one]
 
-    def _run(self, rows: Sequence[Row]) -> list[Answer]:
+    def _run(self, rows: Sequence[Row]) -> list[Any]:
         found = self._session.run(self._outputs, self._feeds.batch(rows))
         outputs = dict(zip(self._outputs, found, strict=True))
+        if self._writes:
+            (target,) = self.signature.targets
+            return predictions_of(target, outputs)
         return answers_of(self.signature.targets, outputs, rows)
 
 

@@ -14,6 +14,7 @@ from t2t_torch.errors import ArtifactError
 FILE = "signature.json"
 MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
+ONNX, TORCH, SAFETENSORS = "onnx", "torch", "safetensors"
 
 FORMAT = 1
 """The newest form of artifacts that this version reads; it writes no other."""
@@ -21,7 +22,9 @@ FORMAT = 1
 FieldKind: TypeAlias = Literal["text", "words", "labels", "numbers"]
 """A text; words between spaces; a label of each word, between spaces; so many numbers."""
 
-TargetKind: TypeAlias = Literal["class", "multilabel", "tags", "numbers", "distribution", "choice"]
+TargetKind: TypeAlias = Literal[
+    "class", "multilabel", "tags", "numbers", "distribution", "choice", "text"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Target:
       kind: what it is; by this the outputs are read.
       labels: in the order of the scores; empty of numbers.
       of: of tags, the field of the words that they are of.
-      size: of numbers, how many.
+      size: of numbers, how many; of texts, how many hypotheses.
     """
 
     name: str
@@ -109,6 +112,10 @@ class Signature:
       made_with: versions of what has written it.
       files: all others of the artifact, by name.
       format_version: of the artifact's form; `FORMAT`.
+      form: what holds the weights: "onnx", the graph; "torch", a program of torch.export; or
+        "safetensors", the weights alone.  Of the latter two there are no fields and targets here.
+      search: of a model that writes texts, how they are searched for.
+      members: of several models that answer as one, each: its run, its name, its checkpoint.
     """
 
     problem: str
@@ -124,6 +131,9 @@ class Signature:
     made_with: Mapping[str, str]
     files: Mapping[str, Written]
     format_version: int = FORMAT
+    form: str = ONNX
+    members: Sequence[str] = ()
+    search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """Returns what is written."""
@@ -171,6 +181,7 @@ class Signature:
                     Target(**{**one, "labels": tuple(one["labels"])}) for one in told["targets"]
                 ),
                 "files": {name: Written(**one) for name, one in told["files"].items()},
+                "members": tuple(told.get("members", ())),
             }
         )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.directory import CheckpointDirectory
 
-_POLL_SECONDS = 10.0
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(FLAGS, "registry_help")
@@ -65,7 +63,9 @@ def _run() -> int:
     if any(not step.isdecimal() for step in _flag("steps")):
         raise UsageError(f"--steps={','.join(_flag('steps'))}: expected numbers of steps.")
 
+    from t2t_torch.bin.following import keep_time
     from t2t_torch.checkpoint.averaging import average_checkpoints
+    from t2t_torch.checkpoint.checkpoint import MANIFEST
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.train.run_directory import RunDirectory
 
@@ -86,6 +86,7 @@ def _run() -> int:
                 for file in copied:  # a run directory without a checkpoint is none
                     file.unlink(missing_ok=True)
                 raise
+            keep_time(max(group), averaged.path / MANIFEST)
             steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
             print(f"{averaged.path}: the mean of steps {steps}", flush=True)
             written += 1
@@ -118,36 +119,15 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
             )
         yield best
     else:
+        from t2t_torch.bin.following import follow_checkpoints
+
         last: list[Checkpoint] = []
-        for checkpoint in _followed(source):
+        for checkpoint in follow_checkpoints(source, _flag("min_steps"), _flag("wait_minutes")):
             last = [*last, checkpoint][-_flag("n") :]
             # A trainer beside this may have deleted some since.
             last = [one for one in last if one.path.is_dir()]
             if len(last) == _flag("n"):
                 yield last
-
-
-def _followed(source: CheckpointDirectory) -> Iterator[Checkpoint]:
-    """Yields the whole checkpoints as they come, until none came for --wait_minutes.
-
-    A broken one is told of and left out; one that a trainer deletes meanwhile is let go.
-    """
-    done, came_at = _flag("min_steps") - 1, time.monotonic()
-    while True:
-        for checkpoint in source.list():
-            if checkpoint.step <= done:
-                continue
-            done, came_at = checkpoint.step, time.monotonic()
-            try:
-                checkpoint.verify()
-            except CheckpointError as fault:
-                if checkpoint.path.is_dir():
-                    print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
-                continue
-            yield checkpoint
-        if time.monotonic() - came_at >= _flag("wait_minutes") * 60:
-            return
-        time.sleep(_POLL_SECONDS)
 
 
 def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
@@ -158,7 +138,7 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     new = [target / name for name in names if not (target / name).exists()]
     for name in names:
         with staged(target / name) as file:
-            shutil.copyfile(run / name, file)
+            shutil.copy2(run / name, file)  # t2t-bleu tells by the times when training began
     return new
 
 

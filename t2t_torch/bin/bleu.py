@@ -1,26 +1,43 @@
-"""Scores a file of outputs against a file of references, line by line.
+"""Scores outputs against a file of references, line by line.
 
     t2t-bleu --translation=out.txt --reference=right.txt
     t2t-bleu --translation=out.txt --reference=right.txt --scores=rouge_2,word_error_rate
+    t2t-bleu --translations_dir=translations --reference=right.txt --wait_minutes=60
 
-Prints tensor2tensor's BLEU and sacreBLEU's, each with what it was counted with.
+Prints tensor2tensor's BLEU and sacreBLEU's, each with what it was counted with.  Of a folder that
+t2t-translate-all fills, each file is scored as it comes, and TensorBoard is told BLEU_cased and
+BLEU_uncased at the step and the time of its checkpoint.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 from t2t_torch.bin import flags as shared
+from t2t_torch.errors import UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.decode.translations import ScoreEvents, Translation
 
 FLAGS = flags.FlagValues()
 shared.define(FLAGS, "registry_help")
 shared.define_path(FLAGS, "translation", None, "File of outputs, one a line; gzip or not.")
+shared.define_path(
+    FLAGS,
+    "translations_dir",
+    None,
+    "Folder of such files, named <anything>-<step>, as t2t-translate-all writes them.",
+)
 shared.define_path(FLAGS, "reference", None, "File of right outputs, as many lines.")
+shared.define_path(
+    FLAGS, "event_dir", None, "Where TensorBoard's events are written; --translations_dir, if not."
+)
 flags.DEFINE_enum(
     "bleu_variant",
     "both",
@@ -41,9 +58,36 @@ flags.DEFINE_list(
     "rouge_2, rouge_l, word_error_rate, exact_match.",
     flag_values=FLAGS,
 )
-
+flags.DEFINE_string(
+    "tag_suffix",
+    "",
+    "What the events' tags end in, as _beam1 for BLEU_cased_beam1.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer(
+    "min_steps",
+    -1,
+    "Files of fewer steps are left out; -1: those up to last_evaluated_step.txt in --event_dir.",
+    lower_bound=-1,
+    flag_values=FLAGS,
+)
+flags.DEFINE_integer(
+    "wait_minutes",
+    0,
+    "How long to wait for another file; 0: do not.",
+    lower_bound=0,
+    flag_values=FLAGS,
+)
+flags.DEFINE_boolean(
+    "report_zero",
+    None,
+    "A score of 0 at step 0, at the time of the folder's oldest file, where training began; by "
+    "default where nothing was scored before.",
+    flag_values=FLAGS,
+)
 
 _SIDES = ("translation", "reference")
+_OF_FOLDER = ("event_dir", "tag_suffix", "min_steps", "wait_minutes", "report_zero")
 _BLEU = {
     "cased": ("t2t_bleu", "bleu"),
     "uncased": ("t2t_bleu_uncased", "bleu_uncased"),
@@ -61,17 +105,98 @@ def _flag(name: str) -> Any:
 
 
 def _run() -> int:
+    if _flag("translations_dir"):
+        if _flag("translation"):
+            raise UsageError("--translation and --translations_dir: give one of them.")
+        shared.require(FLAGS, "reference")
+        return _score_folder(Path(_flag("translations_dir")))
+    asked = [f"--{name}" for name in _OF_FOLDER if _flag(name) != FLAGS[name].default]
+    if asked:
+        raise UsageError(f"{', '.join(asked)}: read with --translations_dir alone. Leave it out.")
+    shared.require(FLAGS, *_SIDES)
     from t2t_torch.decode import scoring
+
+    outputs = _lines(Path(_flag("translation")))
+    references = _lines(Path(_flag("reference")))
+    scoring.check_counts(len(outputs), len(references), f"--reference={_flag('reference')}")
+    print(scoring.table(outputs, references, _names(), tokenize=_flag("bleu_tokenize")))
+    return 0
+
+
+def _names() -> Sequence[str]:
+    names: Sequence[str] = _flag("scores") or _BLEU[_flag("bleu_variant")]
+    return names
+
+
+def _lines(path: Path) -> list[str]:
     from t2t_torch.text.lines import read_lines
 
-    shared.require(FLAGS, "translation", "reference")
-    outputs, references = (
-        [line.strip() for line in read_lines(Path(_flag(name)))] for name in _SIDES
-    )
-    scoring.check_counts(len(outputs), len(references), f"--reference={_flag('reference')}")
-    names = _flag("scores") or _BLEU[_flag("bleu_variant")]
-    print(scoring.table(outputs, references, names, tokenize=_flag("bleu_tokenize")))
+    return [line.strip() for line in read_lines(path)]
+
+
+def _score_folder(folder: Path) -> int:
+    """Scores the files of a folder as they come; returns the exit code.
+
+    Raises:
+      DataError: a file has not as many lines as the reference.
+      UsageError: the folder is not there, and does not come.
+    """
+    from t2t_torch.bin.following import follow
+    from t2t_torch.decode.scoring import score
+    from t2t_torch.decode.translations import ScoreEvents, translations_in
+
+    references = _lines(Path(_flag("reference")))
+    score([], [], _names(), tokenize=_flag("bleu_tokenize"))  # names that are wrong are told now
+    _wait_for(folder)
+    events = ScoreEvents(Path(_flag("event_dir") or folder), _flag("tag_suffix"))
+    try:
+        last = events.last_step() if _flag("min_steps") < 0 else None
+        first = last + 1 if last is not None else max(0, _flag("min_steps"))
+        zero = _flag("report_zero") if _flag("report_zero") is not None else first == 0
+        scored = 0
+        for one in follow(lambda: translations_in(folder, first), _flag("wait_minutes")):
+            if zero and not scored:
+                _report_zero(events, folder)
+            _score(one, references, events)
+            scored += 1
+    finally:
+        events.close()
+    if not scored:
+        since = "" if first == 0 else f" of step {first:,} or later"
+        print(f"'{folder}' has no translation{since}: a file named <anything>-<step>.")
     return 0
+
+
+def _wait_for(folder: Path) -> None:
+    from t2t_torch.bin.following import POLL_SECONDS
+
+    end = time.monotonic() + _flag("wait_minutes") * 60
+    while not folder.is_dir():
+        if time.monotonic() >= end:
+            raise UsageError(
+                f"there is no folder '{folder}'. t2t-translate-all makes one; --wait_minutes says "
+                "how long to wait for it."
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _report_zero(events: ScoreEvents, folder: Path) -> None:
+    from t2t_torch.decode.translations import start_of
+
+    events.write(0, start_of(folder), dict.fromkeys(_names(), 0.0))
+
+
+def _score(one: Translation, references: Sequence[str], events: ScoreEvents) -> None:
+    from t2t_torch.decode.scoring import check_counts, score
+
+    outputs = _lines(one.path)
+    told = f"{one.path} cannot be scored: --reference={_flag('reference')}"
+    check_counts(len(outputs), len(references), told)
+    found = score(outputs, references, _names(), tokenize=_flag("bleu_tokenize"))
+    events.write(one.step, one.seconds, {name: each.value for name, each in found.items()})
+    events.note(one.step)
+    for name, each in found.items():
+        print(f"step {one.step:,}  {name} {each.value:.4f}  {each.signature}", flush=True)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,20 @@ from absl import flags
 
 from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
+from t2t_torch.bin.asked_run import check_is_of_run
 from t2t_torch.errors import UsageError
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
+
+_WHOLE = {
+    "shards": 1,
+    "shard_id": -1,
+    "shards_start_offset": 0,
+    "shard_google_format": False,
+}
 
 FLAGS = flags.FlagValues()
 shared.define(
@@ -75,6 +83,14 @@ shared.define_path(
 flags.DEFINE_string(
     "decode_hparams", "", 'How to decode: "beam_size=4,alpha=0.6".', flag_values=FLAGS
 )
+flags.DEFINE_integer(
+    "decode_shards",
+    1,
+    "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it those "
+    "that are not there yet are decoded, and all are joined.",
+    lower_bound=1,
+    flag_values=FLAGS,
+)
 flags.DEFINE_boolean("decode_interactive", False, "Decodes what you type.", flag_values=FLAGS)
 flags.DEFINE_boolean(
     "eval_use_test_set", False, "A data set's test split, not its dev split.", flag_values=FLAGS
@@ -96,11 +112,11 @@ def _flag(name: str) -> Any:
 def _run() -> int:
     from t2t_torch.decode.hparam import parse_decode_hparams
 
-    hparams = parse_decode_hparams(_flag("decode_hparams"))
+    hparams = parse_decode_hparams(_settings())
     if _flag("help_decode_hparams"):
         print(hparams.describe(), end="")
         return 0
-    _check_flags()
+    _check_flags(hparams)
     if _flag("score_file"):
         _score_file(hparams)
     elif _flag("decode_interactive"):
@@ -112,7 +128,17 @@ def _run() -> int:
     return 0
 
 
-def _check_flags() -> None:
+def _settings() -> str:
+    """Returns `--decode_hparams`, with `--decode_shards` among them."""
+    settings: str = _flag("decode_hparams")
+    if _flag("decode_shards") == 1:
+        return settings
+    if any(item.partition("=")[0].strip() == "shards" for item in settings.split(",")):
+        raise UsageError("--decode_shards and --decode_hparams=shards=...: give one of them.")
+    return f"shards={_flag('decode_shards')},{settings}".removesuffix(",")
+
+
+def _check_flags(hparams: DecodeHParams) -> None:
     path = _flag("checkpoint_path")
     if path and path != "best" and not _flag("output_dir"):
         FLAGS["output_dir"].value = str(Path(path).resolve().parent)
@@ -124,6 +150,8 @@ def _check_flags() -> None:
     ]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)}: give one of them.")
+    if hparams.shards > 1 and (_flag("score_file") or _flag("decode_interactive")):
+        raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
     if _flag("decode_reference") and not _flag("decode_from_file"):
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."
@@ -138,14 +166,7 @@ def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
 
     runs = _runs()
     task = RunDirectory(runs[0]).task()
-    for name in ("problem", "model", "hparams_set"):
-        asked, here = _flag(name), getattr(task, name)
-        # A run of several problems is asked for one of them: `load` knows whether it has it.
-        if asked and asked != here and not (name == "problem" and _is_of_several(here)):
-            raise UsageError(
-                f"--{name}={asked}, but '{runs[0]}' is a run of {name} {here!r}. Leave "
-                f"--{name} out, or give the --output_dir of another run."
-            )
+    check_is_of_run(FLAGS, task, runs[0])
     problem = _flag("problem") if _flag("problem") != task.problem else None
     several: Any = runs if len(runs) > 1 else runs[0]
     return load(several, _flag("checkpoint_path"), problem=problem, hparams=hparams)
@@ -154,16 +175,6 @@ def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
 def _runs() -> list[str]:
     """The run, or the several that answer as one."""
     return [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
-
-
-def _is_of_several(problem: str) -> bool:
-    from t2t_torch import registry
-    from t2t_torch.errors import RegistryError
-
-    try:
-        return registry.problem(problem).mixing_schedule is not None
-    except RegistryError:  # of a folder of the user's, which is imported later
-        return True
 
 
 def _generating(hparams: DecodeHParams) -> Predictor:
@@ -186,39 +197,47 @@ def _generating(hparams: DecodeHParams) -> Predictor:
 
 def _decode_file(hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files, label_files, scoring
+    from t2t_torch.decode.outputs import decodes_name, one_line
     from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.decode.shards import name_of_shard, part_of, rows_of_shard, shard_of
     from t2t_torch.decode.target import check_target, goes_to_stdout
 
-    source, references = Path(_flag("decode_from_file")), None
+    given, references = Path(_flag("decode_from_file")), None
     reference = Path(_flag("decode_reference")) if _flag("decode_reference") else None
+    target, shard = _flag("decode_to_file") and Path(_flag("decode_to_file")), shard_of(hparams)
+    source = part_of(given, hparams)
+    if source != given:  # cut before: a file like any other
+        target = target and name_of_shard(target, hparams, shard)
+        reference = reference and part_of(reference, hparams)
+        hparams, shard = hparams.replace(**_WHOLE), None
     read = [path for path in (source, reference) if path is not None]
     # Looked at first: an hour of decoding should not be for nothing.
-    if _flag("decode_to_file"):
-        check_target(Path(_flag("decode_to_file")), *read)
+    if target:
+        check_target(name_of_shard(target, hparams, shard), *read)
     if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
         scoring.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
+        references = references[rows_of_shard(hparams, len(references))]
     predictor = _load(hparams)
     if not isinstance(predictor, Predictor):
-        lines = label_files.label_file(predictor, source, _flag("decode_to_file"), hparams)
-        if references is not None:
-            to_stdout = _flag("decode_to_file") and goes_to_stdout(Path(_flag("decode_to_file")))
-            report = sys.stderr if to_stdout else sys.stdout
-            names = scoring.label_scores_of(predictor.features)
-            print(scoring.table(lines, references, names), file=report)
-        return
-    target = Path(_flag("decode_to_file") or files.decodes_name(source, predictor, hparams))
-    check_target(target, *read)
-    decoded = files.decode_file(predictor, source, target, hparams)
-    report = sys.stderr if goes_to_stdout(target) else sys.stdout
-    print(f"{decoded}: {target}", file=report)
-    if references is not None:
+        lines = label_files.label_file(predictor, source, target and str(target), hparams)
+        path = target or Path()
+        names = scoring.label_scores_of(predictor.features)
+    else:
+        path = decodes_name(source, predictor, hparams, shard)
+        if target:
+            path = name_of_shard(target, hparams, shard)
+        check_target(path, *read)
+        decoded = files.decode_file(predictor, source, target or None, hparams)
+        report = sys.stderr if goes_to_stdout(path) else sys.stdout
+        print(f"{decoded}: {path}", file=report)
         best = hparams.replace(return_beams=False, write_beam_scores=False)
-        outputs = [files.one_line(found, best) for found in decoded.predictions]
-        print(
-            scoring.table(outputs, references, scoring.scores_of(predictor.features)), file=report
-        )
+        lines = [one_line(found, best) for found in decoded.predictions]
+        names = scoring.scores_of(predictor.features)
+    if references is not None:
+        report = sys.stderr if goes_to_stdout(path) else sys.stdout
+        print(scoring.table(lines, references, names), file=report)
 
 
 def _score_file(hparams: DecodeHParams) -> None:
@@ -248,6 +267,8 @@ def _score_file(hparams: DecodeHParams) -> None:
 
 def _decode_dataset(hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files, scoring
+    from t2t_torch.decode.outputs import decodes_name, one_line
+    from t2t_torch.decode.shards import shard_of
     from t2t_torch.decode.target import check_target, is_stream
     from t2t_torch.mode import Split
 
@@ -274,9 +295,9 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     decoded, targets = files.decode_dataset(
         predictor, Path(_flag("data_dir")), split, base, hparams
     )
-    print(f"{decoded}: {files.decodes_name(base, predictor, hparams)}")
+    print(f"{decoded}: {decodes_name(base, predictor, hparams, shard_of(hparams))}")
     best = hparams.replace(return_beams=False, write_beam_scores=False, identity_output=False)
-    outputs = [files.one_line(found, best) for found in decoded.predictions]
+    outputs = [one_line(found, best) for found in decoded.predictions]
     right = sum(output == target for output, target in zip(outputs, targets, strict=True))
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
     if mended := sum(found.hypotheses[0].mended for found in decoded.predictions):

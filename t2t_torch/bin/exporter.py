@@ -3,6 +3,8 @@
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --checkpoint=average:8
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --quantize=int8
+    t2t-exporter --output_dir=run1,run2 --data_dir=data --export_dir=artifact
+    t2t-exporter --output_dir=run --export_dir=weights --format=safetensors
 
 Rows of the dev split are answered by the model and by the artifact.  If they do not agree nothing
 is written.  In Python t2t_torch.load("artifact") answers, with onnxruntime and without torch.
@@ -22,14 +24,19 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import ExportError, UsageError
+from t2t_torch.errors import UsageError
 
 if TYPE_CHECKING:
-    from t2t_torch.export.exporter import Exported
+    from t2t_torch.export.folder import Exported
+    from t2t_torch.export.request import Request
+    from t2t_torch.export.verification import Verified
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "registry_help")
-FLAGS["output_dir"].help = "Run directory of t2t-trainer."
+FLAGS["output_dir"].help = (
+    "Run directory of t2t-trainer; or several, with commas between, whose models answer as one: "
+    "the mean of their probabilities."
+)
 FLAGS["data_dir"].help = "Directory of the generated data, on whose dev split it is verified."
 FLAGS["problem"].help = "Of a run of several problems, the one that is exported; else its own."
 shared.define_path(
@@ -46,9 +53,23 @@ shared.define_path(
     FLAGS, "checkpoint_path", None, "A ckpt-<step> folder, a step, or 'best', as in t2t-decoder."
 )
 flags.DEFINE_string(
+    "format",
+    "onnx",
+    "onnx: a graph from text to answers; torch: the network as a program of torch.export; "
+    "safetensors: the weights; ctranslate2: a transformer for CTranslate2.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_string(
     "quantize",
     "",
-    "int8: weights of eight bits, if metrics lose no more than half a point and it is faster.",
+    "int8: weights of eight bits, if metrics lose no more than half a point and it is faster; of "
+    "ctranslate2 also its others.",
+    flag_values=FLAGS,
+)
+flags.DEFINE_string(
+    "decode_hparams",
+    "",
+    'How texts are searched for: "beam_size=4,alpha=0.6"; t2t-decoder --help_decode_hparams.',
     flag_values=FLAGS,
 )
 flags.DEFINE_integer(
@@ -67,30 +88,70 @@ def _flag(name: str) -> Any:
 
 
 def _run() -> int:
-    shared.require(FLAGS, "output_dir", "data_dir", "export_dir")
-    if "," in _flag("output_dir"):
-        raise ExportError(
-            f"--output_dir={_flag('output_dir')}: several runs that answer as one cannot be "
-            "exported yet. Give one run; --checkpoint=average:8 is a mean of its checkpoints."
-        )
+    shared.require(FLAGS, "output_dir", "export_dir")
     if _flag("checkpoint") and _flag("checkpoint_path"):
         raise UsageError("--checkpoint and --checkpoint_path: give one of them.")
-    from t2t_torch.export.exporter import export
+    _check_flags()
+    from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.export.request import LATEST, Request
 
+    first, *others = [Path(run) for run in _flag("output_dir").split(",")]
     request = Request(
-        run_dir=Path(_flag("output_dir")),
+        run_dir=first,
         export_dir=Path(_flag("export_dir")),
-        data_dir=Path(_flag("data_dir")),
+        data_dir=Path(_flag("data_dir") or ""),
         checkpoint=_flag("checkpoint") or _flag("checkpoint_path") or LATEST,
         problem=_flag("problem"),
         quantize=_flag("quantize"),
         verify_rows=_flag("verify_rows"),
         overwrite=_flag("overwrite"),
+        form=_flag("format"),
+        others=tuple(others),
+        decode_hparams=parse_decode_hparams(_flag("decode_hparams")),
     )
+    request.check()
     with _ended_by_sigterm():
-        _report(export(request))
+        _export(request)
     return 0
+
+
+def _check_flags() -> None:
+    """Checks that a form reads the flags that are given, and is given those that it needs."""
+    form = _flag("format")
+    if FLAGS["decode_hparams"].present and form != "onnx":
+        raise UsageError(
+            f"--decode_hparams is not for --format={form}, in which there is no search. Leave it "
+            "out, or export a graph: --format=onnx"
+        )
+    if form != "safetensors":
+        shared.require(FLAGS, "data_dir")
+        return
+    unread = [name for name in ("data_dir", "verify_rows") if FLAGS[name].present]
+    if unread:
+        raise UsageError(
+            f"--{unread[0]} is not read by --format=safetensors: its weights are compared bit by "
+            "bit, without data. Leave it out."
+        )
+
+
+def _export(request: Request) -> None:
+    if request.form == "ctranslate2":
+        from t2t_torch.interop import ctranslate2, ctranslate2_export
+
+        if request.quantize and request.quantize not in ctranslate2.QUANTIZATIONS:
+            raise UsageError(
+                f"--quantize={request.quantize}: CTranslate2 has "
+                f"{', '.join(ctranslate2.QUANTIZATIONS)}; or leave it out."
+            )
+        print(ctranslate2_export.export(request))
+        return
+    if request.form == "torch":
+        from t2t_torch.export.torch_package import export
+    elif request.form == "safetensors":
+        from t2t_torch.export.weights_package import export
+    else:
+        from t2t_torch.export.exporter import export
+    _report(export(request))
 
 
 @contextlib.contextmanager
@@ -113,16 +174,24 @@ def _ended_by_sigterm() -> Iterator[None]:
 def _report(done: Exported) -> None:
     signature, verified = done.signature, done.verified
     size = sum(written.bytes for written in signature.files.values())
-    graph = signature.files["model.onnx"].bytes
+    file, largest = max(signature.files.items(), key=lambda one: one[1].bytes)
     print(f"{done.folder}: {signature.model} of {signature.problem}, {signature.checkpoint}")
-    print(f"  size      {size / 2**20:.1f} MiB, of these model.onnx {graph / 2**20:.1f}")
-    rows = len(verified.rows)
-    own = sum(row.number >= 0 for row in verified.rows)
-    print(
-        f"  verified  {rows} rows ({own} of the dev split, {rows - own} made up), each alone and "
-        f"with the others: the same values, scores within {verified.difference:.1e}"
-    )
-    if done.times is not None:
+    for member in signature.members:
+        print(f"  member    {member}")
+    print(f"  size      {size / 2**20:.1f} MiB, of these {file} {largest.bytes / 2**20:.1f}")
+    if verified is None:
+        print("  verified  what is loaded from there: the same weights to the bit")
+    else:
+        rows = len(verified.rows)
+        own = _own(verified)
+        print(
+            f"  verified  {rows} rows ({own} of the dev split, {rows - own} made up), each alone "
+            f"and with the others: the same values, scores within {verified.difference:.1e}"
+        )
+        if verified.ties:
+            print(f"            {verified.ties} of them other texts of equal scores")
+    if verified is not None and done.times is not None:
+        own = _own(verified)
         before, after = done.times
         for name, (plain, quantized) in done.metrics.items():
             print(f"  {signature.quantized}      {name} {plain:.4f} -> {quantized:.4f}")
@@ -133,6 +202,11 @@ def _report(done: Exported) -> None:
     if signature.needs_extensions:
         print("  needs     onnxruntime and onnxruntime-extensions")
     print(f"  took      {done.seconds:.0f} seconds")
+
+
+def _own(verified: Verified) -> int:
+    """Returns how many rows are of the dev split."""
+    return sum(row.number >= 0 for row in verified.rows)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     t2t-latency --artifact=artifact --output_dir=run --data_dir=data
 
 Requests follow one another, fifty to one and then to the other, so both meet the same machine.  It
-prints the 50th, 90th and 99th percentile from input to answer, in milliseconds.
+prints the 50th, 90th and 99th percentile from input to answer, in milliseconds; and those of the
+processor's time, in which nothing is that other programs do on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import DataError, UsageError
+from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.text.lines import read_lines
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _run() -> int:
         other = Artifact(_flag("other_artifact"), threads=_flag("threads"))
         answerers[f"{_name(other)}, other"] = other.predict
     inputs = _inputs(artifact, predictor)
+    for name, answerer in answerers.items():
+        _check_answers(name, answerer, inputs)
     found = measure(
         answerers,
         inputs,
@@ -108,6 +111,7 @@ def _eager(run: str) -> LabelPredictor:
     """Loads a run's model, to compute in float32 with so many threads."""
     import torch
 
+    from t2t_torch.compute.precision import in_float32
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.loading import load
 
@@ -115,8 +119,7 @@ def _eager(run: str) -> LabelPredictor:
     predictor = load(run, problem=_flag("problem"), device="cpu")
     if not isinstance(predictor, LabelPredictor):
         raise UsageError(f"the model of {run} writes texts; what gives labels can be measured.")
-    model: Any = predictor.model.float()
-    model.hparams = model.hparams.replace(activation_dtype="float32")
+    in_float32(predictor.model)
     return predictor
 
 
@@ -134,6 +137,40 @@ def _inputs(artifact: Artifact, predictor: LabelPredictor | None) -> list[Any]:
 
         found = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
     return found[: _flag("rows")]
+
+
+def _check_answers(name: str, answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> None:
+    """Puts all inputs once, in large batches.
+
+    Raises:
+      DataError: one is refused; says where it stands.
+    """
+    from t2t_torch.artifact.answer import InputError
+
+    try:
+        answerer(inputs)
+    except InputError as error:
+        number, why = error.number, error.why
+    except DecodeError:  # of what is no input at all
+        number, why = _first_refused(answerer, inputs)
+    else:
+        return
+    # Each line of a file is an input.
+    where = f"{_flag('inputs')}:{number + 1}" if _flag("inputs") else "the data"
+    raise DataError(
+        f"{where}: the {name} does not answer {inputs[number]!r}: {why} Leave it out: what is "
+        "refused takes no time."
+    )
+
+
+def _first_refused(answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> tuple[int, str]:
+    """Returns the number of the first input that is none, and why; raises if there is no such."""
+    for number, one in enumerate(inputs):
+        try:
+            answerer([one])
+        except DecodeError as error:
+            return number, str(error).removeprefix("input 0 ")
+    raise AssertionError("an input was refused among others and is not by itself")
 
 
 def _read(path: Path) -> list[Any]:
@@ -184,6 +221,13 @@ def _report(found: Mapping[str, Latency], inputs: int) -> None:
         ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[:3], first[:3], strict=True))
         beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
         print(f"{name:<18}{times}{its.per_second:>10.0f}{beside}")
+    if _flag("threads") == 1:  # of several, the others' are not known
+        print("of the processor's time")
+        for name, its in found.items():
+            times = "".join(f"{one:>9.2f}" for one in its[-3:])
+            ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[-3:], first[-3:], strict=True))
+            beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
+            print(f"{name:<18}{times}{beside}")
     if _flag("json"):
         told = {"settings": settings, "found": {n: its._asdict() for n, its in found.items()}}
         Path(_flag("json")).write_text(json.dumps(told, indent=2) + "\n", "utf-8")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from t2t_torch.errors import HParamsError
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
+Model = TypeVar("Model", bound=nn.Module)
 
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -30,6 +32,17 @@ def autocast(name: str, device: torch.device) -> torch.autocast:
     """
     dtype = _TYPES.get(name, torch.float32)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not torch.float32)
+
+
+def in_float32(model: Model) -> Model:
+    """Makes a model compute in float32, whatever it was trained with, and not train; returns it.
+
+    Args:
+      model: a `T2TModel`, or several as one.
+    """
+    changed: Any = model.float().eval()
+    changed.hparams = changed.hparams.replace(activation_dtype="float32")
+    return model
 
 
 def check_trainable(model: nn.Module, hparams: HParams, device: torch.device) -> None:

@@ -133,11 +133,7 @@ class Request:
 
     def differences(self, settings: Mapping[str, Any]) -> list[str]:
         """Says of each setting how it differs from what is asked for."""
-        return [
-            f"{key}: there {settings.get(key)!r}, asked {self.settings.get(key)!r}"
-            for key in sorted(settings.keys() | self.settings.keys())
-            if settings.get(key) != self.settings.get(key)
-        ]
+        return different_settings(settings, self.settings)
 
     def complete(self, *, thorough: bool) -> Manifest | None:
         """The manifest of what is there, if it is whole and what is asked for; else None.
@@ -185,6 +181,29 @@ class Request:
             + f"\n{taken} it and choose another --data_dir, or replace it:  "
             + f"{datagen_command(self.name, self.folder)} --overwrite"
         )
+
+
+def different_settings(
+    there: Mapping[str, Any], asked: Mapping[str, Any], within: str = ""
+) -> list[str]:
+    """Says of each setting how what is there differs from what is asked for.
+
+    Of texts that both cut into words it is said what differs in the cutters.
+
+    Args:
+      there: as JSON gives them back.
+      asked: likewise.
+      within: stands before their names.
+    """
+    found = []
+    for key in sorted(there.keys() | asked.keys()):
+        one, other, name = there.get(key), asked.get(key), f"{within}{key}"
+        is_part = within or key == "cutters"
+        if is_part and isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += different_settings(one, other, f"{name}.")
+        elif one != other:
+            found.append(f"{name}: there {one!r}, asked {other!r}")
+    return found
 
 
 def _make_directory(path: Path, purpose: str) -> None:

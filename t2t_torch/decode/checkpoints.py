@@ -14,6 +14,7 @@ from t2t_torch.decode import files
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.loading import load
+from t2t_torch.decode.outputs import decodes_name, one_line
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.scoring import check_counts, score, scores_of
 from t2t_torch.decode.target import check_target
@@ -146,7 +147,7 @@ class CheckpointDecoder:
         decoded, references = files.decode_dataset(
             predictor, self.data_dir, split, base, self.hparams
         )
-        target = files.decodes_name(base, predictor, self.hparams)
+        target = decodes_name(base, predictor, self.hparams)
         inputs = files.read_inputs(target.with_suffix(".inputs"), self.hparams.separator)
         return self._scored(predictor, target, inputs, decoded.predictions, references)
 
@@ -161,7 +162,7 @@ class CheckpointDecoder:
         best = self.hparams.replace(
             return_beams=False, write_beam_scores=False, identity_output=False
         )
-        outputs = [files.one_line(found, best) for found in predictions]
+        outputs = [one_line(found, best) for found in predictions]
         inputs = inputs[: len(outputs)]
         if references is None:
             return Decodes(target, inputs=inputs, outputs=outputs)

@@ -45,8 +45,10 @@ _CHUNK = 2048  # rows that are read, sorted by length, and written in their orde
 _BATCH_TOKENS = 8192
 _READ_OF_TEXTS = tuple(
     """
-    beam_size alpha sampling_method sampling_temp sampling_keep_top_k top_p random_seed extra_length
-    force_decode_length batch_size batch_tokens activation_dtype max_input_size
+    beam_size alpha sampling_method sampling_temp sampling_keep_top_k top_p typical_p random_seed
+    coverage_penalty num_beam_groups diversity_strength min_length min_length_ratio max_length_ratio
+    no_repeat_ngram_size extra_length force_decode_length batch_size batch_tokens
+    activation_dtype max_input_size
     """.split()
 )
 _READ_OF_TREES = ("valid_trees", "max_open_constituents")

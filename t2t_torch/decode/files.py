@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,19 +14,31 @@ from absl import logging
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.journal import Journal, digest, kept_of, prediction_of
 from t2t_torch.decode.json_line import holds_json, read_json
+from t2t_torch.decode.outputs import (
+    decodes_name,
+    one_line,
+    without_breaks,
+    write_outputs,
+    write_predictions,
+)
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.progress import DecodeProgress
-from t2t_torch.decode.record import prediction_record
-from t2t_torch.decode.table import write_table
-from t2t_torch.decode.target import check_target, open_target
+from t2t_torch.decode.request import asks
+from t2t_torch.decode.shards import (
+    Decoding,
+    Shard,
+    made_of,
+    name_of_shard,
+    rows_of_shard,
+    shard_of,
+)
+from t2t_torch.decode.target import check_target
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.mode import Split
 from t2t_torch.text.lines import read_lines
-
-# What many readers of text files take for the end of a line, in an output that is one line.
-_LINE_BREAKS = str.maketrans({"\n": " ", "\r": " "})
 
 
 class Decoded(NamedTuple):
@@ -36,15 +47,18 @@ class Decoded(NamedTuple):
     Attributes:
       predictions: one per input, in their order.
       seconds: of wall time, loading left out.
+      before: so many of them a journal had.
     """
 
     predictions: list[Prediction]
     seconds: float
+    before: int = 0
 
     def __str__(self) -> str:
-        count = len(self.predictions)
+        count = len(self.predictions) - self.before
         rate = count / max(self.seconds, 1e-9)
-        return f"{count:,} inputs in {self.seconds:.1f} seconds ({rate:,.1f} per second)"
+        more = f"{self.before:,} more were there before; " if self.before else ""
+        return f"{more}{count:,} inputs in {self.seconds:.1f} seconds ({rate:,.1f} per second)"
 
 
 def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
@@ -72,7 +86,7 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
       path: of the file.
       predictor: whose inputs they are: an object has a text under the name of its input, or of the
         target of a language model; a JSON string, or an empty line, is that text.  A parser is
-        given objects whole.
+        given objects whole, and so are those that ask something of their output.
       hparams: the delimiter of what is no JSON.
 
     Raises:
@@ -93,42 +107,98 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
                 f"{path}, line {number}: expected a JSON object with a text, "
                 f'{{"{field}": "..."}}, but it is {line[:80]}'
             )
-        texts.append(text.strip())
+        told = asks(given, field)  # what is asked of the output goes with it
+        texts.append({**given, field: text.strip()} if told else text.strip())
     return texts
 
 
 def decode(
-    predictor: Predictor, inputs: Sequence[Sequence[int]], hparams: DecodeHParams
+    predictor: Predictor,
+    inputs: Sequence[Sequence[int]],
+    hparams: DecodeHParams,
+    journal: Journal,
 ) -> Decoded:
-    """Decodes ids, showing how many inputs are done and the time left."""
+    """Decodes ids, showing how many inputs are done and the time left.
+
+    Args:
+      predictor: that decodes.
+      inputs: ids.
+      hparams: how to decode.
+      journal: has what was found before, and is told of each batch.
+    """
     start = time.perf_counter()
-    found: dict[int, Prediction] = {}
-    with DecodeProgress(len(inputs)) as progress:
-        for index, prediction in predictor.predict_ids(inputs, hparams):
-            found[index] = prediction
-            progress.advance()
+    found = {number: prediction_of(kept) for number, kept in journal.found.items()}
+    before = len(found)
+    with DecodeProgress(len(inputs), before=before, journal=journal.path) as progress:
+        for batch in predictor.predict_batches(inputs, hparams, found.keys()):
+            journal.add([(number, kept_of(prediction)) for number, prediction in batch])
+            found.update(batch)
+            progress.advance(len(batch))
     predictions = [found[index] for index in range(len(inputs))]
-    return Decoded(predictions, time.perf_counter() - start)
+    return Decoded(predictions, time.perf_counter() - start, before)
 
 
 def decode_file(
-    predictor: Predictor, source: Path, target: Path, hparams: DecodeHParams
+    predictor: Predictor, source: Path, target: Path | None, hparams: DecodeHParams
 ) -> Decoded:
     """Writes one output for each input of a file, in their order.
 
-    The target appears whole or not at all; see `open_target`.
+    The target appears whole or not at all; see `open_target`.  What is found is kept in a journal
+    until then, and what a journal of the same has is not decoded again.  Of a `shard_id` the part
+    is decoded to a file of its own; see `Shard.name`.
+
+    Args:
+      predictor: that decodes.
+      source: the file of inputs.
+      target: the file of outputs; None: as `decodes_name` says.
+      hparams: how to decode.
 
     Raises:
       DataError: the source cannot be read, or an input has no ids in the vocabulary.
-      UsageError: the target cannot be written, or is the source.
+      DecodeError: the journal cannot be written.
+      UsageError: the target cannot be written, or is the source, or another process decodes to it.
     """
-    check_target(target, source)
+
+    def name_of(shard: Shard | None) -> Path:
+        if target is None:
+            return decodes_name(source, predictor, hparams, shard)
+        return name_of_shard(target, hparams, shard)
+
+    check_target(name_of(shard_of(hparams)), source)
     texts = read_texts(source, predictor, hparams)
-    decoded = decode(predictor, _encode(predictor, texts, source, hparams), hparams)
-    if hparams.log_results:
-        _log(texts, decoded.predictions, hparams)
-    write_predictions(target, predictor, texts, decoded.predictions, hparams)
-    return decoded
+    inputs = _encode(predictor, texts, source, hparams)
+
+    def write(path: Path, rows: slice, found: list[Prediction]) -> None:
+        if hparams.log_results:
+            _log(texts[rows], found, hparams)
+        write_predictions(path, predictor, texts[rows], found, hparams)
+
+    return _decode_all(predictor, inputs, texts, hparams, name_of, write)
+
+
+def _decode_all(
+    predictor: Predictor,
+    inputs: Sequence[Sequence[int]],
+    texts: Sequence[Any],
+    hparams: DecodeHParams,
+    name_of: Callable[[Shard | None], Path],
+    write: Callable[[Path, slice, list[Prediction]], None],
+) -> Decoded:
+    """Decodes and writes inputs, or the part of them that is asked for; see `Decoding`."""
+    spent: list[Decoded] = []
+
+    def find(rows: slice, journal: Journal) -> list[Prediction]:
+        spent.append(decode(predictor, inputs[rows], hparams, journal))
+        return spent[-1].predictions
+
+    def digest_of(rows: slice) -> str:
+        return digest((inputs[rows], texts[rows]))
+
+    def common() -> Mapping[str, Any]:
+        return made_of(predictor, hparams)
+
+    found = Decoding(len(inputs), hparams, name_of, common, digest_of, find, write).run()
+    return Decoded(found, sum(d.seconds for d in spent), sum(d.before for d in spent))
 
 
 def _encode(
@@ -156,7 +226,7 @@ def decode_dataset(
       predictor: of a problem with inputs.
       data_dir: where t2t-datagen wrote the data.
       split: which part of it.
-      base: what the files' names begin with; see `decodes_name`.
+      base: what the files' names begin with; see `decodes_name` and `Shard.name`.
       hparams: how to decode.
 
     Returns:
@@ -179,13 +249,39 @@ def decode_dataset(
         columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in predictor.given]
         rows = (dict(zip(predictor.given, row, strict=True)) for row in zip(*columns, strict=True))
         inputs = [predictor.stored(row) for row in rows]
-    name = decodes_name(base, predictor, hparams)
+    own = rows_of_shard(hparams, len(inputs))
+    shard = shard_of(hparams)
+
+    def name_of(shard: Shard | None) -> Path:
+        return decodes_name(base, predictor, hparams, shard)
+
     for kind in ("decodes", "targets", "inputs"):
-        check_target(name.with_suffix(f".{kind}"))
+        check_target(name_of(shard).with_suffix(f".{kind}"))
     fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
-    told = f"decoding {len(inputs):,} examples of {split.value}{fewer}"
+    told = f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}"
     print(told, file=sys.stderr, flush=True)
-    decoded = decode(predictor, [predictor.cut(ids, hparams) for ids in inputs], hparams)
+    texts = _data_texts(predictor, inputs, targets, hparams)
+
+    def write(path: Path, rows: slice, found: list[Prediction]) -> None:
+        for kind, lines in texts.items():
+            write_outputs(path.with_suffix(f".{kind}"), lines[rows], hparams)
+        if hparams.log_results:
+            _log(texts["inputs"][rows], found, hparams)
+        write_predictions(path, predictor, texts["inputs"][rows], found, hparams)
+
+    cut = [predictor.cut(ids, hparams) for ids in inputs]
+    decoded = _decode_all(predictor, cut, texts["inputs"], hparams, name_of, write)
+    return decoded, texts["targets"][own]
+
+
+def _data_texts(
+    predictor: Predictor,
+    inputs: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    hparams: DecodeHParams,
+) -> dict[str, list[str]]:
+    """Returns the lines of the targets and of the inputs of generated data."""
+    features = predictor.features
     texts = {}
     for kind, side, rows in (
         ("targets", features.targets, targets),
@@ -193,14 +289,10 @@ def decode_dataset(
     ):
         feature = next(iter(side.values()))
         if not isinstance(predictor, TreePredictor):
-            texts[kind] = [_without_breaks(feature.decode(ids), hparams) for ids in rows]
+            texts[kind] = [without_breaks(feature.decode(ids), hparams) for ids in rows]
         else:
             texts[kind] = predictor.written(inputs, rows if kind == "targets" else None)
-        write_outputs(name.with_suffix(f".{kind}"), texts[kind], hparams)
-    if hparams.log_results:
-        _log(texts["inputs"], decoded.predictions, hparams)
-    write_predictions(name, predictor, texts["inputs"], decoded.predictions, hparams)
-    return decoded, texts["targets"]
+    return texts
 
 
 def _rows_of_all(
@@ -226,97 +318,6 @@ def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:
                 return rows
             rows.append(values[start:end].tolist())
     return rows
-
-
-def decodes_name(base: Path, predictor: Predictor, hparams: DecodeHParams) -> Path:
-    """tensor2tensor's name: `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`."""
-    how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
-    if hparams.draws:
-        how = f"random{hparams.random_seed}.temp{hparams.sampling_temp}.decodes"
-    if how in base.name:
-        return base
-    what = [base.name]
-    if predictor.run is not None:
-        what += [predictor.run.task.model, predictor.run.task.hparams_set]
-    return base.with_name(".".join([*what, predictor.problem.full_name, how]))
-
-
-def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
-    """Writes what was found for an input as tensor2tensor does, on one line.
-
-    A line break in an output becomes a space, and so does the delimiter; with `return_beams`, which
-    puts tabs between hypotheses, a tab too.
-    """
-    cells = []
-    for hypothesis in prediction.hypotheses:
-        text = hypothesis.text
-        if hparams.identity_output:
-            text = " ".join(map(str, hypothesis.ids))
-        text = _without_breaks(text, hparams)
-        cells.append(text.replace("\t", " ") if hparams.writes_several else text)
-        if hparams.write_beam_scores:
-            cells.append(f"{hypothesis.score:.2f}")
-    return "\t".join(cells)
-
-
-def write_predictions(
-    path: Path,
-    predictor: Predictor,
-    inputs: Sequence[str],
-    predictions: Sequence[Prediction],
-    hparams: DecodeHParams,
-) -> None:
-    """Writes what was found in the form of `output_format`; whole or not at all.
-
-    Args:
-      path: of the file.
-      predictor: that found it.
-      inputs: texts.
-      predictions: as many.
-      hparams: how to write.
-    """
-    if hparams.output_format == "text":
-        write_outputs(path, [one_line(found, hparams) for found in predictions], hparams)
-        return
-    target = next(iter(predictor.features.targets))
-    records = [prediction_record(found, ids=hparams.identity_output) for found in predictions]
-    with open_target(path) as stream:
-        if hparams.output_format == "jsonl":
-            for text, record in zip(inputs, records, strict=True):
-                given = text if isinstance(text, dict) else {predictor.field: text}
-                whole = {"input": given, "output": {target: record}}
-                stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
-            return
-        told = ("value", "score", *(("ids",) if hparams.identity_output else ()))
-        names = ["" if name == "value" else f"_{name}" for name in told]
-        places = max((len(found.hypotheses) for found in predictions), default=1)
-        after = ["", *(f"_{place}" for place in range(2, places + 1))]
-        given = "prompt" if predictor.field == target else predictor.field
-        header = [given, *(f"{target}{name}{place}" for place in after for name in names)]
-        write_table(
-            stream,
-            header,
-            (
-                [text, *_cells(record.get("hypotheses", [record]), told, places)]
-                for text, record in zip(inputs, records, strict=True)
-            ),
-        )
-
-
-def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places: int) -> list[Any]:
-    """Returns the cells of hypotheses, empty ones where there are fewer than places."""
-    cells = [hypothesis[name] for hypothesis in hypotheses for name in told]
-    return cells + [None] * (places * len(told) - len(cells))
-
-
-def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
-    """Writes outputs, the delimiter after each; the file appears whole or not at all."""
-    with open_target(path) as stream:
-        stream.writelines(output + hparams.separator for output in outputs)
-
-
-def _without_breaks(text: str, hparams: DecodeHParams) -> str:
-    return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
 
 
 def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: DecodeHParams) -> None:

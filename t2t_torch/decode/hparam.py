@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from t2t_torch.decode.search_hparam import SearchHParams
 from t2t_torch.errors import HParamsError
-from t2t_torch.params import Params, hp
+from t2t_torch.params import hp
 
 _DEAD = "tensor2tensor never read it"
 _IMAGES = "it is about decoded images and video"
 _BLOCKWISE = "it belongs to blockwise parallel decoding (transformer_block_parallel)"
-_SHARDS = "cut the input file in parts and decode each with its own --decode_from_file"
 _BENCHMARK = "it belongs to the MLPerf benchmark"
 
 REFUSED = {
-    "min_length_ratio": _DEAD,
     "eos_penalty": _DEAD,
     "insertion_parallel": _DEAD,
     "block_size": _BLOCKWISE,
@@ -32,10 +31,6 @@ REFUSED = {
     "max_display_outputs": _IMAGES,
     "max_display_decodes": _IMAGES,
     "vgg_ckpt_path": _IMAGES,
-    "shards": _SHARDS,
-    "shard_id": _SHARDS,
-    "shards_start_offset": _SHARDS,
-    "shard_google_format": _SHARDS,
     "mlperf_mode": _BENCHMARK,
     "mlperf_threshold": _BENCHMARK,
     "mlperf_success": _BENCHMARK,
@@ -51,50 +46,22 @@ REFUSED = {
 }
 """tensor2tensor's names that nothing here reads, and why."""
 
-READ_BY_LABELS = ("output_format", "num_labels")
+OF_SHARDS = ("shards", "shard_id", "shards_start_offset", "shard_google_format")
+"""What divides inputs among several processes."""
+
+OF_WRITING = (
+    *("output_format", "num_labels", "write_beam_scores", "identity_output", "delimiter"),
+    "log_results",
+)
+"""What says how outputs are written; what is found does not depend on it."""
+
+READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
 """What models read that give no text; all else is about texts."""
 
 
-class DecodeHParams(Params):
-    """Decoding: the search, and what is written."""
+class DecodeHParams(SearchHParams):
+    """Decoding: what is read at a time, and what is written."""
 
-    beam_size: int = hp(
-        4,
-        "Hypotheses kept per input, at most half the vocabulary.  1: greedy search.",
-        low=1,
-        high=1000,
-    )
-    alpha: float = hp(0.6, "Exponent of the length penalty; larger favours longer outputs.", low=0)
-    sampling_method: Literal["argmax", "random"] = hp(
-        "argmax", "argmax: the likeliest output is searched for.  random: outputs are drawn."
-    )
-    sampling_temp: float = hp(
-        1.0, "random: logits are divided by it; below 1 the likely becomes likelier.", above=0
-    )
-    sampling_keep_top_k: int = hp(
-        -1, "random: only so many of the likeliest tokens are drawn.  -1 or 0: all.", low=-1
-    )
-    top_p: float = hp(
-        1.0,
-        "random: only the likeliest tokens that reach this probability together are drawn.",
-        above=0,
-        high=1,
-    )
-    num_decodes: int = hp(
-        1, "random: outputs drawn of each input, separated by tabs.", low=1, high=1000
-    )
-    random_seed: int = hp(
-        0, "random: an output depends on it, on its input, and on its number alone.", low=0
-    )
-    extra_length: int = hp(
-        100,
-        "Tokens that an output may be longer than its input, end symbol included.",
-        low=0,
-        high=1_000_000,
-    )
-    force_decode_length: bool = hp(
-        False, "extra_length alone is the limit, whatever the input's length."
-    )
     batch_size: int = hp(0, "Inputs decoded at a time.  0: as batch_tokens says.", low=0)
     batch_tokens: int = hp(
         2048, "Input tokens decoded at a time, padding counted, where batch_size is 0.", low=1
@@ -106,7 +73,6 @@ class DecodeHParams(Params):
         -1, "Tokens; longer inputs are cut, the end symbol kept.  -1 or 0: never.", low=-1
     )
     num_samples: int = hp(-1, "Examples decoded of a data set.  -1: all.", low=-1)
-    return_beams: bool = hp(False, "Writes all beam_size hypotheses, separated by tabs.")
     write_beam_scores: bool = hp(False, "With return_beams: a tab and the score after each.")
     identity_output: bool = hp(False, "Writes ids in place of text.")
     delimiter: str = hp(
@@ -129,21 +95,33 @@ class DecodeHParams(Params):
         100, "Trees, with valid_trees: the most constituents in each other.", low=1, high=10_000
     )
     log_results: bool = hp(False, "Logs every input and output.")
-
-    def check_beam(self, vocab_size: int) -> None:
-        """Checks that the beam is not wider than a vocabulary can fill.
-
-        The default width is allowed with any vocabulary.
-
-        Raises:
-          HParamsError: it is wider than half the vocabulary.
-        """
-        most = max(DecodeHParams.model_fields["beam_size"].default, vocab_size // 2)
-        if self.beam_size > most:
-            raise HParamsError(
-                f"beam_size={self.beam_size} is too wide for a vocabulary of {vocab_size:,} ids: "
-                f"expected at most {most}."
-            )
+    write_alignments: bool = hp(
+        False,
+        "tsv and jsonl: which word of an input each word of an output comes from, as the attention "
+        "tells.",
+    )
+    alignment_step: Literal["written", "read"] = hp(
+        "written", "write_alignments: whether attention is asked while a word is written, or read."
+    )
+    alignment_layer: int = hp(
+        0,
+        "write_alignments: the decoder's layer that is asked, from 1.  0: the last but one; the "
+        "middle one with alignment_step=read.",
+        low=0,
+    )
+    shards: int = hp(1, "Parts that inputs are cut into, one after another.", low=1, high=99_999)
+    shard_id: int = hp(
+        -1,
+        "shards: the part that is decoded, from 0.  -1: those that are not there yet, one after "
+        "another; then all are joined.",
+        low=-1,
+    )
+    shards_start_offset: int = hp(
+        0, "shards: added to shard_id, as processes are numbered from 0.", low=0
+    )
+    shard_google_format: bool = hp(
+        False, "shards: a part's name ends in -00002-of-00004, not in 002."
+    )
 
     def check_of_labels(self, source: str = "--decode_hparams") -> None:
         """Checks that nothing is set that only models of texts read.
@@ -172,11 +150,6 @@ class DecodeHParams(Params):
             raise HParamsError(
                 f"{source}: {who} does not read {', '.join(unread)}. It {known} out."
             )
-
-    @property
-    def draws(self) -> bool:
-        """Whether outputs are drawn, not searched for."""
-        return self.sampling_method == "random"
 
     @property
     def writes_several(self) -> bool:
@@ -208,21 +181,35 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
             f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "
             "return_beams=true with it, or num_decodes of more than 1."
         )
-    _check_draws(hparams, source)
+    hparams.check_search(source)
+    _check_files(hparams, source)
     if not hparams.delimiter:
         raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
     return hparams
 
 
-def _check_draws(hparams: DecodeHParams, source: str) -> None:
-    """Checks that what is asked of draws and of search does not stand beside the other."""
-    of_draws = ("sampling_temp", "sampling_keep_top_k", "top_p", "num_decodes", "random_seed")
-    unread = [*of_draws] if not hparams.draws else ["beam_size", "alpha", "return_beams"]
-    fields = DecodeHParams.model_fields
-    asked = [name for name in unread if getattr(hparams, name) != fields[name].default]
+def _check_files(hparams: DecodeHParams, source: str) -> None:
+    """Checks what is asked of shards and alignments."""
+    alone, whole = hparams.shards == 1, hparams.shard_id < 0
+    of_one = ("shards_start_offset",) if whole else ()
+    asked = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
     if asked:
-        other = "argmax" if hparams.draws else "random"
+        needed = "shards (or --decode_shards) of more than 1" if alone else "shard_id"
+        raise HParamsError(f"{source}: {', '.join(asked)}: nothing is read of it without {needed}.")
+    number = hparams.shard_id + hparams.shards_start_offset
+    if not whole and number >= hparams.shards:
         raise HParamsError(
-            f"{source}: sampling_method={hparams.sampling_method} does not read "
-            f"{', '.join(asked)}. Leave it out, or say sampling_method={other}."
+            f"{source}: there is no shard {number} of {hparams.shards}: they are numbered from 0. "
+            "Expected shard_id + shards_start_offset below shards."
+        )
+    if hparams.write_alignments and hparams.output_format == "text":
+        raise HParamsError(
+            f"{source}: write_alignments=true writes nothing in output_format=text. Expected "
+            "output_format=jsonl or tsv with it."
+        )
+    of_alignments = [n for n in ("alignment_step", "alignment_layer") if hparams.is_changed(n)]
+    if of_alignments and not hparams.write_alignments:
+        raise HParamsError(
+            f"{source}: {', '.join(of_alignments)}: read with write_alignments=true alone. Leave "
+            "it out."
         )

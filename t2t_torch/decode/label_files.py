@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.artifact.answer import Answer, Input, InputError
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.input_example import example_of
+from t2t_torch.decode.journal import Journal, digest
 from t2t_torch.decode.json_line import holds_json, read_json
-from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
 from t2t_torch.decode.record import BEST, answer_record, cells_of, columns_of, readable
+from t2t_torch.decode.shards import Decoding, Shard, made_of, name_of_shard, shard_of
 from t2t_torch.decode.table import write_table
 from t2t_torch.decode.target import check_target, goes_to_stdout, open_target
 from t2t_torch.errors import DataError
@@ -35,49 +37,88 @@ def label_file(
     Args:
       predictor: of a model that labels.
       source: one input a line.
-      target: appears whole or not at all; by default the source's name and ".labels".
-      hparams: `output_format` and `num_labels`.
+      target: appears whole or not at all; by default the source's name and ".labels".  What is
+        found is kept in a journal until then.
+      hparams: `READ_BY_LABELS`.
 
     Returns:
       the values alone, a line each as `form_of` writes them, whatever the format.
 
     Raises:
       DataError: a line cannot be read or encoded; names it.
+      DecodeError: the journal cannot be written.
       HParamsError: hparams are set that only models of texts read.
-      UsageError: the target cannot be written, or is the source.
+      UsageError: the target cannot be written, or is the source, or another process decodes to it.
     """
-    path = Path(target or f"{source}.labels")
     how = hparams or DecodeHParams()
     how.check_of_labels()
+
+    def name_of(shard: Shard | None) -> Path:
+        if target is None:
+            return Path(f"{name_of_shard(source, how, shard)}.labels")
+        return name_of_shard(Path(target), how, shard)
+
+    path = name_of(shard_of(how))
     check_target(path, source)
+    start = time.perf_counter()
+    inputs, encoded = _read(predictor, source)
+
+    def find(rows: slice, journal: Journal) -> list[Answer]:
+        return predictor.predict_encoded(encoded[rows], journal)
+
+    def write(file: Path, rows: slice, found: list[Answer]) -> None:
+        _write(file, predictor, inputs[rows], found, how)
+
+    def digest_of(rows: slice) -> str:
+        return digest(inputs[rows])
+
+    def common() -> Mapping[str, Any]:
+        return made_of(predictor, how)
+
+    answers = Decoding(len(inputs), how, name_of, common, digest_of, find, write).run()
+    seconds = time.perf_counter() - start
+    report = sys.stderr if goes_to_stdout(path) else sys.stdout
+    rate = len(answers) / max(seconds, 1e-9)
+    told = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
+    print(f"{told}: {path}", file=report)
+    written = form_of(predictor)
+    return [written(answer.value) for answer in answers]
+
+
+def _read(
+    predictor: LabelPredictor, source: Path
+) -> tuple[Sequence[Input], Sequence[EncodedInput]]:
+    """Returns the inputs of a file, and how the model reads them; names a line that cannot be."""
     is_json = holds_json(source)
     inputs = [
         input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
         for number, line in enumerate(read_lines(source), start=1)
     ]
-    start = time.perf_counter()
     try:
-        answers = predictor.predict(inputs)
+        return inputs, predictor.encode(inputs)
     except InputError as error:
         place = f"{source}, line {error.number + 1}"
         raise DataError(f"{place}: {error.why} {how_to_write(predictor)}") from None
-    seconds = time.perf_counter() - start
-    written = form_of(predictor)
-    lines = [written(answer.value) for answer in answers]
+
+
+def _write(
+    path: Path,
+    predictor: LabelPredictor,
+    inputs: Sequence[Input],
+    answers: Sequence[Answer],
+    hparams: DecodeHParams,
+) -> None:
+    """Writes answers in the form of `output_format`."""
+    best, written = hparams.num_labels, form_of(predictor)
     with open_target(path) as stream:
-        if how.output_format == "tsv":
-            write_table(stream, *table_of(predictor, inputs, answers, how.num_labels))
-        elif how.output_format == "jsonl":
+        if hparams.output_format == "tsv":
+            write_table(stream, *table_of(predictor, inputs, answers, best))
+        elif hparams.output_format == "jsonl":
             for given, answer in zip(inputs, answers, strict=True):
-                record = record_of(predictor, given, answer, how.num_labels)
+                record = record_of(predictor, given, answer, best)
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
-            stream.writelines(f"{line}\n" for line in lines)
-    report = sys.stderr if goes_to_stdout(path) else sys.stdout
-    rate = len(answers) / max(seconds, 1e-9)
-    told = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
-    print(f"{told}: {path}", file=report)
-    return lines
+            stream.writelines(f"{written(answer.value)}\n" for answer in answers)
 
 
 def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool = False) -> Input:
@@ -187,8 +228,16 @@ def _json(line: str) -> Any:
 
 def how_to_write(predictor: LabelPredictor) -> str:
     """Returns what a line should be, with an example."""
-    example = json.dumps(example_of(predictor.kinds, predictor.lists), ensure_ascii=False)
-    return f"Write a line as a JSON object such as {example}."
+    return f"Write a line as a JSON object such as {example_line(predictor)}."
+
+
+def example_line(predictor: LabelPredictor) -> str:
+    """Returns an input as JSON, and what its fields mean where their names do not tell."""
+    asked = predictor.problem.asked
+    example = example_of(predictor.kinds, predictor.lists)
+    example |= {field: asked[field].example for field in example.keys() & asked.keys()}
+    meanings = "".join(f", where {field} is {its.meaning}" for field, its in asked.items())
+    return json.dumps(example, ensure_ascii=False) + meanings
 
 
 def _as_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from t2t_torch.artifact.batches import batches_of
 from t2t_torch.compute.precision import autocast
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.decode.alignment import check_aligned
+from t2t_torch.decode.journal import Journal
+from t2t_torch.decode.progress import DecodeProgress
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
 from t2t_torch.features import (
@@ -50,6 +53,18 @@ class _Part(NamedTuple):
 
     sample: Mapping[str, Any]
     row: Mapping[str, Sequence[Any]]
+
+
+class EncodedInput(NamedTuple):
+    """An input as a model reads it.
+
+    Attributes:
+      sample: by field, as it was given.
+      parts: of `Problem.inputs_of`, encoded; at least one.
+    """
+
+    sample: Mapping[str, Any]
+    parts: Sequence[_Part]
 
 
 _Values: TypeAlias = Mapping[str, Found]  # by target
@@ -120,23 +135,54 @@ class LabelPredictor:
           InputError: an input cannot be encoded; names it.
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
         """
+        return self.predict_encoded(self.encode(inputs))
+
+    def encode(self, inputs: Sequence[Input]) -> list[EncodedInput]:
+        """Returns inputs as `predict_encoded` takes them; raises what `predict` raises."""
         samples = self._question.samples(inputs)
-        parts = [self._parts(number, sample) for number, sample in enumerate(samples)]
-        found = iter(self._found([part for several in parts for part in several]))
         return [
-            self._answer(sample, list(itertools.islice(found, len(several))))
-            for sample, several in zip(samples, parts, strict=True)
+            EncodedInput(sample, self._parts(number, sample))
+            for number, sample in enumerate(samples)
         ]
 
-    def _found(self, parts: Sequence[_Part]) -> list[_Values]:
+    def predict_encoded(
+        self, inputs: Sequence[EncodedInput], journal: Journal | None = None
+    ) -> list[Answer]:
+        """Returns what was found for each input, in their order.
+
+        Args:
+          inputs: from `encode`.
+          journal: has what was found before, and is told of each batch; how many are done is shown.
+        """
+        parts = [part for one in inputs for part in one.parts]
+        found = iter(self._found(parts, journal or Journal(), shown=journal is not None))
+        return [
+            self._answer(one.sample, list(itertools.islice(found, len(one.parts))))
+            for one in inputs
+        ]
+
+    def _found(self, parts: Sequence[_Part], journal: Journal, *, shown: bool) -> list[_Values]:
         """Returns what is found in each part."""
-        found: dict[int, _Values] = {}
+        found: dict[int, _Values] = {
+            number: {name: Found(*one) for name, one in kept.items()}
+            for number, kept in journal.found.items()
+        }
+        before = len(found)
         lengths = [max(map(len, part.row.values())) for part in parts]
-        for numbers in batches_of(lengths, _BATCH_TOKENS):
-            self.before_batch()
-            batch = self._batch([parts[number].row for number in numbers])
-            values = self._values(batch, [parts[number].sample for number in numbers])
-            found.update(zip(numbers, values, strict=True))
+        with contextlib.ExitStack() as stack:
+            progress = DecodeProgress(len(parts), before=before, journal=journal.path)
+            if shown:
+                stack.enter_context(progress)
+            for numbers in batches_of(lengths, _BATCH_TOKENS):
+                if all(number in found for number in numbers):
+                    continue
+                self.before_batch()
+                batch = self._batch([parts[number].row for number in numbers])
+                values = self._values(batch, [parts[number].sample for number in numbers])
+                found.update(zip(numbers, values, strict=True))
+                journal.add(list(zip(numbers, values, strict=True)))
+                if shown:
+                    progress.advance(len(numbers))
         return [found[number] for number in range(len(parts))]
 
     def _answer(self, sample: Mapping[str, Any], found: Sequence[_Values]) -> Answer:
@@ -157,9 +203,7 @@ class LabelPredictor:
 
     def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
         """Returns the batch of inputs, as the model is given it; raises what `predict` raises."""
-        samples = self._question.samples(inputs)
-        parts = [self._parts(number, sample) for number, sample in enumerate(samples)]
-        return self._batch([part.row for several in parts for part in several])
+        return self._batch([part.row for one in self.encode(inputs) for part in one.parts])
 
     def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
         try:

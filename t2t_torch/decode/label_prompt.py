@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from t2t_torch.artifact.answer import InputError
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.input_example import example_of
 from t2t_torch.decode.interactive import looks_like_command
-from t2t_torch.decode.label_files import how_to_write, input_of, record_of
+from t2t_torch.decode.label_files import example_line, how_to_write, input_of, record_of
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.record import tagged
 from t2t_torch.errors import T2TError
@@ -45,8 +43,8 @@ class LabelPrompt:
         hparams.check_of_labels()
         kinds = list(predictor.kinds.values())
         is_text = len(kinds) == 1 and isinstance(kinds[0], Text) and not isinstance(kinds[0], Turns)
-        example = json.dumps(example_of(predictor.kinds, predictor.lists), ensure_ascii=False)
-        self._help = HELP.format(how=f"{'a text, or ' if is_text else ''}JSON such as {example}")
+        how = f"{'a text, or ' if is_text else ''}JSON such as {example_line(predictor)}"
+        self._help = HELP.format(how=how)
 
     def run(self, lines: Iterable[str]) -> None:
         """Answers each line.  A line that cannot be read is told and passed over."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.artifact.signature import FILE, SAFETENSORS, Signature
+from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.weights import load_weights
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import (
+    ArtifactError,
     CheckpointError,
     DataError,
     HParamsError,
@@ -65,6 +68,7 @@ def load(
       device: where to compute; a GPU by default, where there is one.
 
     Raises:
+      ArtifactError: it was exported, and is damaged or holds no weights.
       CheckpointError: this is no run directory, its vocabulary is missing or damaged, or it has no
         such whole checkpoint.
       HParamsError: the beam is too wide for the vocabulary, or models of different targets or
@@ -73,16 +77,11 @@ def load(
     """
     if isinstance(run_dir, str | Path):
         loaded = load_run(run_dir, checkpoint, problem)
-        model: T2TModel | Ensemble = loaded.model
     else:
-        members = [load_member(path, checkpoint, problem) for path in run_dir]
-        model = Ensemble([member.model for member in members])
-        loaded = members[0]
-        for other in members[1:]:
-            _check_same_ids(loaded, other)
+        loaded = as_one([load_member(path, checkpoint, problem) for path in run_dir])
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    given = model.to(device), loaded.problem, loaded.features
+    given = loaded.model.to(device), loaded.problem, loaded.features
     if all(feature.generates for feature in loaded.features.targets.values()):
         trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
         return (TreePredictor if trees else Predictor)(*given, hparams, loaded.info)
@@ -90,12 +89,24 @@ def load(
 
 
 class Loaded(NamedTuple):
-    """A model of a run, and what it is of."""
+    """A model of a run, and what it is of; or those of several as one, and what the first is of."""
 
-    model: T2TModel
+    model: Any
     problem: Problem
     features: Features
     info: RunInfo
+
+
+def as_one(members: Sequence[Loaded]) -> Loaded:
+    """Returns several models as one, the mean of their probabilities; see `ensemble.py`.
+
+    Raises:
+      HParamsError: there is none, or they are of different targets or vocabularies.
+    """
+    model = Ensemble([member.model for member in members])
+    for other in members[1:]:
+        _check_same_ids(members[0], other)
+    return members[0]._replace(model=model)
 
 
 def load_member(
@@ -112,7 +123,7 @@ def load_member(
 def load_run(
     run_dir: str | Path, checkpoint: int | str | Path | None = None, problem: str | None = None
 ) -> Loaded:
-    """Loads the model of a run on the CPU; see `load`."""
+    """Loads the model of a run, or one that was exported as weights, on the CPU; see `load`."""
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
     task = run.task()
@@ -126,7 +137,7 @@ def load_run(
             )
         features = _features(run, learnt)
         model = _model(model_class, hparams, learnt, features)
-        step = _load_weights(model, run, checkpoint).step
+        step = _load_weights(model, run, checkpoint)
         return Loaded(model, learnt, features, RunInfo(task, step))
     if problem is None:
         raise UsageError(
@@ -137,7 +148,7 @@ def load_run(
     _features(run, learnt)
     parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
     models = {name: _model(model_class, hparams, *part) for name, part in parts.items()}
-    step = _load_weights(multi_model(models, hparams), run, checkpoint).step
+    step = _load_weights(multi_model(models, hparams), run, checkpoint)
     return Loaded(models[problem], asked, parts[problem][1], RunInfo(task, step))
 
 
@@ -204,12 +215,14 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
         ) from error
 
 
-def _load_weights(
-    model: nn.Module, run: RunDirectory, wanted: int | str | Path | None
-) -> Checkpoint:
+def _load_weights(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
     """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
 
+    Returns:
+      Its step.
+
     Raises:
+      ArtifactError: what was exported is damaged, or holds no weights.
       CheckpointError: there is none, or it is broken, or a trainer deletes it meanwhile.
     """
 
@@ -218,6 +231,8 @@ def _load_weights(
         checkpoint.check_vocabularies(run.path)
         checkpoint.load_model(model, averaged=True)
 
+    if (run.path / FILE).exists():
+        return _load_exported(model, run, wanted)
     if wanted is None:
         newest = CheckpointDirectory(run.path).read_newest(read)
         if newest is None:
@@ -225,7 +240,7 @@ def _load_weights(
                 f"'{run.path}' has no checkpoint yet. t2t-trainer writes the first after "
                 "--local_eval_frequency steps."
             )
-        return newest
+        return newest.step
     chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
     if directory.is_gone_while(read, chosen):
@@ -233,7 +248,25 @@ def _load_weights(
             f"'{chosen.path}' was deleted while it was read. Decode another of "
             f"{[one.step for one in directory.list()]} (--checkpoint_path)."
         )
-    return chosen
+    return chosen.step
+
+
+def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
+    """Loads what was exported as weights; returns the step."""
+    signature = Signature.read(run.path)
+    if signature.form != SAFETENSORS:
+        raise ArtifactError(
+            f"'{run.path}' was exported as {signature.form} and is no run directory. Load it with "
+            "t2t_torch.load, or give the run."
+        )
+    if wanted is not None:
+        raise UsageError(
+            f"'{run.path}' is one model, of step {signature.step}, and has no checkpoint {wanted}. "
+            "Leave it out, or give the run."
+        )
+    signature.check_files(run.path)
+    load_weights(model, run.path / MODEL)
+    return signature.step
 
 
 def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,8 +12,11 @@ from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.request import Request, RequestMaker, read_wishes
+from t2t_torch.decode.rules import rules_of
 from t2t_torch.decode.sampling import Sampler, numbers_of, sample
 from t2t_torch.decode.search import beam_search
+from t2t_torch.decode.word_alignment import Aligner
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text
@@ -45,7 +48,8 @@ class Predictor:
 
     Raises:
       DecodeError: the model's targets are no text, or its inputs more than one.
-      HParamsError: the beam is too wide for the vocabulary.
+      HParamsError: the beam is too wide for the vocabulary, or something is asked that the model
+        does not read.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Predictor:
         self.before_batch: Callable[[], None] = lambda: None
         self._target = _text_feature(problem, features.targets)
         self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
-        self.hparams.check_beam(self.vocab_size)
+        self.check(self.hparams)
 
     @property
     def vocab_size(self) -> int:
@@ -78,24 +82,37 @@ class Predictor:
             iter(self.features.inputs if self.features.has_inputs else self.features.targets)
         )
 
-    def __call__(self, inputs: Sequence[str]) -> list[str]:
-        """Returns the best output of each input, in their order.
+    def check(self, hparams: DecodeHParams) -> None:
+        """Checks that all that is asked can be read.
+
+        Raises:
+          HParamsError: something cannot.
+        """
+        hparams.check_beam(self.vocab_size)
+        hparams.check_search()
+        if not self.features.has_inputs:
+            hparams.check_of_language_model()
+
+    def __call__(self, inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
+        """Returns the best output of each input, in their order; see `predict`.
 
         For a language model an input is how the text begins, and the output how it goes on.
         """
         return [prediction.text for prediction in self.predict(inputs)]
 
     def predict(
-        self, inputs: Sequence[str], hparams: DecodeHParams | None = None
+        self, inputs: Sequence[str | Mapping[str, Any]], hparams: DecodeHParams | None = None
     ) -> list[Prediction]:
         """Returns what was found for each input, in their order.
 
         Args:
-          inputs: texts.
+          inputs: texts; or mappings of a text and what is asked of its output, {"inputs": "...",
+            "targets_prefix": "...", "constraints": ["..."], "forbidden": ["..."]}: how it begins,
+            and words and phrases that stand in it, or do not.
           hparams: how to decode; by default as the predictor was made.
 
         Raises:
-          DataError: a text has no ids in the vocabulary.
+          DataError: a text has no ids in the vocabulary, or what is asked of an output cannot be.
           DecodeError: `inputs` is a string, not a list of them.
           HParamsError: the beam is too wide for the vocabulary.
         """
@@ -105,15 +122,38 @@ class Predictor:
         found = dict(self.predict_ids(self.encode(inputs, hparams), hparams))
         return [found[index] for index in range(len(inputs))]
 
-    def encode(self, texts: Sequence[str], hparams: DecodeHParams | None = None) -> list[list[int]]:
-        """Returns the ids of inputs: `EOS` at the end, none for a language model's beginnings."""
+    def encode(
+        self,
+        texts: Sequence[str | Mapping[str, Any]],
+        hparams: DecodeHParams | None = None,
+    ) -> list[list[int]]:
+        """Returns the ids of inputs: `EOS` at the end, none for a language model's beginnings.
+
+        Of an input that asks something of its output they are a `Request`.
+
+        Raises:
+          DataError: a text has no ids in the vocabulary, or what is asked of an output cannot be.
+        """
         feature = self._input or self._target
-        if cut := self.problem.cutters.get(feature.source or self.field):
-            texts = [cut(text) for text in texts]
-        encoded = feature.encode_batch(texts)
+        read = [read_wishes(given, self.field) for given in texts]
+        cut = self.problem.cutters.get(feature.source or self.field)
+        encoded = feature.encode_batch([cut(text) if cut else text for text, _ in read])
         if feature.add_eos and self._input is None:
             encoded = [ids[:-1] for ids in encoded]
-        return [self.cut(ids, hparams) for ids in encoded]
+        encoded = [self.cut(ids, hparams) for ids in encoded]
+        if any(wishes for _, wishes in read):
+            (name,) = self.features.targets
+            maker = RequestMaker(
+                self._target,
+                hparams or self.hparams,
+                cut=self.problem.cutters.get(self._target.source or name),
+                goes_on=self.field if self._input is None else None,
+            )
+            encoded = [
+                maker.request(ids, wishes) if wishes else ids
+                for ids, (_, wishes) in zip(encoded, read, strict=True)
+            ]
+        return encoded
 
     def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
         """Returns the ids of an input, at most `max_input_size` of them, the end symbol kept."""
@@ -134,27 +174,56 @@ class Predictor:
           inputs: ids, as `encode` makes them.
           hparams: how to decode; by default as the predictor was made.
         """
-        hparams = hparams or self.hparams
-        hparams.check_beam(self.vocab_size)
-        for indices in _batches([len(ids) for ids in inputs], hparams):
-            self.before_batch()
-            predictions = self._predict_batch([inputs[index] for index in indices], hparams)
-            yield from zip(indices, predictions, strict=True)
+        for found in self.predict_batches(inputs, hparams):
+            yield from found
 
-    @torch.inference_mode()
+    def predict_batches(
+        self,
+        inputs: Sequence[Sequence[int]],
+        hparams: DecodeHParams | None = None,
+        done: Container[int] = (),
+    ) -> Iterator[list[tuple[int, Prediction]]]:
+        """Yields what `predict_ids` does, a list for each batch.
+
+        Args:
+          inputs: ids, as `encode` makes them.
+          hparams: how to decode; by default as the predictor was made.
+          done: indices of inputs; batches of such alone are left out, and the others stay as they
+            are.
+        """
+        hparams = hparams or self.hparams
+        self.check(hparams)
+        aligner = self._aligner(hparams) if hparams.write_alignments else None
+        for indices in _batches([len(ids) for ids in inputs], hparams):
+            if all(index in done for index in indices):
+                continue
+            self.before_batch()
+            batch = [inputs[index] for index in indices]
+            predictions = self._predict_batch(batch, hparams)
+            if aligner is not None:
+                predictions = aligner.align(batch, predictions)
+            yield list(zip(indices, predictions, strict=True))
+
+    def _aligner(self, hparams: DecodeHParams) -> Aligner:
+        names = self.field, next(iter(self.features.targets))
+        read, layer = hparams.alignment_step == "read", hparams.alignment_layer
+        return Aligner(self.model, self._input, self._target, names, layer, read=read)
+
+    # In inference mode autocast would cast the weights at every step: it keeps none there.
+    @torch.no_grad()
     def _predict_batch(
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
         ids = _padded(inputs).to(device)  # [B, S]
-        lengths = torch.tensor([len(row) for row in inputs], device=device)
         has_inputs = self.features.has_inputs
-        limits = torch.full_like(lengths, hparams.extra_length)
-        if not (hparams.force_decode_length and has_inputs):
-            limits += lengths  # a prompt counts: it is part of what is made
+        limits = torch.tensor(
+            [hparams.limit(len(row), has_inputs=has_inputs) for row in inputs], device=device
+        )
+        prefix = _padded(_prefixes(inputs)).to(device) if has_inputs else ids
         name = next(iter(self.features.inputs if has_inputs else self.features.targets))
         if hparams.draws:
-            return self._draw_batch(inputs, {name: ids}, limits, hparams)
+            return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)
         with self.autocast(hparams, device):
             found = beam_search(
                 self._step,
@@ -164,24 +233,30 @@ class Predictor:
                 alpha=0.0 if hparams.beam_size == 1 else hparams.alpha,
                 stop_early=not hparams.return_beams,
                 candidates_per_beam=1 if hparams.beam_size == 1 else 2,
-                prefix=None if has_inputs else ids,
+                prefix=prefix,
+                rules=rules_of(hparams, inputs, device, go_on=not has_inputs),
             )
         places = hparams.beam_size if hparams.return_beams else 1
-        return [
-            self._prediction(row, scores)
-            for row, scores in zip(
-                found.ids[:, :places].tolist(), found.scores[:, :places].tolist(), strict=True
+        predictions = [
+            self._prediction(row, scores, begun)
+            for row, scores, begun in zip(
+                found.ids[:, :places].tolist(),
+                found.scores[:, :places].tolist(),
+                _prefixes(inputs),
+                strict=True,
             )
         ]
+        return predictions if hparams.num_beam_groups == 1 else list(map(_each_once, predictions))
 
     def _draw_batch(
         self,
         inputs: list[Sequence[int]],
         batch: dict[str, Tensor],
-        limits: Tensor,
+        limits_and_prefix: tuple[Tensor, Tensor],
         hparams: DecodeHParams,
     ) -> list[Prediction]:
         """Draws outputs; each draw is a row of its own, as it ends when it ends."""
+        limits, prefix = limits_and_prefix
         count, (ids,) = hparams.num_decodes, batch.values()
         numbers = numbers_of(hparams.random_seed, inputs, count, int(limits.max()), ids.device)
         rows = {name: values.repeat_interleave(count, 0) for name, values in batch.items()}
@@ -191,15 +266,27 @@ class Predictor:
                 self.model.encode(rows),
                 max_lengths=limits.repeat_interleave(count, 0),
                 numbers=numbers,
-                sampler=Sampler(hparams.sampling_temp, hparams.sampling_keep_top_k, hparams.top_p),
-                prefix=None if self.features.has_inputs else ids.repeat_interleave(count, 0),
+                sampler=Sampler(
+                    hparams.sampling_temp,
+                    hparams.sampling_keep_top_k,
+                    hparams.top_p,
+                    hparams.typical_p,
+                ),
+                prefix=prefix.repeat_interleave(count, 0),
+                rules=rules_of(
+                    hparams,
+                    [row for row in inputs for _ in range(count)],
+                    ids.device,
+                    go_on=not self.features.has_inputs,
+                ),
             )
         together = zip(
             found.ids.view(len(inputs), count, -1).tolist(),
             found.scores.view(len(inputs), count).tolist(),
+            _prefixes(inputs),
             strict=True,
         )
-        return [self._prediction(ids, scores) for ids, scores in together]
+        return [self._prediction(*found) for found in together]
 
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
         """Returns the context of `activation_dtype`; weights are cast once in it, not each step."""
@@ -212,13 +299,25 @@ class Predictor:
         logits, state = self.model.step(ids, state)
         return logits[:, : self._target.vocab_size], state
 
-    def _prediction(self, rows: list[list[int]], scores: list[float]) -> Prediction:
+    def _prediction(
+        self, rows: list[list[int]], scores: list[float], begun: Sequence[int] = ()
+    ) -> Prediction:
+        """Returns what was found of an input, after what its output was told to begin with."""
+        found = [([*begun, *ids], score) for ids, score in found_of(rows, scores)]
         return Prediction(
-            tuple(
-                Hypothesis(self._target.decode(ids), tuple(ids), score)
-                for ids, score in found_of(rows, scores)
-            )
+            tuple(Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in found)
         )
+
+
+def _each_once(prediction: Prediction) -> Prediction:
+    """Returns a prediction without what another group of the beam has found, too."""
+    found = {hypothesis.ids: hypothesis for hypothesis in reversed(prediction.hypotheses)}
+    return Prediction(tuple(h for h in prediction.hypotheses if found[h.ids] is h))
+
+
+def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Returns what each output is told to begin with, if anything."""
+    return [ids.prefix if isinstance(ids, Request) else () for ids in inputs]
 
 
 def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:

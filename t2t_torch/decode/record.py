@@ -6,17 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.artifact.record import (
+    BEST,
+    mark_spans,
+    prediction_record,
+    span_records,
+    value_record,
+    words_record,
+)
 from t2t_torch.features import Feature, Features, Real, SoftLabel, Span, Tags, Text, Words
 from t2t_torch.features.text import words_of
 from t2t_torch.problem import Found
-from t2t_torch.text.spans import spans_of
 
-BEST = 5
-"""So many labels of a class are told with their probabilities."""
-
-_DIGITS = 6  # of probabilities: float32 has no more
-_SPAN_MARKS = ("B-", "I-", "E-", "S-")
+__all__ = [
+    "BEST",
+    "answer_record",
+    "cells_of",
+    "columns_of",
+    "found_record",
+    "marks_spans",
+    "prediction_record",
+    "readable",
+    "span_records",
+    "tagged",
+]
 
 
 def answer_record(
@@ -55,54 +68,15 @@ def found_record(
       words: that tags are of.
       best: labels of a class that are told.
     """
-    record: dict[str, Any] = {"value": found.value}
-    if found.probability is not None:
-        record["probability"] = round(found.probability, _DIGITS)
-    if isinstance(found.scores, Mapping):
-        first = list(found.scores.items())[:best]
-        record["probabilities"] = {label: round(score, _DIGITS) for label, score in first}
-    elif found.scores is not None:
-        record["probabilities"] = [round(score, _DIGITS) for score in found.scores]
+    record = value_record(found.value, found.probability, found.scores, best)
     if isinstance(feature, Tags) and words is not None:
-        record["words"] = list(words)
-        if marks_spans(feature):
-            record["spans"] = span_records(found.value, words)
+        record |= words_record(found.value, words, feature.encoder.labels)
     return record
-
-
-def prediction_record(prediction: Prediction, *, ids: bool = False) -> dict[str, Any]:
-    """Returns an output as JSON has it: `value` and `score`, and of several hypotheses each.
-
-    Args:
-      prediction: what was found.
-      ids: whether the `ids` are told, too.
-    """
-    records = []
-    for hypothesis in prediction.hypotheses:
-        record: dict[str, Any] = {"value": hypothesis.text, "score": hypothesis.score}
-        if ids:
-            record["ids"] = list(hypothesis.ids)
-        records.append(record)
-    several = {"hypotheses": records} if len(records) > 1 else {}
-    return {**records[0], **several}
-
-
-def span_records(tags: Sequence[str], words: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns the spans that tags mark: `kind`, `first` and `last` word, from 0, and `text`."""
-    return [
-        {
-            "kind": span.kind,
-            "first": span.first,
-            "last": span.last,
-            "text": " ".join(words[span.first : span.last + 1]),
-        }
-        for span in spans_of([tag or "O" for tag in tags])
-    ]
 
 
 def marks_spans(feature: Tags) -> bool:
     """Whether tags mark spans, as B-city and I-city do, and parts of speech do not."""
-    return any(label.startswith(_SPAN_MARKS) for label in feature.encoder.labels)
+    return mark_spans(feature.encoder.labels)
 
 
 def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:

@@ -7,6 +7,7 @@ with every row that ends.  docs/from_tensor2tensor.md says where that shows.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.beam import (
+    Beam,
     Hypotheses,
     assemble,
     candidates_of,
@@ -22,6 +24,7 @@ from t2t_torch.decode.beam import (
     grow,
     is_done,
 )
+from t2t_torch.decode.rules import Rules
 from t2t_torch.model import State
 from t2t_torch.text.encoder import EOS, PAD
 
@@ -40,6 +43,7 @@ def beam_search(
     candidates_per_beam: int = 2,
     prefix: Tensor | None = None,
     eos: int = EOS,
+    rules: Rules | None = None,
 ) -> Hypotheses:
     """Searches for the likeliest sequences.
 
@@ -54,38 +58,68 @@ def beam_search(
         whatever ends; with 1 and a beam of 1, the search is greedy.
       prefix: [B, P] int64, ids that each row must begin with, PAD after them.  They count as length
         and add nothing to the log-probability.
-      eos: the id that ends a hypothesis, except inside a prefix.
+      eos: the id that ends a hypothesis, except inside a prefix; with rules it is `EOS`.
+      rules: what is asked beyond that, made for this search; None: nothing is.
 
     Returns:
-      Hypotheses of the B rows, in their order.
-
-    Raises:
-      DecodeError: the model's logits are not numbers.
+      Hypotheses of the B rows, in their order; DecodeError if the logits are not numbers.
     """
     if prefix is None:
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
     length = int(prefix_lengths.min()) if prefix.numel() else 0  # what all rows are forced to
-    beam = first_beam(max_lengths, prefix[:, :length], beam_size)
-    state = state.expand(beam_size)
-    for position in range(length):
-        _, state = step(beam.alive_ids[:, :, position].flatten(), state)
-    parents = torch.arange(beam_size, device=prefix.device).expand(len(prefix), -1)
+    beam, state, step = _begin(step, state, max_lengths, prefix[:, :length], beam_size, rules)
+    beam_size = beam.alive_ids.size(1)  # with groups, of each
+    done_of = is_done if rules is None else rules.done
+    grow_by_one = functools.partial(_grow, eos=eos) if rules is None else rules.grow
+    parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
-        done = is_done(beam, length, alpha, stop_early=stop_early)
+        done = done_of(beam, length, alpha, stop_early=stop_early)
         going = (~done).nonzero().flatten()  # the one wait for the device in a step
         if leaving := going.numel() < done.numel():
             done_beams.append(beam.select(done.nonzero().flatten()))
             beam = beam.select(going)
         if not going.numel():
-            return assemble(done_beams, prefix_lengths)
+            found = done_beams if rules is None else [rules.united(beam) for beam in done_beams]
+            return assemble(found, prefix_lengths)
         if leaving or beam_size > 1:
             index = going.unsqueeze(1) * beam_size + parents[going]  # [R', K]
-            state = state.reorder(index.flatten())
+            state = _reordered(state, index, rules)
         logits, state = step(beam.alive_ids[:, :, -1].flatten(), state)
-        candidates = candidates_of(logits, beam, length, alpha, candidates_per_beam)
-        grown, parents = grow(beam, candidates, eos)
+        grown, parents = grow_by_one(logits, beam, length, alpha, candidates_per_beam)
         if length < prefix.size(1):
             grown, parents = force(beam, grown, parents, prefix[beam.rows, length])
         beam, length = grown, length + 1
+
+
+def _begin(
+    step: Step,
+    state: Any,
+    max_lengths: Tensor,
+    prefix: Tensor,
+    beam_size: int,
+    rules: Rules | None,
+) -> tuple[Beam, Any, Step]:
+    """Returns the beam, the state and the step after what all rows are forced to, [B, P]."""
+    state = state.expand(beam_size)
+    if rules is None:
+        beam = first_beam(max_lengths, prefix, beam_size)
+    else:
+        beam = first_beam(max_lengths, prefix, beam_size // rules.groups)
+        beam, state, step = rules.begin(beam, state, step)
+    for position in range(prefix.size(1)):
+        _, state = step(beam.alive_ids[:, :, position].flatten(), state)
+    return beam, state, step
+
+
+def _reordered(state: Any, index: Tensor, rules: Rules | None) -> Any:
+    if rules is not None:
+        rules.reorder(index)
+    return state.reorder(index.flatten())
+
+
+def _grow(
+    logits: Tensor, beam: Beam, length: int, alpha: float, candidates_per_beam: int, *, eos: int
+) -> tuple[Beam, Tensor]:
+    return grow(beam, candidates_of(logits, beam, length, alpha, candidates_per_beam), eos)

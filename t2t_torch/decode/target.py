@@ -89,6 +89,12 @@ def open_target(target: Path) -> Iterator[TextIO]:
         yield stream
 
 
+def is_replaced(target: Path) -> bool:
+    """Whether outputs written there appear as a whole file: there is a regular one, or none."""
+    mode = _mode(target)
+    return (mode is None or stat.S_ISREG(mode)) and not any(_is_open_as(target, n) for n in (1, 2))
+
+
 def is_stream(target: Path) -> bool:
     """Whether there is something that is neither a regular file nor a folder."""
     try:

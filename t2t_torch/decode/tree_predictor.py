@@ -16,7 +16,7 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Predictor, RunInfo, found_of
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
-from t2t_torch.errors import DataError, DecodeError, HParamsError
+from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
@@ -94,6 +94,11 @@ class TreePredictor(Predictor):
         tags = [self._tree.tags] if self._tree.tags else []
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
+
+    def check(self, hparams: DecodeHParams) -> None:
+        """Checks that all that is asked can be read; see `Predictor.check`."""
+        super().check(hparams)
+        hparams.check_of_trees()
 
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[list[int]]:
         """Returns the sentences of inputs.
@@ -177,15 +182,10 @@ class TreePredictor(Predictor):
         whole = builds_tree(self._tree.transitions(ids), len(sentence.words))
         return Hypothesis(self.over(ids, sentence), tuple(ids), score, mended=not whole)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # not inference mode: see `Predictor`
     def _predict_batch(
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
-        if hparams.draws:
-            raise HParamsError(
-                "sampling_method=random: trees are searched for, not drawn. Leave it out; for "
-                "several trees of a sentence:  return_beams=true"
-            )
         every = [ids for ids in inputs if isinstance(ids, Sentence)]
         assert len(every) == len(inputs), "`encode` makes them"
         sentences = [sentence for sentence in every if sentence.words]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -48,7 +49,7 @@ class Graph:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._constants: dict[Any, onnx.TensorProto] = {}
-        self._initializers: list[onnx.TensorProto] = []
+        self._weights: dict[bytes, onnx.TensorProto] = {}
         self._numbers = itertools.count()
         self._root = self
 
@@ -57,19 +58,19 @@ class Graph:
         """Whether an operator is one of onnxruntime_extensions."""
         return EXTENSIONS in set(_domains(self.nodes))
 
-    def input(self, name: str, dtype: str, shape: Shape) -> str:
+    def input(self, name: str, dtype: str | int, shape: Shape) -> str:
         """Adds an input and returns its value.
 
         Args:
           name: of the input; in a body only the beginning of it.
-          dtype: "string", "int64", "float32", "bool" and the like.
+          dtype: "string", "int64", "float32", "bool" and the like, or ONNX's number of it.
           shape: of the tensor.
         """
         name = name if self._root is self else self._value(name)
-        self._inputs.append(helper.make_tensor_value_info(name, _kind(dtype), list(shape)))
+        self._inputs.append(_value_info(name, dtype, shape))
         return name
 
-    def output(self, name: str, value: str, dtype: str, shape: Shape) -> None:
+    def output(self, name: str, value: str, dtype: str | int, shape: Shape) -> None:
         """Makes a value an output.
 
         Args:
@@ -80,7 +81,7 @@ class Graph:
         """
         name = name if self._root is self else self._value(name)
         self.nodes.append(helper.make_node("Identity", [value], [name], name=name))
-        self._outputs.append(helper.make_tensor_value_info(name, _kind(dtype), list(shape)))
+        self._outputs.append(_value_info(name, dtype, shape))
 
     def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Adds an operator and returns the value that it computes.
@@ -183,16 +184,24 @@ class Graph:
             return names.get(name, "")
 
         for tensor in model.graph.initializer:
-            copy = onnx.TensorProto()
-            copy.CopyFrom(tensor)
-            copy.name = renamed(tensor.name)
-            self._root._initializers.append(copy)
+            names[tensor.name] = self._root._initializer(tensor)
         self.nodes += [_renamed(node, renamed) for node in model.graph.node]
         return {one.name: renamed(one.name) for one in model.graph.output}
 
+    def _initializer(self, tensor: onnx.TensorProto) -> str:
+        """Returns the value of a model's tensor; of two models that share weights the same one."""
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        copy.ClearField("name")
+        content = hashlib.sha256(copy.SerializeToString(deterministic=True)).digest()
+        if content not in self._weights:
+            copy.name = self._value(tensor.name)
+            self._weights[content] = copy
+        return self._weights[content].name
+
     def proto(self) -> onnx.GraphProto:
         """Returns the graph, with those of its constants that something reads."""
-        tensors = [*self._constants.values(), *self._initializers]
+        tensors = [*self._constants.values(), *self._weights.values()]
         read = set(_reads(self.nodes))
         return helper.make_graph(
             self.nodes,
@@ -218,8 +227,14 @@ class Graph:
         return f"{name}.{next(self._root._numbers)}"
 
 
-def _kind(dtype: str) -> int:
+def _value_info(name: str, dtype: str | int, shape: Shape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, _kind(dtype), list(shape))
+
+
+def _kind(dtype: str | int) -> int:
     """Returns ONNX's number of a dtype."""
+    if isinstance(dtype, int):
+        return dtype
     kind = object if dtype == "string" else dtype
     return int(helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
 

@@ -6,19 +6,23 @@ import contextlib
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
+from t2t_torch.export import lstm, sort
 from t2t_torch.export.graph import OPSETS
-from t2t_torch.export.lstm import TRANSLATIONS, replace_lstms
+from t2t_torch.export.lstm import replace_lstms
+from t2t_torch.features import Features
 from t2t_torch.model import T2TModel
 
 
-class _Network(nn.Module):
+class Network(nn.Module):
     """What is exported: `model.hidden_states`, and of each target `Modality.guess`.
 
     Args:
@@ -26,7 +30,7 @@ class _Network(nn.Module):
       names: of the features, in the order in which they are given.
     """
 
-    def __init__(self, model: T2TModel, names: list[str]) -> None:
+    def __init__(self, model: T2TModel | Ensemble, names: list[str]) -> None:
         super().__init__()
         self.model = model
         self._names = names
@@ -45,7 +49,7 @@ class _Network(nn.Module):
         return found
 
 
-def export_network(model: T2TModel, example: Mapping[str, Tensor]) -> onnx.ModelProto:
+def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) -> onnx.ModelProto:
     """Returns a model's network, for batches of any size and any lengths, in float32.
 
     Args:
@@ -61,61 +65,89 @@ def export_network(model: T2TModel, example: Mapping[str, Tensor]) -> onnx.Model
     Raises:
       ExportError: it holds operations that depend on the batch, or that ONNX does not have.
     """
-    frozen = copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
-    replace_lstms(frozen)
-    names = list(example)
-    network = _Network(frozen, names).eval()
-    varying = tuple(
-        dict.fromkeys(range(min(value.dim(), 2)), torch.export.Dim.AUTO)
-        if model.features.all[name].is_sequence
-        else {0: torch.export.Dim.AUTO}
+    still = frozen(model)
+    replace_lstms(still)
+    varying = axes_of(model.features, example)
+    return exported(type(model).__name__, Network(still, list(example)), example, varying)
+
+
+def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Returns which axes of a batch's features vary: rows, and positions of a sequence."""
+    return {
+        name: tuple(range(min(value.dim(), 2))) if features.all[name].is_sequence else (0,)
         for name, value in example.items()
-    )
+    }
+
+
+def frozen(model: Any) -> Any:
+    """Returns a copy of a model that computes in float32, on the CPU, and is not trained."""
+    return copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
+
+
+def exported(
+    name: str,
+    network: nn.Module,
+    example: Mapping[str, Tensor],
+    varying: Mapping[str, Sequence[int]],
+) -> onnx.ModelProto:
+    """Returns a network as a graph of ONNX.
+
+    Args:
+      name: of the model, for errors.
+      network: takes the values of `example`, in this order, and returns outputs by name.
+      example: inputs by name; no size that varies is 0 or 1.
+      varying: by input, the axes whose sizes vary.
+
+    Raises:
+      ExportError: it holds operations that depend on the sizes, or that ONNX does not have.
+    """
+    network = network.eval()
+    axes = tuple(dict.fromkeys(varying.get(one, ()), torch.export.Dim.AUTO) for one in example)
     try:
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet():
             program = torch.export.export(
-                network, tuple(example.values()), dynamic_shapes=(varying,), strict=False
+                network, tuple(example.values()), dynamic_shapes=(axes,), strict=False
             )
             outputs = list(network(*example.values()))
-            exported = torch.onnx.export(
+            graph = torch.onnx.export(
                 program,
                 dynamo=True,
                 opset_version=OPSETS[""],
-                custom_translation_table=TRANSLATIONS,
-                input_names=names,
+                custom_translation_table={**lstm.TRANSLATIONS, **sort.TRANSLATIONS},
+                input_names=list(example),
                 output_names=outputs,
                 verbose=False,
             )
-            assert exported is not None
-            exported.optimize()
-            found: onnx.ModelProto = exported.model_proto
+            assert graph is not None
+            graph.optimize()
+            found: onnx.ModelProto = graph.model_proto
     except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         why, *_ = (str(error).strip() or type(error).__name__).splitlines()
         raise ExportError(
-            f"{type(model).__name__} cannot be exported: {why} Serve the run itself, with PyTorch."
+            f"{name} cannot be exported: {why} Serve the run itself, with PyTorch."
         ) from error
-    _check_varies(found, model, varying)
+    _check_varies(found, name, varying)
     return found
 
 
 def _check_varies(
-    network: onnx.ModelProto, model: T2TModel, varying: tuple[dict[int, object], ...]
+    network: onnx.ModelProto, name: str, varying: Mapping[str, Sequence[int]]
 ) -> None:
     """Raises ExportError if some size of the example has become part of the graph."""
-    for given, axes in zip(network.graph.input, varying, strict=True):
-        for axis in axes:
+    for given in network.graph.input:
+        for axis in varying.get(given.name, ()):
             dim = given.type.tensor_type.shape.dim[axis]
             size = dim.dim_param or str(dim.dim_value)
             if size.isdecimal():
                 raise ExportError(
-                    f"{type(model).__name__} cannot be exported: axis {axis} of {given.name!r} is "
+                    f"{name} cannot be exported: axis {axis} of {given.name!r} is "
                     f"{size} in the graph, as in the example, and should vary. Some line "
                     "of the model reads a size as a number: take tensor.size() in place of len()."
                 )
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps what torch tells its own developers from users."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

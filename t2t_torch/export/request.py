@@ -8,19 +8,23 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from t2t_torch.artifact.signature import FILE, MODEL, Signature
+from t2t_torch.artifact.signature import FILE, ONNX, SAFETENSORS, TORCH, Signature
 from t2t_torch.checkpoint.averaging import average_checkpoints
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.staging import STAGED_SUFFIX, sync
-from t2t_torch.decode.loading import Loaded, load_run
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.train.run_directory import RunDirectory
 
 LATEST = "latest"
+CTRANSLATE2 = "ctranslate2"
+FORMS = (ONNX, TORCH, SAFETENSORS, CTRANSLATE2)
 QUANTIZATIONS = ("int8",)
 FEWEST_ROWS = 200
 
@@ -39,6 +43,10 @@ class Request:
       quantize: "int8", or "" for the weights as they were trained.
       verify_rows: of the dev split, at most.
       overwrite: whether an artifact that is there is replaced.
+      form: one of `FORMS`.
+      decode_hparams: of what writes texts, how they are searched for.
+      others: further runs, or `ckpt-<step>` folders in them, whose models answer with that of
+        `run_dir` as one.
     """
 
     run_dir: Path
@@ -49,6 +57,9 @@ class Request:
     quantize: str = ""
     verify_rows: int = FEWEST_ROWS
     overwrite: bool = False
+    form: str = ONNX
+    others: Sequence[Path] = ()
+    decode_hparams: DecodeHParams = dataclasses.field(default_factory=DecodeHParams)
 
     def check(self) -> None:
         """Checks what would else be found after minutes.
@@ -56,10 +67,7 @@ class Request:
         Raises:
           UsageError: a value is none that is taken, or the folder cannot be written.
         """
-        if self.quantize not in ("", *QUANTIZATIONS):
-            raise UsageError(
-                f"--quantize={self.quantize}: expected {' or '.join(QUANTIZATIONS)}, or nothing."
-            )
+        self._check_form()
         if self.verify_rows < FEWEST_ROWS:
             raise UsageError(
                 f"--verify_rows={self.verify_rows}: expected {FEWEST_ROWS} or more; of a dev split "
@@ -73,6 +81,33 @@ class Request:
             raise UsageError(f"--export_dir={there}: {there.resolve().parent} cannot be written.")
         if os.path.lexists(there):
             _check_replaceable(there, overwrite=self.overwrite)
+
+    def _check_form(self) -> None:
+        if self.form not in FORMS:
+            raise UsageError(f"--format={self.form}: expected one of {', '.join(FORMS)}.")
+        if self.quantize and self.form in (TORCH, SAFETENSORS):
+            raise UsageError(
+                f"--quantize={self.quantize} is not for --format={self.form}, whose weights are as "
+                "they were trained. Leave it out, or quantize a graph: --format=onnx"
+            )
+        # What CTranslate2 can store it says itself.
+        if self.form == ONNX and self.quantize not in ("", *QUANTIZATIONS):
+            raise UsageError(
+                f"--quantize={self.quantize}: expected {' or '.join(QUANTIZATIONS)}, or nothing."
+            )
+        if self.others and self.form in (SAFETENSORS, CTRANSLATE2):
+            told = ",".join(map(str, (self.run_dir, *self.others)))
+            raise UsageError(
+                f"--output_dir={told}: --format={self.form} holds the weights of one model. Export "
+                "each run; t2t_torch.load([one, other]) answers with several as one."
+                if self.form == SAFETENSORS
+                else f"--output_dir={told}: --format={self.form} holds one model. Give one run."
+            )
+
+    @property
+    def runs(self) -> tuple[Path, ...]:
+        """All runs, or `ckpt-<step>` folders in them."""
+        return (self.run_dir, *self.others)
 
     def _averaged(self) -> int:
         """Returns how many checkpoints are averaged; 0: none.
@@ -92,24 +127,42 @@ class Request:
     def load(self, scratch: Path) -> tuple[Loaded, str]:
         """Loads the model on the CPU; returns it and how the checkpoint was chosen.
 
+        Of several runs it is the mean of their models.
+
         Args:
-          scratch: an empty folder, for a mean of checkpoints.
+          scratch: an empty folder, for means of checkpoints.
 
         Raises:
           CheckpointError: there is no such checkpoint, or it is broken.
+          HParamsError: models of several runs are of different targets or vocabularies.
           UsageError: `problem` is not what the run has learnt, or of several it is not said which.
         """
-        if count := self._averaged():
-            steps = self._average(count, scratch)
-            loaded = load_run(scratch, None, self.problem)
-            return loaded, f"mean of steps {', '.join(map(str, steps))}"
-        asked = None if self.checkpoint == LATEST else self.checkpoint
-        loaded = load_run(self.run_dir, asked, self.problem)
-        return loaded, f"step {loaded.info.step}"
+        return joined(self.load_members(scratch))
 
-    def _average(self, count: int, scratch: Path) -> list[int]:
-        """Makes a run of the mean of the newest checkpoints; returns their steps."""
-        there = CheckpointDirectory(self.run_dir).list()
+    def load_members(self, scratch: Path) -> list[Member]:
+        """Loads the model of each run on the CPU; see `load`."""
+        found = []
+        for number, path in enumerate(self.runs):
+            folder = scratch / str(number)
+            folder.mkdir()
+            found.append(self._member(path, folder))
+        return found
+
+    def _member(self, path: Path, scratch: Path) -> Member:
+        folder = run_of(path)
+        name = "/".join((folder.name, *path.resolve().relative_to(folder).parts))
+        if count := self._averaged():
+            steps = self._average(folder, count, scratch)
+            loaded = load_run(scratch, None, self.problem)
+            return Member(loaded, name, f"mean of steps {', '.join(map(str, steps))}")
+        asked = None if self.checkpoint == LATEST else self.checkpoint
+        load = load_member if self.others else load_run
+        loaded = load(path, asked, self.problem)
+        return Member(loaded, name, f"step {loaded.info.step}")
+
+    def _average(self, run: Path, count: int, scratch: Path) -> list[int]:
+        """Makes a run of the mean of a run's newest checkpoints; returns their steps."""
+        there = CheckpointDirectory(run).list()
         found: list[Checkpoint] = []
         for checkpoint in reversed(there):
             if len(found) < count:
@@ -117,17 +170,52 @@ class Request:
                     checkpoint.verify()
                     found.append(checkpoint)
         if len(found) < count:
-            RunDirectory(self.run_dir).task()  # says so if this is no run at all
+            RunDirectory(run).task()  # says so if this is no run at all
             raise CheckpointError(
-                f"'{self.run_dir}' has too few whole checkpoints for an average of {count}: "
+                f"'{run}' has too few whole checkpoints for an average of {count}: "
                 f"{[one.step for one in there]}. Give a smaller number; t2t-trainer "
                 "--keep_checkpoint_max says how many are kept."
             )
         vocabularies = found[0].manifest().get("vocabularies", {})
         for name in ("task.json", "hparams.json", *vocabularies):
-            shutil.copyfile(self.run_dir / name, scratch / name)
+            shutil.copyfile(run / name, scratch / name)
         average_checkpoints(found, CheckpointDirectory(scratch))
         return sorted(one.step for one in found)
+
+
+class Member(NamedTuple):
+    """A model, and where it is from.
+
+    Attributes:
+      loaded: the model.
+      run: the name of the run's folder; of a `ckpt-<step>` folder, both names.
+      chosen: how the checkpoint was chosen: "step 500", "mean of steps 400, 500".
+    """
+
+    loaded: Loaded
+    run: str
+    chosen: str
+
+    def __str__(self) -> str:
+        return f"{self.run}: {self.loaded.info.task.model}, {self.chosen}"
+
+
+def joined(members: Sequence[Member]) -> tuple[Loaded, str]:
+    """Returns the model, or the mean of several, and how the checkpoints were chosen.
+
+    Raises:
+      HParamsError: they are of different targets or vocabularies.
+    """
+    if len(members) == 1:
+        return members[0].loaded, members[0].chosen
+    return as_one([member.loaded for member in members]), f"mean of {len(members)} models"
+
+
+def run_of(path: Path) -> Path:
+    """Returns the run directory of a `ckpt-<step>` folder, or of itself.  Resolved."""
+    folder = path.resolve()
+    is_checkpoint = re.fullmatch(r"ckpt-\d+", folder.name) and folder.is_dir()
+    return folder.parent if is_checkpoint else folder
 
 
 def _check_replaceable(there: Path, *, overwrite: bool) -> None:
@@ -137,7 +225,7 @@ def _check_replaceable(there: Path, *, overwrite: bool) -> None:
     names = {path.name for path in there.iterdir()}
     if not names:
         return
-    if not {FILE, MODEL} <= names:
+    if FILE not in names:
         raise UsageError(
             f"--export_dir={there} is there already, and is no artifact: nothing in it is "
             "touched. Give another folder."

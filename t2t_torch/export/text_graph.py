@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from onnx import TensorProto
 
@@ -37,7 +39,13 @@ BATCH = "batch"
 """The name of the axis of examples."""
 
 
-def encode(graph: Graph, problem: Problem, features: Features, limits: Limits) -> dict[str, str]:
+def encode(
+    graph: Graph,
+    problem: Problem,
+    features: Features,
+    limits: Limits,
+    given: Mapping[str, Feature] | None = None,
+) -> dict[str, str]:
     """Adds a problem's fields as inputs, and what makes features of them; returns those by name.
 
     They are of the shape and type of a batch of evaluation.
@@ -51,6 +59,7 @@ def encode(graph: Graph, problem: Problem, features: Features, limits: Limits) -
       problem: whose `cutters` cut the texts.
       features: the problem's.
       limits: to which inputs are cut.
+      given: what is encoded, by name; by default all that a model is given.
 
     Raises:
       ExportError: something cannot stand in a graph; names it.
@@ -60,16 +69,24 @@ def encode(graph: Graph, problem: Problem, features: Features, limits: Limits) -
             f"{problem.full_name!r} makes inputs of a sample in Python (`inputs_of`), which cannot "
             "stand in a graph. Declare `cutters` instead, or serve it with PyTorch."
         )
-    return _TextGraph(graph, problem, features, limits).encoded()
+    read = features.given if given is None else given
+    return _TextGraph(graph, problem, features, limits, read).encoded()
 
 
 class _TextGraph:
     """What `encode` is at work on."""
 
-    def __init__(self, graph: Graph, problem: Problem, features: Features, limits: Limits) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        problem: Problem,
+        features: Features,
+        limits: Limits,
+        given: Mapping[str, Feature],
+    ) -> None:
         self._graph = graph
         self._cutters = problem.cutters
-        self._given = features.given
+        self._given = given
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
         self._starts = {

@@ -6,17 +6,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from t2t_torch.artifact.answer import Answer, InputError
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.features import Feature, Text
+from t2t_torch.features import Feature, Features, Span, Text, Words
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import NUM_RESERVED, WordLabel
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.problem import Problem
 
 if TYPE_CHECKING:
     from t2t_torch.artifact.session import Artifact
@@ -41,6 +43,26 @@ _ODD = {
 }
 
 
+class Asked(Protocol):
+    """What rows are made for; a `LabelPredictor` is one."""
+
+    @property
+    def problem(self) -> Problem:
+        """Whose rows they are."""
+
+    @property
+    def features(self) -> Features:
+        """The problem's."""
+
+    @property
+    def kinds(self) -> Mapping[str, Feature]:
+        """By field of an input, a feature that is made of it."""
+
+    @property
+    def limits(self) -> Limits:
+        """To what length inputs are cut."""
+
+
 class Row(NamedTuple):
     """An input that both are asked.
 
@@ -62,16 +84,16 @@ class Verified(NamedTuple):
       rows: that were asked.
       answers: of the artifact, by place among the rows; none of those that both refuse.
       difference: the greatest of a score.
+      ties: rows in which both write other texts of equal scores.
     """
 
     rows: Sequence[Row]
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, Any]
     difference: float
+    ties: int = 0
 
 
-def rows_of(
-    predictor: LabelPredictor, data_dir: Path, count: int, split: Split = Split.EVAL
-) -> list[Row]:
+def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
     """Returns rows of a split as inputs, spread evenly over it, and some that are made up.
 
     What was stored as numbers is made text again: a word that the vocabulary has not stands there
@@ -95,10 +117,12 @@ def rows_of(
     for field, feature in predictor.kinds.items():
         name = next(n for n, its in predictor.features.all.items() if its is feature)
         columns[field] = stored(shards, predictor.features.columns[name], numbers)
+    # A span is found in a text as it is written, which its family cuts into words itself.
+    whole = any(isinstance(feature, Span) for feature in predictor.features.targets.values())
     rows = []
     for place, number in enumerate(numbers):
         sample = {
-            field: _raw(feature, columns[field][place])
+            field: _raw(feature, columns[field][place], whole=whole)
             for field, feature in predictor.kinds.items()
         }
         rows.append(Row(f"row {number} of the {split.value} split", sample, number))
@@ -120,17 +144,18 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
     return found
 
 
-def _raw(feature: Feature, numbers: Any) -> Any:
-    """Returns what numbers were made of, about."""
+def _raw(feature: Feature, numbers: Any, *, whole: bool) -> Any:
+    """Returns what numbers were made of, about; words as a whole text if they are asked so."""
     if isinstance(feature, WordLabel):
         return [
             feature.encoder.decode(int(i) - NUM_RESERVED) if i >= NUM_RESERVED else _UNKNOWN
             for i in numbers
         ]
-    return feature.decode(numbers)
+    found = feature.decode(numbers)
+    return _text(found) if whole and isinstance(feature, Words) else found
 
 
-def _odd_rows(predictor: LabelPredictor, given: Mapping[str, Any]) -> Iterator[Row]:
+def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
     """Yields inputs with texts that are seldom seen, and with those of a row written otherwise."""
     text_fields = [name for name, kind in predictor.kinds.items() if isinstance(kind, Text)]
     if not text_fields:
@@ -149,7 +174,7 @@ def _odd_rows(predictor: LabelPredictor, given: Mapping[str, Any]) -> Iterator[R
 
 
 def _labels(
-    predictor: LabelPredictor, given: Mapping[str, Any], texts: Mapping[str, str]
+    predictor: Asked, given: Mapping[str, Any], texts: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Returns as many labels of words as there are words, those of a row over and over."""
     found = {}
@@ -170,7 +195,9 @@ def _repeated(text: str, words: int) -> str:
     return " ".join((some * (words // len(some) + 1))[:words])
 
 
-def verify(predictor: LabelPredictor, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+def verify(
+    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[Row]
+) -> Verified:
     """Asks both each row; the artifact alone, and in batches with the others.
 
     Args:
@@ -189,7 +216,7 @@ def verify(predictor: LabelPredictor, artifact: Artifact, rows: Sequence[Row]) -
         greatest = max(greatest, _compared(row, expected[place], found, "alone"))
         if isinstance(found, Answer):
             answers[place] = found
-    together = artifact.predict([rows[place].sample for place in answers])
+    together: Sequence[Any] = artifact.predict([rows[place].sample for place in answers])
     for place, found in zip(answers, together, strict=True):
         how = f"in a batch of {len(answers)}"
         greatest = max(greatest, _compared(rows[place], expected[place], found, how))
@@ -198,9 +225,10 @@ def verify(predictor: LabelPredictor, artifact: Artifact, rows: Sequence[Row]) -
 
 def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError:
     try:
-        return answerer.predict([row.sample])[0]
+        found: Any = answerer.predict([row.sample])[0]
     except InputError as error:
         return error
+    return found  # type: ignore[no-any-return]
 
 
 def _compared(

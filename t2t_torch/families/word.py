@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.learner import CharacterLearner, LabelLearner, Learner
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import (
     Feature,
     Gazetteer,
@@ -63,6 +63,15 @@ class WordProblem(TextProblem):
         "gazetteer",
         "word_dense_size",
     )
+
+    def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
+        super().__init__(reverse=reverse, copy=copy)
+        if self.cutters:
+            raise RegistryError(
+                f"{self.name!r} names `cutters` of {', '.join(self.cutters)}, but "
+                f"{type(self).__name__} has its texts as words: nothing would be cut. Leave "
+                "`cutters` out, and cut in generate_samples."
+            )
 
     def learners(self) -> Sequence[Learner]:
         """The vocabulary, the alphabet of the words' characters, the gazetteer's labels."""

@@ -135,7 +135,7 @@ def words_of(value: Any) -> Sequence[str]:
     No-break spaces and the like are part of a word, as in the files that training reads.
 
     Raises:
-      DataError: it is neither, or a word is no text, empty, or has a space in it.
+      DataError: it is neither, or a word is no text, empty, or has one of these in it.
     """
     if isinstance(value, str):
         return [word for word in _BETWEEN_WORDS.split(value) if word]
@@ -143,8 +143,10 @@ def words_of(value: Any) -> Sequence[str]:
     for word in words:
         if not isinstance(word, str):
             raise DataError(f"{word!r} among {words!r} is no word: a text was expected.")
-        if not word or " " in word:
-            raise DataError(f"{word!r} among {words!r} is no word: empty, or with a space.")
+        if not word or _BETWEEN_WORDS.search(word):
+            raise DataError(
+                f"{word!r} among {words!r} is no word: empty, or with a space, tab or line end."
+            )
     return words
 
 

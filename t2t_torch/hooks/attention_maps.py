@@ -16,6 +16,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.layers.attention import AttentionWeights
 from t2t_torch.layers.masked_softmax import MaskedSoftmax
+from t2t_torch.layers.relative_positions import distances
 from t2t_torch.registry import register_hook
 from t2t_torch.report.heat_map import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
@@ -222,7 +223,10 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         q, k = given["q"].float(), given["k"].float()
-        scores = q @ k.transpose(-1, -2) * q.size(-1) ** -0.5  # [1, N, T, S]
+        q = q * q.size(-1) ** -0.5
+        scores = q @ k.transpose(-1, -2)  # [1, N, T, S]
+        if (relative := given.get("relative")) is not None:
+            scores = scores + relative.scores(q, distances(q.size(2), k.size(2), q.device))
         mask = given.get("mask")
         if given.get("causal"):
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()

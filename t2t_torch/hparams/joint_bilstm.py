@@ -63,6 +63,17 @@ def joint_bilstm_atis() -> JointBilstmHParams:
 
 
 @register_hparams
+def joint_bilstm_multi_atis() -> JointBilstmHParams:
+    """Classes of requests and tags of words as two problems: for multi_intent_slot_atis.
+
+    Aly et al. 2018, arXiv:1812.08729, figure 3: words and LSTM are shared, the pooling is the
+    classes', the attention the tags'.  As joint_bilstm_atis; each step is of one problem, so 3,400
+    are 30 epochs.
+    """
+    return joint_bilstm_atis()
+
+
+@register_hparams
 def joint_bilstm_pytext() -> JointBilstmHParams:
     """Two layers of 366 in each direction: the size of PyText's joint model for ATIS.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams, hp
 from t2t_torch.registry import register_hparams
 
@@ -25,6 +27,90 @@ class TransformerHParams(HParams):
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."
     )
+    self_attention_type: Literal["dot_product", "dot_product_relative"] = hp(
+        "dot_product",
+        "dot_product_relative: self-attention knows how far apart two positions are.",
+    )
+    max_relative_position: int = hp(
+        0,
+        "Positions; dot_product_relative: what is further apart counts as so far.",
+        low=0,
+    )
+    prepend_mode: Literal[
+        "none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
+    ] = hp(
+        "none",
+        "The decoder reads the inputs before the targets.  prepend_inputs_masked_attention: it "
+        "foretells them too, in training; prepend_inputs_full_attention: they see each other.",
+    )
+    encode_inputs: bool = hp(
+        True, "An encoder reads the inputs; False: the decoder alone does, see prepend_mode."
+    )
+
+    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {
+        "max_relative_position",
+        "prepend_mode",
+        "self_attention_type",
+    }
+
+    @property
+    def furthest(self) -> int:
+        """The distance up to which positions know of each other; 0 without relative attention.
+
+        Raises:
+          HParamsError: attention is relative, and max_relative_position is 0.
+        """
+        if self.self_attention_type != "dot_product_relative":
+            return 0
+        if not self.max_relative_position:
+            raise HParamsError(
+                "self_attention_type=dot_product_relative needs a distance up to which positions "
+                "know of each other. Give it: --hparams=max_relative_position=20."
+            )
+        return self.max_relative_position
+
+    def check_prepending(self, features: Features) -> None:
+        """Checks that `prepend_mode` and `encode_inputs` fit a problem.
+
+        Raises:
+          HParamsError: they do not; says what to set.
+        """
+        mode, without = self.prepend_mode, "--hparams=prepend_mode=none,encode_inputs=True"
+        if mode == "none":
+            if features.has_inputs and not self.encode_inputs:
+                raise HParamsError(
+                    "encode_inputs=False and prepend_mode=none: nothing would read the inputs. Set "
+                    "prepend_mode=prepend_inputs_masked_attention, or encode_inputs=True."
+                )
+            return
+        given, asked = list(features.inputs.values()), list(features.targets.values())
+        kinds = ", ".join(f"{name} ({type(f).__name__})" for name, f in features.all.items())
+        if not given:
+            raise HParamsError(
+                f"prepend_mode={mode}: this problem has no inputs to prepend. Set {without}."
+            )
+        if self.pack_dataset:
+            raise HParamsError(
+                f"prepend_mode={mode}: in a packed row inputs do not stand beside their targets. "
+                "Set --hparams=pack_dataset=False."
+            )
+        if [type(feature) for feature in given + asked] != [Text, Text]:
+            raise HParamsError(
+                f"prepend_mode={mode} puts one text before another, and this problem has {kinds}. "
+                f"Set {without}."
+            )
+        sizes = [feature.vocab_size for feature in given + asked]
+        if len(set(sizes)) > 1:
+            raise HParamsError(
+                f"prepend_mode={mode}: to the decoder inputs and targets are one text, but their "
+                f"vocabularies have {sizes[0]} and {sizes[1]} ids. Use a problem with a joint "
+                f"vocabulary, or set {without}."
+            )
+        if self.contextual_embeddings and not self.encode_inputs:
+            raise HParamsError(
+                "contextual_embeddings are read by an encoder, and encode_inputs=False has none. "
+                "Set --hparams=encode_inputs=True."
+            )
 
 
 @register_hparams
@@ -173,3 +259,79 @@ def transformer_dates() -> TransformerHParams:
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,
     )
+
+
+@register_hparams
+def transformer_relative() -> TransformerHParams:
+    """The base model with distances in place of positions.  Shaw et al. 2018, arXiv:1803.02155."""
+    return _relative(transformer_base())
+
+
+@register_hparams
+def transformer_relative_tiny() -> TransformerHParams:
+    """Two layers of 128 with distances in place of positions."""
+    return _relative(transformer_tiny())
+
+
+@register_hparams
+def transformer_relative_big() -> TransformerHParams:
+    """The big model with distances in place of positions.  Shaw et al. 2018, table 1."""
+    return _relative(transformer_big())
+
+
+def _relative(hparams: TransformerHParams) -> TransformerHParams:
+    return hparams.replace(
+        pos="none", self_attention_type="dot_product_relative", max_relative_position=20
+    )
+
+
+@register_hparams
+def transformer_prepend_v1() -> TransformerHParams:
+    """The base model with post-norm; its decoder reads the inputs, too, before the targets."""
+    return _prepend(transformer_base_v1())
+
+
+@register_hparams
+def transformer_prepend_v2() -> TransformerHParams:
+    """The base model; its decoder reads the inputs, too, before the targets."""
+    return _prepend(transformer_base_v2())
+
+
+@register_hparams
+def transformer_prepend() -> TransformerHParams:
+    """The newest version of `transformer_prepend_v2`."""
+    return transformer_prepend_v2()
+
+
+def _prepend(hparams: TransformerHParams) -> TransformerHParams:
+    return hparams.replace(prepend_mode="prepend_inputs_masked_attention", max_length=0)
+
+
+@register_hparams
+def transformer_decoder_only() -> TransformerHParams:
+    """The base model's decoder alone: a language model of inputs, separator and targets.
+
+    "T-D" of Liu et al. 2018, arXiv:1801.10198, section 4.2.2, in the size of `transformer_base`.
+    """
+    return _prepend(transformer_base()).replace(encode_inputs=False)
+
+
+@register_hparams
+def transformer_decoder_only_tiny() -> TransformerHParams:
+    """Two layers of 128 of a decoder alone, for tests and for a first look."""
+    return _prepend(transformer_tiny()).replace(encode_inputs=False)
+
+
+@register_hparams
+def transformer_prefix_lm() -> TransformerHParams:
+    """The base model's decoder alone, whose inputs see each other; it learns the targets alone.
+
+    "Prefix LM" of Raffel et al. 2020, arXiv:1910.10683, section 3.2.1.
+    """
+    return transformer_decoder_only().replace(prepend_mode="prepend_inputs_full_attention")
+
+
+@register_hparams
+def transformer_prefix_lm_tiny() -> TransformerHParams:
+    """Two layers of 128 of `transformer_prefix_lm`, for tests and for a first look."""
+    return transformer_decoder_only_tiny().replace(prepend_mode="prepend_inputs_full_attention")

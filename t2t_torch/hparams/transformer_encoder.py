@@ -73,6 +73,18 @@ def transformer_encoder_tiny() -> TransformerEncoderHParams:
 
 
 @register_hparams
+def transformer_encoder_query_document() -> TransformerEncoderHParams:
+    """Two layers of 128 for multi_query_document, in batches of about 30 pairs or articles.
+
+    Aly et al. 2018, arXiv:1812.08729, figure 4: relevance, classes of queries and of documents from
+    shared subwords and layers.  The first 128 subwords of an input are read.
+    """
+    return transformer_encoder_small().replace(
+        hidden_size=128, filter_size=512, batch_size=1536, max_length=128
+    )
+
+
+@register_hparams
 def transformer_encoder_image() -> TransformerEncoderHParams:
     """Three layers of 128 for small pictures, which are cut into squares; 128 in a batch."""
     return transformer_encoder_small().replace(

@@ -77,6 +77,16 @@ def transformer_lm_tiny() -> TransformerLmHParams:
 
 
 @register_hparams
+def transformer_lm_relative() -> TransformerLmHParams:
+    """`transformer_lm_small` with distances in place of positions.  Shaw et al. 2018,
+    arXiv:1803.02155.
+    """
+    return transformer_lm_small().replace(
+        pos="none", self_attention_type="dot_product_relative", max_relative_position=64
+    )
+
+
+@register_hparams
 def transformer_lm_ptb() -> TransformerLmHParams:
     """Four layers of 384 on `languagemodel_ptb10k`: much dropout, as its million words are few."""
     return _of_width(transformer_lm_small(), 384).replace(

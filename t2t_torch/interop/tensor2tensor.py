@@ -47,9 +47,7 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "norm_type": ("layer",),
     "num_area_layers": (0,),
     "position_features": ("",),
-    "prepend_mode": ("none",),
     "proximity_bias": (False,),
-    "self_attention_type": ("dot_product",),
     "split_targets_chunk_length": (0,),
     "top": ({},),
     "unidirectional_encoder": (False,),
@@ -86,7 +84,9 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
     """Reads tensor2tensor's hyperparameters, as its `hparams.json` holds them.
 
     Those that only steer its machinery of training (shards, summaries, TPUs, the noise shape of
-    dropout ...) have no place in ours and are left out.
+    dropout ...) have no place in ours and are left out.  Whether it had an encoder besides
+    prepended inputs is not among them: tensor2tensor leaves it out where the problem has no
+    `inputs`.  Then say `.replace(encode_inputs=False)`.
 
     Args:
       values: by tensor2tensor's names.
@@ -94,10 +94,14 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
     Raises:
       HParamsError: a value asks for another model than ours, or is out of bounds; all are named.
     """
+    prepends = values.get("prepend_mode", "none") != "none"
     other = [
         f"{name}={values[name]!r} (expected {expected[0]!r})"
         for name, expected in _MUST_BE.items()
-        if name in values and values[name] not in expected
+        if name in values
+        and values[name] not in expected
+        # With prepend_mode tensor2tensor sets weights_fn itself, to what is counted here, too.
+        and not (name == "weights_fn" and prepends)
     ]
     if other:
         raise HParamsError(
@@ -184,6 +188,9 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
     if match := re.fullmatch(r"(conv[12])/(kernel|bias)", name):
         kind = "weight" if match[2] == "kernel" else "bias"
         return f"{sublayer}.{_LINEARS[match[1]]}.{kind}", 0
+    relative = r"multihead_attention/dot_product_attention_relative/relative_positions_(\w+)/.+"
+    if match := re.fullmatch(relative, name):
+        return f"{sublayer}.relative.{match[1]}.weight", 0
     if match := re.fullmatch(r"multihead_attention/(\w+)/kernel", name):
         ours = _PROJECTIONS.get((sublayer, match[1]))
         return ours and (f"{sublayer}.{ours[0]}.weight", ours[1])
@@ -193,6 +200,7 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
 def _as_ours(name: str, value: Array) -> Array:
     """TensorFlow's kernels are [in, out], torch's [out, in]; tables are the same."""
     is_kernel = name.endswith("/kernel") and "target_space" not in name
+    is_kernel |= "relative_positions_values" in name  # here a map from weights of distances
     return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.relative_positions import RelativePositions, distances
 
 _FIRST_CAPACITY = 32  # positions a cache holds before it first grows
 
@@ -36,7 +38,14 @@ class AttentionWeights(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        *,
+        causal: bool = False,
+        relative: RelativePositions | None = None,
     ) -> Tensor:
         """Mixes values.
 
@@ -47,11 +56,12 @@ class AttentionWeights(nn.Module):
           mask: bool, broadcasts to [B, N, T, S], True where a query may look; None means
             everywhere.
           causal: queries do not look at later positions; then T equals S and there is no mask.
+          relative: what distances between positions add; the last query stands at the last key.
 
         Returns:
           [B, N, T, D].
         """
-        if q.device.type != "cpu":
+        if q.device.type != "cpu" and relative is None:
             rate = self.dropout.rate if self.training else 0.0
             return F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal
@@ -61,10 +71,18 @@ class AttentionWeights(nn.Module):
         # And the fused kernel takes no dropout there.
         if causal:
             mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()
-        scores = torch.matmul(q * q.size(-1) ** -0.5, k.transpose(-1, -2))  # [B, N, T, S]
+        q = q * q.size(-1) ** -0.5
+        scores = torch.matmul(q, k.transpose(-1, -2))  # [B, N, T, S]
+        if relative is not None:
+            apart = distances(q.size(2), k.size(2), q.device)
+            scores = scores + relative.scores(q, apart)
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf"))
-        return torch.matmul(self.dropout(scores.softmax(dim=-1)).to(v.dtype), v)
+        weights = self.dropout(scores.softmax(dim=-1)).to(v.dtype)
+        mixed = torch.matmul(weights, v)
+        if relative is not None:
+            mixed = mixed + relative.mixed(weights, apart)
+        return mixed
 
 
 @dataclasses.dataclass
@@ -103,16 +121,16 @@ class KeyValueCache:
         return self.keys.size(1)
 
     @property
-    def position(self) -> int:
-        """Of what is appended next, from 0 on."""
-        # An exported graph has no room beyond what is filled: its sizes say how much that is.
-        return self.keys.size(0) if torch.compiler.is_exporting() else self.length
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """Keys and values of the positions so far, [length, R, N, D]."""
+        return self.keys[: self.length], self.values[: self.length]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds one position, [R, N, 1, D] each; returns all keys and values, [length, R, N, D]."""
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting():  # a graph has no room beyond what is filled
             self.keys = torch.cat([self.keys, k.squeeze(2).unsqueeze(0)])
             self.values = torch.cat([self.values, v.squeeze(2).unsqueeze(0)])
+            self.length = self.keys.size(0)
             return self.keys, self.values
         if self.length == len(self.keys):
             capacity = max(_FIRST_CAPACITY, 2 * self.length)
@@ -121,14 +139,13 @@ class KeyValueCache:
         self.keys[self.length] = k.squeeze(2)
         self.values[self.length] = v.squeeze(2)
         self.length += 1
-        return self.keys[: self.length], self.values[: self.length]
+        return self.filled
 
     def reorder(self, index: Tensor) -> KeyValueCache:
         """Returns a cache whose row i is this one's row `index[i]`."""
         if torch.compiler.is_exporting():
-            return KeyValueCache(
-                self.keys.index_select(1, index), self.values.index_select(1, index)
-            )
+            filled = (part.index_select(1, index) for part in (self.keys, self.values))
+            return KeyValueCache(*filled, self.length)
         return KeyValueCache(
             _selected(self.keys, index, self.length),
             _selected(self.values, index, self.length),
@@ -186,6 +203,22 @@ class Projections(nn.Linear):
         return self(x).chunk(self.parts, dim=-1)
 
 
+class Prefix(NamedTuple):
+    """What rows have read in one pass before their first step, of one layer.
+
+    The K hypotheses of a sentence share it: it is neither copied nor reordered.
+
+    Attributes:
+      keys: [B, N, P, D].
+      values: [B, N, P, D].
+      mask: where there is data, [B, P] bool; a row's own positions come first.
+    """
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor
+
+
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself.  No biases, as tensor2tensor has it.
 
@@ -193,17 +226,24 @@ class SelfAttention(nn.Module):
       hidden_size: H, in and out.
       num_heads: N.
       dropout: probability of zeroing an attention weight; TRAIN only.
+      max_relative_position: the furthest distance that has vectors of its own; 0: distances have
+        none.  See `RelativePositions`.
 
     Raises:
       HParamsError: hidden_size is not a multiple of num_heads.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, dropout: float) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, dropout: float, max_relative_position: int = 0
+    ) -> None:
         super().__init__()
         _check_heads(hidden_size, num_heads)
         self.num_heads = num_heads
         self.query_key_value = Projections(hidden_size, hidden_size, 3)
         self.weights = AttentionWeights(dropout)
+        self.relative: RelativePositions | None = None
+        if max_relative_position:
+            self.relative = RelativePositions(hidden_size // num_heads, max_relative_position)
         self.output = nn.Linear(hidden_size, hidden_size, bias=False)
 
     def _project(self, x: Tensor) -> list[Tensor]:
@@ -212,26 +252,87 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """[B, T, H] -> [B, T, H]; `mask` and `causal` as in `AttentionWeights`."""
+        return self.read(x, mask, causal=causal)[0]
+
+    def read(
+        self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """As `forward`; returns the keys and values too, [B, N, T, D] each, for a `Prefix`."""
         q, k, v = self._project(x)
-        return self.output(join_heads(self.weights(q, k, v, mask, causal=causal)))
+        mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
+        return self.output(join_heads(mixed)), (k, v)
 
     def cache(self, rows: int) -> KeyValueCache:
         """Returns the cache of R rows before the first position."""
         weight = self.query_key_value.weight
         return KeyValueCache.empty(rows, self.num_heads, weight.size(1) // self.num_heads, weight)
 
-    def step(self, x: Tensor, cache: KeyValueCache) -> Tensor:
-        """Attends from one new position to all before it.  [R, 1, H] -> [R, 1, H]."""
+    def step(self, x: Tensor, cache: KeyValueCache, prefix: Prefix | None = None) -> Tensor:
+        """Attends from one new position to all before it.
+
+        Args:
+          x: [R, 1, H].
+          cache: grows by the position.
+          prefix: of the R / K sentences, what stands before the cache.
+
+        Returns:
+          [R, 1, H].
+        """
         q, k, v = self._project(x)
         keys, values = cache.append(k, v)  # [t, R, N, D]
-        if q.device.type != "cpu" or torch.compiler.is_exporting():
-            mixed = self.weights(q, keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3))
-            return self.output(join_heads(mixed))
+        if prefix is not None:
+            return self.output(self._mixed_after(prefix, q.squeeze(2), keys, values))
+        if q.device.type != "cpu" or self.relative is not None or torch.compiler.is_exporting():
+            past = (keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3))  # [R, N, t, D]
+            return self.output(join_heads(self.weights(q, *past, relative=self.relative)))
         # With a single query a product of matrices is no faster on a CPU than its definition, which
         # takes the cache as it lies: 0.3 ms against 0.55 ms for 128 hypotheses on one core.
         scores = (keys * q.squeeze(2)).sum(-1) * q.size(-1) ** -0.5  # [t, R, N]
         mixed = (values * scores.softmax(0).unsqueeze(-1)).sum(0)  # [R, N, D]
         return self.output(mixed.flatten(1).unsqueeze(1))
+
+    def _mixed_after(self, prefix: Prefix, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Returns the mix of a prefix's values and those of the steps after it, heads joined.
+
+        Args:
+          prefix: of B sentences, P positions.
+          q: [R, N, D].
+          keys: of t steps, [t, R, N, D].
+          values: [t, R, N, D].
+
+        Returns:
+          [R, 1, H].
+        """
+        sentences, heads, length, size = prefix.keys.shape
+        q = q * size**-0.5
+        by_sentence = q.view(sentences, -1, heads, size).transpose(1, 2)  # [B, N, K, D]
+        before = torch.matmul(by_sentence, prefix.keys.transpose(-1, -2))  # [B, N, K, P]
+        before = before.masked_fill(~prefix.mask[:, None, None], float("-inf"))
+        before = before.transpose(1, 2).reshape(-1, heads, length)  # [R, N, P]
+        scores = torch.cat([before, (keys * q).sum(-1).permute(1, 2, 0)], -1)  # [R, N, P + t]
+        if self.relative is not None:
+            apart = self._distances(prefix, keys.size(0), q.size(0))  # [R, 1, P + t]
+            scores = scores + self.relative.scores(q, apart)
+        weights = scores.softmax(-1).to(values.dtype)
+        early, late = weights.split([length, keys.size(0)], -1)
+        mixed = (values * late.permute(2, 0, 1).unsqueeze(-1)).sum(0)  # [R, N, D]
+        early = early.view(sentences, -1, heads, length).transpose(1, 2)  # [B, N, K, P]
+        mixed = mixed + torch.matmul(early, prefix.values).transpose(1, 2).reshape_as(mixed)
+        if self.relative is not None:
+            mixed = mixed + self.relative.mixed(weights, apart)
+        return mixed.flatten(1).unsqueeze(1)
+
+    @staticmethod
+    def _distances(prefix: Prefix, steps: int, rows: int) -> Tensor:
+        """Returns how far what is before the last of some steps stands from it, [R, 1, P + t].
+
+        The first step follows the last position of a row's own prefix.
+        """
+        sentences, length = prefix.mask.shape
+        places = torch.arange(length, device=prefix.mask.device)
+        before = places - prefix.mask.sum(1, keepdim=True) - (steps - 1)  # [B, P]
+        apart = torch.cat([before, distances(1, steps, places.device).expand(sentences, -1)], 1)
+        return apart.unsqueeze(1).expand(-1, rows // sentences, -1).reshape(rows, 1, -1)
 
 
 class CrossAttention(nn.Module):
@@ -273,3 +374,9 @@ class CrossAttention(nn.Module):
         """
         q = split_heads(self.query(x), self.num_heads)
         return self.output(join_heads(self.weights(q, *memory, mask)))
+
+    def attention_of(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """Returns the weights with which `forward` mixes, [B, N, T, S]."""
+        q = split_heads(self.query(x), self.num_heads)
+        scores = torch.matmul(q * q.size(-1) ** -0.5, memory[0].transpose(-1, -2))
+        return scores.masked_fill(~mask, float("-inf")).softmax(-1)

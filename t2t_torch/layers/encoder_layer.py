@@ -19,6 +19,7 @@ class EncoderLayer(nn.Module):
       filter_size: F.
       attention_dropout: probability of zeroing an attention weight.
       relu_dropout: probability of zeroing a unit inside the feed-forward network.
+      max_relative_position: of `SelfAttention`.
     """
 
     def __init__(
@@ -29,10 +30,13 @@ class EncoderLayer(nn.Module):
         filter_size: int,
         attention_dropout: float,
         relu_dropout: float,
+        max_relative_position: int = 0,
     ) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(hparams.hidden_size, num_heads, attention_dropout)
+        self.attention = SelfAttention(
+            hparams.hidden_size, num_heads, attention_dropout, max_relative_position
+        )
         self.attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
         self.feed_forward = FeedForward(hparams.hidden_size, filter_size, relu_dropout)

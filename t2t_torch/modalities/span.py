@@ -65,6 +65,7 @@ def best_spans(logits: Tensor) -> Tensor:
     allowed = allowed.triu().tril(MAX_WORDS - 1)
     flat = scores.masked_fill(~allowed, -torch.inf).flatten(1)
     score, place = flat.max(-1)
-    spans = torch.stack([place // width, place % width], -1)
+    first_word = torch.div(place, width, rounding_mode="floor")
+    spans = torch.stack([first_word, place - first_word * width], -1)
     none = first[:, 0] + last[:, 0] > score
     return torch.where(none[:, None], -torch.ones_like(spans), spans)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from t2t_torch.features import Features, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
+from t2t_torch.layers.attended import Attended
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.masked_softmax import masked_softmax
@@ -69,15 +70,19 @@ class Attention(nn.Module):
         """Returns what `forward` attends to."""
         return Memory(self.memory_layer(encoded.outputs), encoded.outputs, encoded.mask)
 
-    def forward(self, state: Tensor, memory: Memory) -> Tensor:
-        """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
+    def attention_of(self, state: Tensor, memory: Memory) -> Tensor:
+        """Returns the weights of what each state attends to, [B, N, K, S]."""
         query = state.view(memory.mask.size(0), -1, state.size(-1))  # [B, K, H]
         if self.is_additive:
             query = self.query_layer(query)[:, :, None]
             scores = self.match(torch.tanh(query + memory.keys[:, None])).movedim(-1, 0)
         else:
             scores = (query @ memory.keys.transpose(1, 2))[None]  # [1, B, K, S]
-        weights = masked_softmax(scores, memory.mask[:, None])  # [N, B, K, S]
+        return masked_softmax(scores, memory.mask[:, None]).movedim(0, 1)
+
+    def forward(self, state: Tensor, memory: Memory) -> Tensor:
+        """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
+        weights = self.attention_of(state, memory).movedim(1, 0)  # [N, B, K, S]
         contexts = (weights.to(memory.values.dtype) @ memory.values).flatten(1, 2)  # [N, R, H]
         heads = [
             layer(torch.cat([state, context.to(state.dtype)], -1))
@@ -97,12 +102,20 @@ class AttendingState:
       cells: of the same layers, [R, H] each.
       attention: what the attention handed on last, [R, A].
       memory: what is attended to.
+      attended: all heads together; see `Attending`.
+      watches: whether a step tells that.
     """
 
     hidden: list[Tensor]
     cells: list[Tensor]
     attention: Tensor
     memory: Memory
+    attended: Attended | None = None
+    watches: bool = False
+
+    def watched(self) -> AttendingState:
+        """Returns a state whose steps tell what they attend to."""
+        return dataclasses.replace(self, watches=True)
 
     def expand(self, hypotheses: int) -> AttendingState:
         """Returns a state in which each row stands `hypotheses` times, side by side."""
@@ -125,6 +138,7 @@ class AttendingState:
             [rows.index_select(0, index) for rows in self.cells],
             self.attention.index_select(0, index),
             memory,
+            watches=self.watches,
         )
 
 
@@ -190,8 +204,13 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        output, state = self._read(self.modalities["targets"].bottom(ids), state)
-        return self.modalities["targets"].top(output), state
+        output, after = self._read(self.modalities["targets"].bottom(ids), state)
+        if state.watches:
+            weights = self.attention.attention_of(after.hidden[-1], after.memory).mean(1)
+            mask = after.memory.mask[:, None].expand_as(weights)
+            attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
+            after = dataclasses.replace(after, attended=attended, watches=True)
+        return self.modalities["targets"].top(output), after
 
     def _start(self, encoded: Encoded) -> AttendingState:
         """Returns the decoder's state before it has read anything."""

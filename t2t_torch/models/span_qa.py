@@ -93,7 +93,7 @@ class SpanQa(T2TModel):
         question = self.question_layers(question, question_mask)
         asked_for = self.summary(self.dropout(question), question_mask)  # [B, H]
         words = self.context_tokens.places.at_words(self._context, context, features)
-        nowhere = self.nowhere.to(words.dtype).expand(len(words), 1, -1)
+        nowhere = self.nowhere.to(words.dtype).expand(words.size(0), 1, -1)
         places = torch.cat([nowhere, words], 1)  # [B, 1 + W, H]
         scores = [torch.matmul(places, end(asked_for)[..., None]) for end in self.ends]
         there = self.context_tokens.places.mask(self._context, features)

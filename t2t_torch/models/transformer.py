@@ -11,16 +11,19 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
-from t2t_torch.layers.attention import CrossAttention, KeyValueCache, SelfAttention
+from t2t_torch.layers.attended import Attended
+from t2t_torch.layers.attention import CrossAttention, KeyValueCache, Prefix, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.feed_forward import FeedForward
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.inputs import JoinInputs
-from t2t_torch.layers.masks import attend_to, causal, same_segment
+from t2t_torch.layers.masks import attend_to, causal, padding_mask, same_segment
 from t2t_torch.layers.positions import sinusoids
+from t2t_torch.layers.prepending import at_targets, full_over_inputs, prepend
 from t2t_torch.layers.sublayer import Postprocess, Preprocess
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
@@ -42,7 +45,7 @@ class DecoderLayer(nn.Module):
         super().__init__()
         sizes = (hparams.hidden_size, hparams.num_heads, hparams.attention_dropout)
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(*sizes)
+        self.attention = SelfAttention(*sizes, hparams.furthest)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
@@ -69,15 +72,32 @@ class DecoderLayer(nn.Module):
         Returns:
           [B, T, H].
         """
-        y = self.attention(self.attention_before(x), mask, causal=mask is None)
+        remembered = None if memory is None else self.memory_attention.remember(memory)
+        return self.read(x, mask, remembered, memory_mask)[0]
+
+    def read(
+        self, x: Tensor, mask: Tensor | None, memory: Memory | None, memory_mask: Tensor | None
+    ) -> tuple[Tensor, Memory]:
+        """As `forward`, but for `memory`: keys and values, [B, N, S, D] each.
+
+        Returns:
+          [B, T, H]; and the keys and values of self-attention, [B, N, T, D] each.
+        """
+        before = self.attention_before(x)
+        y, read = self.attention.read(before, mask, causal=mask is None)
         x = self.attention_after(x, y)
         if memory is not None and memory_mask is not None:
-            remembered = self.memory_attention.remember(memory)
-            x = self._attend_to_memory(x, remembered, memory_mask)
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
+            x = self._attend_to_memory(x, memory, memory_mask)
+        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x))), read
 
     def step(
-        self, x: Tensor, cache: KeyValueCache, memory: Memory | None, memory_mask: Tensor | None
+        self,
+        x: Tensor,
+        cache: KeyValueCache,
+        memory: Memory | None,
+        memory_mask: Tensor | None,
+        prefix: Prefix | None = None,
+        seen: list[Tensor] | None = None,
     ) -> Tensor:
         """Reads one more position; the cache grows by it.
 
@@ -86,13 +106,18 @@ class DecoderLayer(nn.Module):
           cache: of this layer.
           memory: keys and values, [B, N, S, D]: those of a sentence serve all its K hypotheses.
           memory_mask: [B, 1, 1, S] bool.
+          prefix: what stands before the cache, of the B sentences.
+          seen: takes the weights of the attention to the memory, [B, N, K, S].
 
         Returns:
           [R, 1, H].
         """
-        x = self.attention_after(x, self.attention.step(self.attention_before(x), cache))
+        x = self.attention_after(x, self.attention.step(self.attention_before(x), cache, prefix))
         if memory is not None and memory_mask is not None:
             by_sentence = x.view(memory_mask.size(0), -1, x.size(-1))  # [B, K, H]
+            if seen is not None:
+                asking = self.memory_attention_before(by_sentence)
+                seen.append(self.memory_attention.attention_of(asking, memory, memory_mask))
             x = self._attend_to_memory(by_sentence, memory, memory_mask).view_as(x)
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
@@ -107,20 +132,30 @@ class TransformerState:
 
     Attributes:
       caches: of each layer.
-      memories: keys and values of each layer, [B, N, S, D] each; empty for a language model.
-      memory_mask: [B, 1, 1, S] bool; None for a language model.
+      memories: keys and values of each layer, [B, N, S, D] each; empty without an encoder.
+      memory_mask: [B, 1, 1, S] bool; None without an encoder.
       hypotheses: K.
+      prefixes: of each layer, prepended inputs of the B sentences; empty without.
+      attended: of the last layer, all heads together; see `Attending`.
+      watches: whether a step tells that.
     """
 
     caches: list[KeyValueCache]
     memories: list[Memory]
     memory_mask: Tensor | None
     hypotheses: int = 1
+    prefixes: list[Prefix] = dataclasses.field(default_factory=list)
+    attended: Attended | None = None
+    watches: bool = False
 
     @property
     def position(self) -> int:
-        """Of the next id, from 0 on."""
-        return self.caches[0].position
+        """Of the next id, from 0 on; after a prefix, from its end on."""
+        return self.caches[0].length
+
+    def watched(self) -> TransformerState | None:
+        """Returns a state whose steps tell what they attend to; None without an encoder."""
+        return None if self.memory_mask is None else dataclasses.replace(self, watches=True)
 
     def expand(self, hypotheses: int) -> TransformerState:
         """Returns a state in which each row stands `hypotheses` times, side by side."""
@@ -133,22 +168,29 @@ class TransformerState:
     def reorder(self, index: Tensor) -> TransformerState:
         """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
         unless sentences are dropped."""
-        memories, memory_mask = self.memories, self.memory_mask
-        if index.size(0) != self.caches[0].rows and memory_mask is not None:
+        memories, memory_mask, prefixes = self.memories, self.memory_mask, self.prefixes
+        if index.size(0) != self.caches[0].rows:
             kept = index.view(-1, self.hypotheses)[:, 0] // self.hypotheses  # [B']
             memories = [(k.index_select(0, kept), v.index_select(0, kept)) for k, v in memories]
-            memory_mask = memory_mask.index_select(0, kept)
+            if memory_mask is not None:
+                memory_mask = memory_mask.index_select(0, kept)
+            prefixes = [Prefix(*(its.index_select(0, kept) for its in one)) for one in prefixes]
         return dataclasses.replace(
             self,
             caches=[cache.reorder(index) for cache in self.caches],
             memories=memories,
             memory_mask=memory_mask,
+            prefixes=prefixes,
         )
 
 
 @register_model
 class Transformer(T2TModel):
-    """Encoder and decoder; the decoder alone where the problem has no inputs."""
+    """Encoder and decoder; the decoder alone where the problem has no inputs.
+
+    With `prepend_mode` the decoder reads the inputs before the targets; then it can do without the
+    encoder.
+    """
 
     HParams = TransformerHParams
     reads_packed = True
@@ -165,8 +207,12 @@ class Transformer(T2TModel):
         super().__init__(
             hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
         )
+        hparams.check_prepending(features)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
-        if features.has_inputs:
+        self.has_encoder = features.has_inputs and hparams.encode_inputs
+        if features.has_inputs and not self.has_encoder:
+            del self.modalities["inputs"]  # the decoder embeds them as it does targets
+        if self.has_encoder:
             if hparams.use_target_space_embedding:
                 table = torch.randn(_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
                 self.target_space = nn.Parameter(table)
@@ -178,12 +224,13 @@ class Transformer(T2TModel):
                     filter_size=hparams.filter_size,
                     attention_dropout=hparams.attention_dropout,
                     relu_dropout=hparams.relu_dropout,
+                    max_relative_position=hparams.furthest,
                 )
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
             self.encoder_output = Preprocess(hparams)
         self.decoder = nn.ModuleList(
-            DecoderLayer(hparams, has_memory=features.has_inputs)
+            DecoderLayer(hparams, has_memory=self.has_encoder)
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
         self.decoder_output = Preprocess(hparams)
@@ -191,21 +238,69 @@ class Transformer(T2TModel):
 
     def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
+        if self.hparams.prepend_mode != "none":
+            return self._after_inputs(features)
         memory = memory_mask = mask = None
         segments = features.get("targets_segmentation")
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
-        if self.features.has_inputs:
+        if self.has_encoder:
             memory, there = self._encode(features)  # [B, S, H], [B, S]
             memory_mask = attend_to(there)
             of_inputs = self.join.segments(features)
             if segments is not None and of_inputs is not None:
                 memory_mask = same_segment(segments, of_inputs)
-        x = nn.functional.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
-        x = self.dropout(self._with_positions(x, features.get("targets_position")))
+        positions = features.get("targets_position")
+        hidden = self._decode(features["targets"], positions, mask, memory, memory_mask)
+        return {"targets": hidden}
+
+    def _after_inputs(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what `body` does, of targets that follow their inputs (`prepend_mode`)."""
+        if "targets_segmentation" in features:
+            raise HParamsError(
+                "prepend_mode: these are packed examples, whose inputs do not stand beside their "
+                "targets. Use the problem that is not packed."
+            )
+        name = next(iter(self.features.inputs))
+        ids = features[f"{name}_ids" if self.has_encoder else name]  # [B, S]
+        lengths = padding_mask(ids).sum(1)  # [B]
+        memory = memory_mask = mask = None
+        if self.has_encoder:
+            memory, there = self._encode(features)
+            memory_mask = attend_to(there)
+        x = prepend(self._embedded(ids), features["targets"], lengths)  # [B, S + 1 + T, H]
+        if self._sees_inputs_whole:
+            mask = full_over_inputs(lengths, x.size(1))
+        hidden = self._decode(x, None, mask, memory, memory_mask)
+        found = {"targets": at_targets(hidden, lengths, features["targets"].size(1))}
+        if self.training and not self._sees_inputs_whole:
+            found |= {"targets_prepended": hidden[:, : ids.size(1)], "targets_prepended_ids": ids}
+        return found
+
+    @property
+    def _sees_inputs_whole(self) -> bool:
+        return self.hparams.prepend_mode == "prepend_inputs_full_attention"
+
+    def _embedded(self, ids: Tensor) -> Tensor:
+        """Returns ids as the decoder reads them.  [B, T] -> [B, T, H]."""
+        embedded: Tensor = self.modalities["targets"].bottom(ids)  # type: ignore[operator]
+        return embedded
+
+    def _decode(
+        self,
+        targets: Tensor,
+        positions: Tensor | None,
+        mask: Tensor | None,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
+    ) -> Tensor:
+        """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
+        x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
+        x = self.dropout(self._with_positions(x, positions))
         for layer in self.decoder:
             x = layer(x, mask, memory, memory_mask)
-        return {"targets": self.decoder_output(x)}
+        hidden: Tensor = self.decoder_output(x)
+        return hidden
 
     def _encode(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Returns the encoder's output and where there is data.  [B, S, H], [B, S] bool."""
@@ -235,19 +330,60 @@ class Transformer(T2TModel):
         if not self.features.has_inputs:
             return TransformerState(self._caches(batch["targets"].size(0)), [], None)
         inputs = {name: batch[name] for name in batch if name not in self.features.targets}
-        memory, there = self._encode(self.bottom(inputs))
-        memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
-        return TransformerState(self._caches(memory.size(0)), memories, attend_to(there))
+        memories: list[Memory] = []
+        prefixes: list[Prefix] = []
+        memory_mask = None
+        if self.has_encoder:
+            memory, there = self._encode(self.bottom(inputs))
+            memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
+            memory_mask = attend_to(there)
+        ids = batch[next(iter(self.features.inputs))]
+        if self.hparams.prepend_mode != "none":
+            prefixes = self._read(ids, memories, memory_mask)
+        return TransformerState(self._caches(ids.size(0)), memories, memory_mask, prefixes=prefixes)
+
+    def _read(
+        self, ids: Tensor, memories: list[Memory], memory_mask: Tensor | None
+    ) -> list[Prefix]:
+        """Returns what each layer of the decoder keeps of prepended inputs.
+
+        Its first position is the start, which sees none of them but with full attention.
+
+        Args:
+          ids: of the inputs, [B, S].
+          memories: of each layer, if there is an encoder.
+          memory_mask: [B, 1, 1, S] bool.
+        """
+        there = nn.functional.pad(padding_mask(ids), (1, 0), value=True)  # [B, 1 + S]
+        mask = attend_to(there) if self._sees_inputs_whole else None
+        x = nn.functional.pad(self._embedded(ids), (0, 0, 1, 0))
+        x = self.dropout(self._with_positions(x, None))
+        prefixes = []
+        for i, layer in enumerate(self.decoder):
+            memory = memories[i] if memories else None
+            x, (keys, values) = layer.read(x, mask, memory, memory_mask)
+            prefixes.append(Prefix(keys.contiguous(), values.contiguous(), there))
+        return prefixes
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [layer.attention.cache(rows) for layer in self.decoder]
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        x = self.modalities["targets"].bottom(ids[:, None])  # [R, 1, H]
-        x = self._with_positions(x, torch.full((1,), state.position, device=x.device))
+        positions = torch.full((1,), state.position, device=ids.device)
+        if state.prefixes:  # a row's own inputs end where they end
+            lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]
+            positions = lengths[:, None] + positions
+        x = self._with_positions(self._embedded(ids[:, None]), positions)  # [R, 1, H]
         for i, layer in enumerate(self.decoder):
             memory = state.memories[i] if state.memories else None
-            x = layer.step(x, state.caches[i], memory, state.memory_mask)
+            prefix = state.prefixes[i] if state.prefixes else None
+            seen: list[Tensor] | None = [] if state.watches and layer is self.decoder[-1] else None
+            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, seen)
+        if seen and state.memory_mask is not None:
+            weights = seen[0].mean(1)  # [B, K, S]
+            mask = state.memory_mask[:, 0].expand_as(weights)
+            attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
+            state = dataclasses.replace(state, attended=attended)
         logits = self.modalities["targets"].top(self.decoder_output(x).squeeze(1))  # [R, V]
         return logits, state

@@ -17,6 +17,7 @@ from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
 from t2t_torch.families.ranking import PairRankingProblem, QueryRelevanceProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem import Asked
 from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
@@ -85,10 +86,14 @@ class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
     They are what share of the question's words begin as one of the sentence's does, what share of
     its neighbouring words are neighbours there, and the logarithms of how many words the sentence
     has and of its place in the article, from 1.  Yang et al. count common words beside a network,
-    too.  Whoever asks the trained model gives the place, from 0, in the field "dense".
+    too.  Whoever asks the trained model gives in the field "dense" not the four numbers but the
+    place alone, from 0; the others are counted.
     """
 
     dense_size = 4
+    asked: ClassVar[Mapping[str, Asked]] = {
+        "dense": Asked(0, "the place of the sentence in its article, from 0")
+    }
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the sentences of each question."""

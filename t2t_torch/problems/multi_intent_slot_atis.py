@@ -19,6 +19,9 @@ class MultiIntentSlotAtis(MultiProblem):
     """Classification of a request and tagging of its words, in turn; selected on their sum."""
 
     problem_names = ("intent_atis", "slots_atis")
+    suggested_flags = (
+        "--model=joint_bilstm --hparams_set=joint_bilstm_multi_atis --train_steps=3400"
+    )
     selected: ClassVar[Mapping[str, str]] = {
         "intent_atis": "targets/accuracy",
         "slots_atis": "targets/span_f1",

@@ -41,4 +41,8 @@ class MultiQueryDocument(MultiProblem):
 
     problem_names = (_OWNER, "query_intent_atis", "document_topic_ag_news")
     mixing_schedule = "by_size"
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_query_document "
+        "--train_steps=3000"
+    )
     selected: ClassVar[Mapping[str, str]] = {_OWNER: "targets/query_map"}

@@ -140,6 +140,11 @@ class SubwordEncoder(TextEncoder):
         return self._model
 
     @property
+    def pieces(self) -> list[str]:
+        """What sentencepiece calls each id."""
+        return [self._pieces.id_to_piece(i) for i in range(self.vocab_size)]
+
+    @property
     def unknown_ids(self) -> frozenset[int]:
         """The ids of single bytes, which characters without a piece go by."""
         return frozenset(i for i in range(self.vocab_size) if self._pieces.is_byte(i))

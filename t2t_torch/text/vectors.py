@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError
+from t2t_torch.text import fasttext_model
+from t2t_torch.text.fasttext_model import FasttextModel
 from t2t_torch.text.lines import open_bytes
 
-_FASTTEXT_MODEL = (793712314).to_bytes(
-    4, "little"
-)  # fastText's src/fasttext.cc, FASTTEXT_FILEFORMAT
 _ZIP = b"PK\x03\x04"
 _CHUNK = 1 << 20  # bytes of a binary file that are looked at together
 _LINES = 100  # of a file without a header, that its width is found from
@@ -37,12 +36,14 @@ class WordVectors:
       values: [found, width] float32.
       in_file: vectors in the file.
       duplicates: lines left out as their word had been found before.
+      composed: words of which the file has pieces alone; fastText's models.
     """
 
     rows: dict[str, int]
     values: npt.NDArray[np.float32]
     in_file: int
     duplicates: int
+    composed: int = 0
 
     @property
     def width(self) -> int:
@@ -58,6 +59,7 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     - GloVe text: "word 0.1 -0.2 ..." on every line.  A word may hold spaces.
     - word2vec text, which is fastText's .vec too: the same after a line "count width".
     - word2vec binary: the same line, then each word, a space, and float32 numbers.
+    - fastText's models, .bin: `text/fasttext_model.py`.
 
     Of a word that is there twice the first vector counts.  Words are compared as bytes of UTF-8, so
     those that are none are passed over.
@@ -72,6 +74,10 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
     """
     found = _Found(path, wanted)
     with _opened(path) as file:
+        if _is_model(file):
+            model = FasttextModel(file, path)
+            made = model.vectors(wanted)
+            return WordVectors(made.rows, made.values, model.words, 0, made.composed)
         first = file.readline()
         header = _header(first)
         if header is None:
@@ -91,6 +97,8 @@ def width_of_vectors(path: Path) -> int:
       DataError: as `read_vectors`, of what is seen there.
     """
     with _opened(path) as file:
+        if _is_model(file):
+            return FasttextModel(file, path).width
         first = file.readline()
         header = _header(first)
         if header is not None:
@@ -112,7 +120,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     except OSError as error:
         raise DataError(
             f"Cannot read the word vectors {path}: {error.strerror or error}. Give the path of a "
-            "file of GloVe, word2vec or fastText (.vec)."
+            "file of GloVe, word2vec or fastText."
         ) from None
 
 
@@ -224,13 +232,13 @@ class _Found:
 
 
 def _check_format(path: Path, magic: bytes) -> None:
-    if magic.startswith(_FASTTEXT_MODEL):
-        raise DataError(
-            f"{path} is a fastText model (.bin), which is not read. Give the file of its vectors, "
-            "which ends in .vec and is fetched and written beside it."
-        )
     if magic.startswith(_ZIP):
         raise DataError(f"{path} is a zip archive. Unpack it first:  unzip {path}")
+
+
+def _is_model(file: io.BufferedReader) -> bool:
+    magic = fasttext_model.MAGIC
+    return file.peek(len(magic))[: len(magic)] == magic
 
 
 def _header(line: bytes) -> tuple[int, int] | None:

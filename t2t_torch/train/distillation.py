@@ -1,4 +1,4 @@
-"""The teacher of a run: a trained model, from its own run directory."""
+"""The teachers of a run: trained models, from their own run directories."""
 
 from __future__ import annotations
 
@@ -27,56 +27,28 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-def load_teacher(
-    path: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
-) -> T2TModel | Ensemble:
-    """Loads the teacher that `distill_from` names, or several as one.
-
-    Args:
-      path: of its run directory: the best checkpoint is taken, or the newest where none is known to
-        be the best; or of a `ckpt-<step>` folder in it.  "[one,other]" are several, whose mean
-        teaches.  Of a run of several problems the model of `problem` teaches.
-      problem: what the student learns.
-      features: the student's.
-      vocab_dir: where the student's vocabularies are.
-      hparams: the student's.
-
-    Returns:
-      The teacher on the CPU, with the running mean of its weights if its run keeps one.
-
-    Raises:
-      CheckpointError: there is no run, or no whole checkpoint.
-      HParamsError: its ids mean other things than the student's.
-    """
-    name, teachers = problem.full_name, []
-    for one in _paths(path):
-        run = _Run.of(one)
-        # A run of one problem may teach another one, if inputs and targets are the same.
-        its = name if run.is_of_several else next(iter(run.problems))
-        if its not in run.problems:
-            raise _no_problem_of(run, [name])
-        run.check(its, problem, features, vocab_dir, hparams)
-        teachers.append(run.models()[its])
-    return _as_one(teachers)
-
-
 def load_teachers(
     path: str,
     problems: Mapping[str, tuple[Problem, Features]],
     vocab_dir: Path,
     hparams: HParams,
 ) -> dict[str, T2TModel | Ensemble]:
-    """Loads the teachers of several problems: each run teaches the problem that it is of, a run of
-    several each of its own.
+    """Loads the teachers that `distill_from` names: each run teaches the problem that it is of, a
+    run of several each of its own.
+
+    A student of one problem may learn from a run of another one, if inputs and targets are alike.
 
     Args:
-      path: as in `load_teacher`; several of one problem teach it as one.
+      path: of a run directory: the best checkpoint is taken, or the newest where none is known to
+        be the best; or of a `ckpt-<step>` folder in it.  "[one,other]" are several; those of one
+        problem teach it as one, by their mean.
       problems: what the student learns, by full name, and its features.
       vocab_dir: where the student's vocabularies are.
       hparams: the student's.
 
     Returns:
-      The teacher of each problem that has one, on the CPU.
+      The teacher of each problem that has one, on the CPU, with the running mean of its weights if
+      its run keeps one.
 
     Raises:
       CheckpointError: there is no run, or no whole checkpoint.
@@ -85,14 +57,16 @@ def load_teachers(
     found: dict[str, list[T2TModel]] = {}
     for one in _paths(path):
         run = _Run.of(one)
-        taught = [name for name in problems if name in run.problems]
+        taught = {name: name for name in problems if name in run.problems}
+        if len(problems) == 1 and not run.is_of_several:
+            taught = dict(zip(problems, run.problems, strict=True))
         if not taught:
             raise _no_problem_of(run, problems)
-        for name in taught:
-            run.check(name, *problems[name], vocab_dir, hparams)
+        for name, its in taught.items():
+            run.check(its, *problems[name], vocab_dir, hparams)
         models = run.models()
-        for name in taught:
-            found.setdefault(name, []).append(models[name])
+        for name, its in taught.items():
+            found.setdefault(name, []).append(models[its])
     return {name: _as_one(teachers) for name, teachers in found.items()}
 
 

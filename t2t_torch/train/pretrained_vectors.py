@@ -60,7 +60,9 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
     wanted = {form for own in words.values() for word in own for form in (word, word.lower())}
     vectors = read_vectors(path, wanted)
     again = f", {vectors.duplicates:,} doubles left out" if vectors.duplicates else ""
-    lines = [f"word vectors: {path}, {vectors.in_file:,} of width {vectors.width}{again}"]
+    pieces = f", {vectors.composed:,} more from pieces of words" if vectors.composed else ""
+    told = f"{vectors.in_file:,} of width {vectors.width}{again}{pieces}"
+    lines = [f"word vectors: {path}, {told}"]
     for name, (table, names) in tables.items():
         rows, lowered = _rows(words[name], vectors)
         if not (rows >= 0).any():

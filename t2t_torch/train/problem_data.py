@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from t2t_torch.census.column import Column
-from t2t_torch.data.manifest import Manifest
+from t2t_torch.data.manifest import Manifest, datagen_command
+from t2t_torch.data.request import different_settings
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.families.mixing_schedule import MixingSchedule
@@ -77,7 +79,7 @@ class ProblemData:
         """Returns training batches from global batch `start` on, for one process of several."""
         if self._schedule is None:
             part, features = self._parts[0]
-            opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
+            opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
                 return TrainBatches(
                     *opened,
@@ -96,7 +98,7 @@ class ProblemData:
             )
         components = []
         for index, (part, features) in enumerate(self._parts):
-            opened = self._shards(part, Split.TRAIN), features, Batching.of(part, self._hparams)
+            opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
                 components.append(Component.of(*opened, seed=component_seed(seed, index)))
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
@@ -160,6 +162,11 @@ class ProblemData:
     def _shards(self, part: Problem, split: Split) -> Shards:
         return Shards.open(self._data_dir, part.dataset_name, split)
 
+    def _to_train(self, part: Problem) -> Shards:
+        shards = self._shards(part, Split.TRAIN)
+        check_cutters(part, shards.manifest, self._data_dir)
+        return shards
+
 
 def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int:
     """Returns the positions of the longest training row, as cut; 0 if there is no such split."""
@@ -181,6 +188,25 @@ def _telling(part: Problem, split: Split) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{part.full_name}, split {split.value}: {error}") from error
+
+
+def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
+    """Checks that texts were cut into words as those of whoever asks the model will be.
+
+    Raises:
+      DataError: the data was made with other cutters.
+    """
+    there, asked = (
+        {"cutters": settings.get("cutters", {})}
+        for settings in (manifest.settings, json.loads(json.dumps(problem.settings())))
+    )
+    if faults := different_settings(there, asked):
+        raise DataError(
+            f"the texts of {problem.dataset_name!r} in {data_dir} were cut into words in another "
+            "way than those of whoever asks the model would be:\n  "
+            + "\n  ".join(faults)
+            + f"\nMake the data anew:  {datagen_command(manifest.problem, data_dir)} --overwrite"
+        )
 
 
 def check_alike(features: Mapping[str, Features]) -> None:

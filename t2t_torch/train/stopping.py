@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from t2t_torch.errors import UsageError
@@ -45,6 +45,8 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def full_name(asked: str, names: Iterable[str]) -> str:
     """Returns the metric that is meant by a name, in full or short.
 
+    Where one name is of one metric alone, its problem may stand before it, too, and its target.
+
     Raises:
       UsageError: there is none, or there are several.
     """
@@ -52,6 +54,9 @@ def full_name(asked: str, names: Iterable[str]) -> str:
     if asked in known:
         return asked
     meant = [name for name, told in short_names(known).items() if told == asked]
+    if not meant and "/" in asked:
+        parts = asked.split("/")
+        meant = [name for name in known if _has_in_order(name, parts)]
     if len(meant) == 1:
         return meant[0]
     shown = sorted(short_names(known).values())
@@ -61,6 +66,14 @@ def full_name(asked: str, names: Iterable[str]) -> str:
         f"--eval_early_stopping_metric={asked}: evaluations have no such metric.{hint} They have: "
         f"{', '.join(shown)}."
     )
+
+
+def _has_in_order(name: str, parts: Sequence[str]) -> bool:
+    """Whether a metric's name begins and ends as some parts do and has all of them in order."""
+    own = name.removeprefix("metrics-").split("/")
+    left = iter(own)
+    ends = own[0] == parts[0] and own[-1] == parts[-1]
+    return ends and all(part in left for part in parts)
 
 
 class Watched(NamedTuple):

@@ -21,7 +21,7 @@ from t2t_torch.pipeline.lengths import paddings
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.train.class_weights import set_class_weights
 from t2t_torch.train.contextual import load_contextual
-from t2t_torch.train.distillation import load_teacher
+from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.loss_settings import check_loss_settings
 from t2t_torch.train.pretrained_vectors import load_pretrained
 from t2t_torch.train.problem_data import ProblemData
@@ -202,8 +202,9 @@ class ProblemTask(Task):
         learner: Any = model
         self.weigh_classes(learner)
         if self.hparams.distill_from:
-            given = self.problem, self.features, self._vocab_dir, self.hparams
-            teacher = load_teacher(self.hparams.distill_from, *given)
+            known = {self.problem.full_name: (self.problem, self.features)}
+            given = known, self._vocab_dir, self.hparams
+            (teacher,) = load_teachers(self.hparams.distill_from, *given).values()
             learner.learn_from(teacher.to(next(model.parameters()).device))
 
     def weigh_classes(self, model: T2TModel) -> None:

@@ -125,7 +125,7 @@ def test_what_can_be_set_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--output_dir={run}", "--data_dir=x", "--decode_reference=x"], "--decode_from_file"),
         (["--output_dir={run}", "--decode_interactive", "--problem=other"], "tiny_algo"),
         (["--output_dir={run}", "--decode_interactive", "--checkpoint_path=9"], "step 9"),
-        (["--output_dir={run}", "--decode_hparams=shards=2"], "shards"),
+        (["--output_dir={run}", "--decode_hparams=block_size=2"], "block_size"),
         (["--output_dir={run}", "--decode_hparams=beam_size=100000000"], "beam_size"),
         (["--output_dir={run}/ckpt-7", "--decode_interactive"], "is a checkpoint"),
         (["--output_dir={run}", "--data_dir={run}", "--decode_to_file={run}"], "is a folder"),

@@ -18,7 +18,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.export import exporter as export_room
-from t2t_torch.export.exporter import Exported
+from t2t_torch.export.folder import Exported
 from t2t_torch.export.quantization import Times
 from t2t_torch.export.request import Request
 from t2t_torch.export.verification import Row, Verified
@@ -102,7 +102,12 @@ def test_the_flags_say_what_is_exported(flags, asked, tmp_path, more, checkpoint
     ("more", "told"),
     [
         (["--output_dir="], "--output_dir=..."),
-        (["--output_dir=a,b"], "several runs that answer as one cannot be exported yet"),
+        (["--output_dir=a,b", "--format=ctranslate2"], "--format=ctranslate2 holds one model"),
+        (["--format=safetensors"], "--data_dir is not read by --format=safetensors"),
+        (["--format=pickle"], "--format=pickle: expected one of onnx, torch, safetensors"),
+        (["--format=torch", "--quantize=int8"], "--quantize=int8 is not for --format=torch"),
+        (["--format=ctranslate2", "--quantize=int4"], "--quantize=int4: CTranslate2 has int8"),
+        (["--format=torch", "--decode_hparams=beam_size=2"], "is not for --format=torch"),
         (["--checkpoint=best", "--checkpoint_path=7"], "give one of them"),
         (["--quantize=int4"], "--quantize=int4: expected int8, or nothing"),
         (["--verify_rows=20"], "--verify_rows=20: expected 200 or more"),
@@ -118,7 +123,9 @@ def test_what_cannot_be_met_is_refused(flags, capsys, tmp_path, more, told) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_writes_texts_is_refused_and_says_why(flags, tmp_path, capsys) -> None:
+def test_a_model_whose_texts_no_graph_writes_is_refused_and_says_why(
+    flags, tmp_path, capsys
+) -> None:
     path = tmp_path / "run"
     run, hparams = RunDirectory(path), registry.hparams("transformer_test")
     task = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
@@ -129,8 +136,8 @@ def test_a_model_that_writes_texts_is_refused_and_says_why(flags, tmp_path, caps
     run.unlock()
     assert exporter.main(flags) == 2
     error = capsys.readouterr().err
-    assert "'transformer' gives 'targets' of 'tiny_algo', which is written one token after" in error
-    assert "t2t-decoder" in error
+    assert "'targets' is a text of a IntegerEncoder, which a graph cannot write" in error
+    assert "Serve this run with PyTorch" in error
     assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
 
 
@@ -145,10 +152,47 @@ def test_sigterm_removes_what_was_begun(flags, tmp_path: Path, monkeypatch) -> N
         threading.Event().wait(10)
         raise AssertionError("SIGTERM did not end it")
 
-    monkeypatch.setattr(Request, "load", load)
+    monkeypatch.setattr(Request, "load_members", load)
     with pytest.raises(SystemExit) as ended:
         exporter.main(flags)
     assert ended.value.code == 128 + signal.SIGTERM
     assert sorted(seen[0]) == [f".artifact.{os.getpid()}.incomplete", "run"]
     assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_several_runs_are_one_request(flags, asked, tmp_path: Path) -> None:
+    runs = f"--output_dir={tmp_path / 'a'},{tmp_path / 'b'},{tmp_path / 'c'}"
+    assert exporter.main([*flags, runs]) == 0
+    (request,) = asked
+    assert request.run_dir == tmp_path / "a"
+    assert request.others == (tmp_path / "b", tmp_path / "c")
+
+
+def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, capsys) -> None:
+    def exported(request: Request) -> Exported:
+        files = {"model.safetensors": Written(2 << 20, "")}
+        signature = Signature(
+            problem="topics", model="text_cnn", step=7, checkpoint="mean of 2 models", created="",
+            fields=(), targets=(), needs_extensions=False, quantized="", opset=0, made_with={},
+            files=files, form=request.form, members=("a: text_cnn, step 7", "b: text_cnn, step 8"),
+        )  # fmt: skip
+        return Exported(request.export_dir, signature, None, {}, None, 1.0)
+
+    monkeypatch.setattr("t2t_torch.export.weights_package.export", exported)
+    monkeypatch.setattr("t2t_torch.export.torch_package.export", exported)
+    monkeypatch.setattr("t2t_torch.interop.ctranslate2_export.export", lambda request: request.form)
+    without_data = [flag for flag in flags if "data_dir" not in flag]
+    assert exporter.main([*without_data, "--format=safetensors"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1:5] == [
+        "  member    a: text_cnn, step 7",
+        "  member    b: text_cnn, step 8",
+        "  size      2.0 MiB, of these model.safetensors 2.0",
+        "  verified  what is loaded from there: the same weights to the bit",
+    ]
+    assert exporter.main([*flags, "--format=torch"]) == 0
+    assert exporter.main([*without_data, "--format=torch"]) == 2
+    assert "data_dir" in capsys.readouterr().err
+    assert exporter.main([*flags, "--format=ctranslate2", "--quantize=int16"]) == 0
+    assert capsys.readouterr().out == "ctranslate2\n"

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from t2t_torch.artifact import session
+from t2t_torch.artifact.answer import InputError
 from t2t_torch.artifact.signature import EXAMPLES
 from t2t_torch.bin import latency
+from t2t_torch.errors import DecodeError
 
 _FEW = ["--passes=1", "--warm_up=0"]
 
@@ -40,14 +42,19 @@ def test_figures_are_printed_and_written(asked, capsys, tmp_path: Path) -> None:
     flags = [f"--inputs={tmp_path / 'inputs.txt'}", f"--json={tmp_path / 'found.json'}", "--rows=2"]
     both = ["--artifact=whole", "--other_artifact=int8"]
     assert latency.main([*both, *flags, *_FEW]) == 0
-    assert sorted(asked) == ["one", "one", "two", "two"]
+    once_checked_once_measured = 2
+    assert sorted(asked) == sorted(["one", "two"] * 2 * once_checked_once_measured)
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("inputs 2, passes 1, warm up 0, batch size 1, threads 1, machine ")
     assert [line[:20].split("  ")[0] for line in told[1:]] == [
         "ms",
         "artifact",
         "artifact int8, other",
+        "of the processor's t",
+        "artifact",
+        "artifact int8, other",
     ]
+    assert told[6].endswith(" of artifact") and "of" not in told[5]
     assert told[3].endswith(" of artifact")
     found = json.loads((tmp_path / "found.json").read_text("utf-8"))
     assert found["found"]["artifact"]["requests"] == 2
@@ -58,7 +65,7 @@ def test_only_a_line_end_ends_an_input(asked, tmp_path: Path) -> None:
     lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in examples]
     (tmp_path / EXAMPLES).write_text("".join(lines), encoding="utf-8")
     assert latency.main([f"--artifact={tmp_path}", *_FEW]) == 0
-    assert sorted(one["inputs"] for one in asked) == ["", "a\u2028b\x85c"]
+    assert sorted({one["inputs"] for one in asked}) == ["", "a\u2028b\x85c"]
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,24 @@ def test_what_cannot_be_met_is_refused(asked, capsys, tmp_path, monkeypatch, mor
     assert latency.main(["--artifact=whole", *more]) in (1, 2)
     assert told in "".join(capsys.readouterr())
     assert not asked
+
+
+def test_an_input_that_is_refused_is_told_with_its_line(
+    asked, capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict(self: Any, given: Sequence[Any]) -> None:
+        for number, one in enumerate(given):
+            if one == "bad":
+                raise InputError(number, "it is bad.")
+            if one == "none":
+                raise DecodeError(f"input {number} is none.")
+
+    monkeypatch.setattr(session.Artifact, "predict", predict)
+    (tmp_path / "inputs.txt").write_text("one\ntwo\nbad\nfour\n", encoding="utf-8")
+    flags = ["--artifact=whole", f"--inputs={tmp_path / 'inputs.txt'}", *_FEW]
+    assert latency.main(flags) == 2
+    told = capsys.readouterr().err
+    assert "inputs.txt:3: the artifact does not answer 'bad': it is bad. Leave it out" in told
+    (tmp_path / "inputs.txt").write_text("one\ntwo\nthree\nnone\n", encoding="utf-8")
+    assert latency.main(flags) == 2
+    assert "inputs.txt:4: the artifact does not answer 'none': is none." in capsys.readouterr().err

@@ -25,6 +25,22 @@ def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
     testing.check_model(model_class, hparams)
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("transformer", "transformer_relative_tiny"),
+        ("transformer", "transformer_prepend"),
+        ("transformer", "transformer_decoder_only_tiny"),
+        ("transformer", "transformer_prefix_lm_tiny"),
+        ("transformer_lm", "transformer_lm_relative"),
+    ],
+)
+def test_other_kinds_of_transformers_hold_the_contract(model, name):
+    hparams = registry.hparams(name)
+    has_inputs = (True, False) if hparams.prepend_mode == "none" else (True,)
+    testing.check_model(registry.model(model), hparams, has_inputs=has_inputs)
+
+
 @pytest.mark.parametrize("name", registry.list_names("model"))
 def test_no_layers_are_refused_or_work(name):
     model_class = registry.model(name)

@@ -9,6 +9,7 @@ import pytest
 
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError
+from t2t_torch.text.word_cutter import WordCutter
 
 from .counting import counting
 
@@ -51,3 +52,13 @@ def test_no_flag_is_told_where_the_problem_differs(tmp_path):
         generate(tmp_path, other)
     assert "max_cases: there 60" in str(refused.value)
     assert "Take it" not in str(refused.value)
+
+
+def test_texts_that_were_cut_otherwise_are_refused_with_what_differs(tmp_path):
+    made = generate(tmp_path, counting(cutters={"inputs": WordCutter()}))
+    assert generate(tmp_path, counting(cutters={"inputs": WordCutter()})) == made
+    with pytest.raises(DataError, match="with other settings") as refused:
+        generate(tmp_path, counting(cutters={"inputs": WordCutter(splits_glued=True)}))
+    assert "\n  cutters.inputs.splits_glued: there False, asked True\n" in str(refused.value)
+    with pytest.raises(DataError, match=r"cutters: there \{.*\}, asked None"):
+        generate(tmp_path)

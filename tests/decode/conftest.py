@@ -13,6 +13,7 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
@@ -71,3 +72,11 @@ def run_dir(tmp_path: Path) -> Path:
         CheckpointDirectory(path).save(Snapshot.take(model, adam, TrainerState(step=step)))
     run.unlock()
     return path
+
+
+@pytest.fixture
+def reverse_data(tmp_path: Path) -> Path:
+    """The data of tiny_algo."""
+    data_dir = tmp_path / "data"
+    generate_data(registry.problem("tiny_algo"), data_dir, tmp_path, num_processes=1)
+    return data_dir

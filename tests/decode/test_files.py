@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.files import (
     decode_dataset,
     decode_file,
-    one_line,
     read_inputs,
     read_texts,
 )
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
+from t2t_torch.decode.outputs import one_line
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.mode import Split
@@ -117,15 +116,6 @@ def test_an_output_is_written_on_one_line(settings: str, expected: str) -> None:
     assert one_line(prediction, hparams) == expected
 
 
-@pytest.fixture
-def reverse_data(tmp_path: Path) -> Path:
-    from t2t_torch import registry
-
-    data_dir = tmp_path / "data"
-    generate_data(registry.problem("tiny_algo"), data_dir, tmp_path, num_processes=1)
-    return data_dir
-
-
 def test_a_data_set_is_decoded_to_three_parallel_files(
     predictor: Predictor, reverse_data: Path, tmp_path: Path
 ) -> None:
@@ -183,7 +173,7 @@ def test_how_many_there_are_is_said_before_they_are_decoded(
 ) -> None:
     asked: list[str] = []
 
-    def decoded(predictor: Predictor, inputs: list[list[int]], hparams: DecodeHParams) -> None:
+    def decoded(predictor: Predictor, inputs: list[list[int]], *_: object) -> None:
         asked.append(f"decoding {len(inputs):,} examples of dev{told}")
         raise KeyboardInterrupt
 

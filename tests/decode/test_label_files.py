@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -55,6 +55,7 @@ class AsItIs:
     """What a predictor needs of a problem for the same."""
 
     full_name = "a_problem"
+    asked: ClassVar[dict[str, Any]] = {}
     batch_size_means_tokens = True
     batch_size_multiplier = 1
 

@@ -126,6 +126,16 @@ def test_an_input_that_lacks_a_field_or_cannot_be_encoded_is_named(tmp_path: Pat
         made.predict("a")
 
 
+def test_what_no_file_can_hold_is_refused_as_an_artifact_refuses_it(tmp_path: Path) -> None:
+    samples = [{"inputs": ["stay"], "intent": "stay", "slots": ["O"]}]
+    made = predictor(IntentSlotProblem, samples, tmp_path)
+    with pytest.raises(DataError, match=r"input 1 .* with a space, tab or line end"):
+        made(["stay", {"inputs": ["stay\there"]}])
+    for torn in ("stay \ud800", ["stay", "\ud800"]):
+        with pytest.raises(DataError, match=r"input 1 .* has a lone surrogate at character"):
+            made(["stay", {"inputs": torn}])
+
+
 def test_inputs_are_cut_as_those_of_evaluation_are(tmp_path: Path) -> None:
     samples = [{"inputs": "a b c", "targets": label} for label in ("yes", "no")]
     made = predictor(Text2ClassProblem, samples, tmp_path, **WORDS)
@@ -190,7 +200,7 @@ def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path)
     assert (tmp_path / "in.txt.labels").read_text() == target.read_text()
 
 
-def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_no_file_is_written(
+def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_the_next_time_it_goes_on_there(
     run: Path, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("t2t_torch.decode.label_predictor._BATCH_TOKENS", 4)
@@ -208,9 +218,10 @@ def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_no_file_is_written
 
     with pytest.raises(InterruptedError):
         decode(newest, poll=poll)
-    assert not list((run / "decodes").iterdir())
+    assert [file.name for file in (run / "decodes").iterdir()] == ["in.txt-40.part"]
     assert len(decode(newest, poll=poll).target.read_text().splitlines()) == 3
-    assert len(polls) == 2 + 3
+    assert len(polls) == 2 + 2
+    assert [file.name for file in (run / "decodes").iterdir()] == ["in.txt-40"]
 
 
 def test_labels_are_compared_with_a_reference_line_by_line(

@@ -55,6 +55,37 @@ def test_however_small_top_p_is_the_likeliest_is_drawn() -> None:
     assert drawn(Sampler(top_p=1e-9))[3] == 1.0
 
 
+def typical(logits: torch.Tensor, mass: float) -> set[int]:
+    """Meister et al. 2022, section 4: the ids closest to the entropy that together reach a mass."""
+    probabilities = logits.double().softmax(0).tolist()
+    entropy = -sum(p * math.log(p) for p in probabilities)
+    kept: set[int] = set()
+    for place in sorted(
+        range(len(logits)), key=lambda i: abs(-math.log(probabilities[i]) - entropy)
+    ):
+        if sum(probabilities[i] for i in kept) >= mass:
+            break
+        kept.add(place)
+    return kept
+
+
+@pytest.mark.parametrize("mass", [0.01, 0.3, 0.5, 0.8, 0.99])
+def test_typical_p_keeps_what_is_closest_to_the_mean_surprise(mass: float) -> None:
+    found = drawn(Sampler(typical_p=mass))
+    kept = {place + 1 for place in typical(LOGITS[0, 1:], mass)}
+    assert set(found.nonzero().flatten().tolist()) == kept
+    expected = LOGITS[0].softmax(0)[sorted(kept)]
+    torch.testing.assert_close(found[sorted(kept)], expected / expected.sum(), atol=0.02, rtol=0)
+
+
+def test_the_likeliest_need_not_be_typical() -> None:
+    logits = torch.tensor([[1e-9, 0.4, *[0.1] * 6]]).log()
+    ids, probabilities = Sampler(typical_p=0.2).kept(logits.clone())
+    assert 1 not in ids[probabilities > 0].tolist()
+    both = Sampler(typical_p=0.2, top_k=1).kept(logits.clone())[1]
+    assert both[0].tolist() == [1.0, *[0.0] * 7]  # typical of what top_k leaves
+
+
 def test_numbers_are_those_of_the_input_the_seed_and_the_draw() -> None:
     def numbers(seed: int, inputs: list[list[int]], draws: int) -> list[list[float]]:
         return numbers_of(seed, inputs, draws, 4, torch.device("cpu")).tolist()
@@ -145,6 +176,14 @@ def test_weights_that_are_not_finite_are_told(language_model: Predictor) -> None
         ("sampling_method=random,beam_size=2", "does not read beam_size"),
         ("sampling_method=random,write_beam_scores=true", "num_decodes"),
         ("sampling_method=random,top_p=0", "top_p"),
+        ("sampling_method=random,typical_p=0", "typical_p"),
+        ("typical_p=0.5", "does not read typical_p"),
+        ("sampling_method=random,coverage_penalty=1", "does not read coverage_penalty"),
+        ("sampling_method=random,beam_size=6,num_beam_groups=2", "beam_size, num_beam_groups"),
+        ("beam_size=6,num_beam_groups=4", "cannot be divided"),
+        ("diversity_strength=1", "a beam of one group"),
+        ("beam_size=1,coverage_penalty=0.2", "compares no hypotheses"),
+        ("min_length_ratio=2,max_length_ratio=1", "more than"),
     ],
 )
 def test_settings_that_nothing_would_read_are_refused(text: str, message: str) -> None:

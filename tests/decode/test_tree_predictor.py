@@ -191,7 +191,7 @@ def test_a_sentence_is_not_cut(requests) -> None:
 
 
 def test_trees_are_not_drawn(requests) -> None:
-    with pytest.raises(HParamsError, match="searched for, not drawn"):
+    with pytest.raises(HParamsError, match="do not read sampling_method"):
         requests.predict(["fly"], DecodeHParams(sampling_method="random"))
 
 

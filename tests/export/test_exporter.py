@@ -24,10 +24,11 @@ from t2t_torch.artifact.signature import Signature
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
-from t2t_torch.export import exporter, quantization
-from t2t_torch.export.exporter import Exported, export, network_of
+from t2t_torch.export import exporter, label_subject, quantization, tracing
+from t2t_torch.export.exporter import Exported, export
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.request import Request
+from t2t_torch.export.tracing import network_of
 from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
 
@@ -37,7 +38,7 @@ _NETWORKS: dict[int, onnx.ModelProto] = {}
 @pytest.fixture(autouse=True)
 def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the network of a checkpoint once: it takes seconds."""
-    make = exporter.network_of
+    make = label_subject.network_of
 
     def network_of(predictor: Any, rows: Any) -> onnx.ModelProto:
         weights = float(sum(p.detach().double().sum() for p in predictor.model.parameters()))
@@ -46,7 +47,7 @@ def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _NETWORKS[key] = make(predictor, rows)
         return _NETWORKS[key]
 
-    monkeypatch.setattr(exporter, "network_of", network_of)
+    monkeypatch.setattr(label_subject, "network_of", network_of)
 
 
 @pytest.fixture
@@ -170,7 +171,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(
 def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
     request_of: Callable[..., Request], tmp_path: Path, monkeypatch
 ) -> None:
-    right = exporter.add_answers
+    right = label_subject.add_answers
 
     def wrong(graph: Graph, features: Any, found: Any) -> None:
         constant = graph.constant
@@ -182,7 +183,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
         monkeypatch.setattr(graph, "constant", exchanged)
         right(graph, features, found)
 
-    monkeypatch.setattr(exporter, "add_answers", wrong)
+    monkeypatch.setattr(label_subject, "add_answers", wrong)
     with pytest.raises(ExportError) as error:
         export(request_of())
     told = str(error.value)
@@ -209,7 +210,7 @@ def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], mon
 def test_the_network_is_traced_with_three_words_or_more(
     run: Path, monkeypatch: pytest.MonkeyPatch, texts: list[list[str]], width: int
 ) -> None:
-    monkeypatch.setattr(exporter, "export_network", lambda model, example: example)
+    monkeypatch.setattr(tracing, "export_network", lambda model, example: example)
     loaded = load_run(run)
     predictor = LabelPredictor(loaded.model, loaded.problem, loaded.features)
     rows = [Row(f"row {i}", {"inputs": words}, i) for i, words in enumerate(texts)]
@@ -268,7 +269,7 @@ def test_a_full_disk_leaves_what_was_there(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(exporter, "_write_examples", full)
+    monkeypatch.setattr(exporter, "write_examples", full)
     with pytest.raises(OSError, match="No space left"):
         export(request_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "step 3"
@@ -309,6 +310,15 @@ def test_what_cannot_be_exported_says_why(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_field_that_no_graph_is_given_is_refused_before_anything_is_read(
+    request_of: Callable[..., Request], run: Path, tmp_path: Path, monkeypatch
+) -> None:
+    problem = type(load_run(run).problem)
+    monkeypatch.setattr(problem, "inputs_of", lambda self, sample: [sample])
+    with pytest.raises(ExportError, match="makes inputs of a sample in Python"):
+        export(request_of(data_dir=tmp_path))  # where there is no data
+
+
 def test_int8_answers_about_as_well_or_is_not_written(
     request_of: Callable[..., Request], tmp_path: Path, monkeypatch
 ) -> None:
@@ -328,7 +338,7 @@ def test_int8_answers_about_as_well_or_is_not_written(
     with pytest.raises(ExportError, match=r"is not faster: .* Nothing was written"):
         export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
     worse = iter([{"m/targets/accuracy": 0.9}, {"m/targets/accuracy": 0.8}])
-    monkeypatch.setattr(exporter, "metrics_of", lambda *_: next(worse))
+    monkeypatch.setattr(label_subject, "metrics_of", lambda *_: next(worse))
     monkeypatch.setattr(quantization, "POINTS", 0.005)
     with pytest.raises(ExportError, match=r"accuracy: 0\.9000 -> 0\.8000"):
         export(request_of(quantize="int8", export_dir=tmp_path / "bad"))
@@ -354,7 +364,7 @@ def test_the_page_on_export_asks_an_artifact_as_it_is(
 ) -> None:
     monkeypatch.chdir(done.folder.parent)
     page = (Path(__file__).resolve().parents[2] / "docs" / "export.md").read_text("utf-8")
-    ours, alone = re.findall(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
+    ours, alone, *_ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
     exec(ours, {})
     assert "t2t_torch" not in alone
     exec(alone, {})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from types import SimpleNamespace
+
 import onnx
 import onnxruntime
 import pytest
@@ -10,9 +13,11 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.errors import ExportError
+from t2t_torch.export.exporter import check_exportable
 from t2t_torch.export.lstm import lstm_layer, replace_lstms
 from t2t_torch.export.network import export_network
-from t2t_torch.layers.recurrent import LSTM
+from t2t_torch.features import Turns
+from t2t_torch.layers.recurrent import LSTM, Memory
 from t2t_torch.random_batch import random_batch
 from t2t_torch.testing import features_for, small
 
@@ -32,22 +37,34 @@ OTHERS = {
     "bsequential_cnn_tagger": 0,
     "joint_cnn": -1,
     "pairwise_ranker": -1,
+    "span_qa": 0,
 }
 """As `LABELLING`: what of these is new beside those takes time alone."""
+
+REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
+"""A model that labels and has no graph, and what is said of it."""
+
+WRITING = "lstm_lm lstm_seq2seq lstm_seq2seq_attention rnng transformer transformer_lm".split()
+"""Models that write one token after another: no pass through their network is an answer."""
+
+
+def kinds_of(name):
+    """The features that a model is made for, but what is written."""
+    return [
+        features
+        for features in features_for(registry.model(name))
+        if not any(target.generates for target in features.targets.values())
+    ]
 
 
 def made(name, which, **changes):
     """A small model with random weights, and the names of what it is given."""
     model_class = registry.model(name)
     first = next(one for one in registry.list_names("hparams") if one.startswith(name))
-    kinds = [
-        features
-        for features in features_for(model_class)
-        if not any(target.generates for target in features.targets.values())
-    ]
     torch.manual_seed(0)
-    features = kinds[which]
+    features = kinds_of(name)[which]
     known = {n: v for n, v in changes.items() if n in model_class.HParams.model_fields}
+    known |= {"loss": ""}  # of training; a set may name one of another kind of target
     model = model_class(small(registry.hparams(first)).replace(**known), features).eval()
     alone = {name for name, note in features.notes.items() if note.aligned_to is None}
     return model, [n for n in features.all if n not in features.targets and n not in alone]
@@ -68,6 +85,15 @@ def expected(model, batch):
             parts = {**guesses._asdict(), "mask": hidden.mask}
             found |= {f"{name}.{part}": its for part, its in parts.items() if its is not None}
     return found
+
+
+@functools.cache
+def exported(name, which):
+    """A model, what it is given, its graph, and what the model guessed before it was made."""
+    model, given = made(name, which)
+    batch = batch_of(model, given)
+    before = expected(model, batch)
+    return model, given, export_network(model, batch), before
 
 
 def run(session, batch):
@@ -100,8 +126,7 @@ def check_agrees(model, given, session):
     ],
 )
 def test_the_graph_guesses_what_the_model_does(name, which):
-    model, given = made(name, which)
-    network = export_network(model, batch_of(model, given))
+    model, given, network, _ = exported(name, which)
     check_agrees(model, given, onnxruntime.InferenceSession(network.SerializeToString()))
 
 
@@ -113,16 +138,13 @@ def test_tags_by_a_softmax_keep_their_rules(settings):
 
 
 def test_layers_of_lstm_are_operators_of_onnx_and_the_model_stays_as_it_was():
-    model, given = made("bilstm_attention_classifier", 0)
-    batch = batch_of(model, given)
-    before = expected(model, batch)
-    network = export_network(model, batch)
+    model, given, network, before = exported("joint_bilstm", LABELLING["joint_bilstm"])
     operators = [node.op_type for node in network.graph.node]
     assert operators.count("LSTM") == model.hparams.num_hidden_layers
     onnx.checker.check_model(network)
     assert any(isinstance(module, LSTM) for module in model.modules())
     assert all(parameter.requires_grad for parameter in model.parameters())
-    after = expected(model, batch)
+    after = expected(model, batch_of(model, given))
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
@@ -138,10 +160,53 @@ def test_a_size_that_became_a_number_is_refused():
         export_network(model, batch_of(model, given))
 
 
-def test_a_model_whose_sizes_depend_on_what_it_reads_is_refused():
-    model, given = made("seqnn", 0)
-    with pytest.raises(ExportError, match=r"Seqnn cannot be exported: .*data-dependent"):
+@pytest.mark.parametrize(("name", "why"), REFUSED.items())
+def test_a_model_whose_sizes_depend_on_what_it_reads_is_refused(name, why):
+    model, given = made(name, 0)
+    with pytest.raises(ExportError, match=why):
         export_network(model, batch_of(model, given))
+
+
+def test_every_model_of_the_shelf_is_exported_or_refused_or_writes():
+    labelling = [*LABELLING, *OTHERS, *REFUSED]
+    assert sorted([*labelling, *WRITING]) == list(registry.list_names("model"))
+    for names, writes in ((labelling, False), (WRITING, True)):
+        for name in names:
+            kinds = features_for(registry.model(name))
+            targets = [target for one in kinds for target in one.targets.values()]
+            assert {target.generates for target in targets} == {writes}, name
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("rnng", "[Tt]ree"),
+        ("span_qa", "Span"),
+    ],
+)
+def test_an_answer_that_no_graph_gives_is_refused_with_the_reason(name, why):
+    features = next(features_for(registry.model(name)))
+    loaded = SimpleNamespace(
+        features=features,
+        info=SimpleNamespace(task=SimpleNamespace(model=name)),
+        problem=SimpleNamespace(full_name="asked"),
+    )
+    with pytest.raises(ExportError, match=f"(?s){why}.*t2t-decoder"):
+        check_exportable(loaded)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "which"),
+    [
+        (name, which)
+        for name, usual in {**LABELLING, **OTHERS}.items()
+        for which, kind in enumerate(kinds_of(name))
+        if which != usual % len(kinds_of(name)) and not isinstance(kind.inputs.get("inputs"), Turns)
+    ],
+)
+def test_the_graph_of_every_other_kind_of_target_guesses_what_the_model_does(name, which):
+    test_the_graph_guesses_what_the_model_does(name, which)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -155,9 +220,24 @@ def test_the_operation_is_what_the_layer_does(bidirectional):
         torch.testing.assert_close(holder["lstm"](x, mask), wanted)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_operation_goes_on_from_a_memory_and_ends_at_each_rows_last_position(layers):
+    torch.manual_seed(0)
+    holder = nn.ModuleDict({"lstm": LSTM(5, 7, layers)}).eval()
+    x, mask = torch.randn(4, 6, 5), torch.arange(6) < torch.tensor([6, 3, 1, 2])[:, None]
+    before = Memory(torch.randn(layers, 4, 7), torch.randn(layers, 4, 7))
+    with torch.no_grad():
+        wanted, memory = holder["lstm"].run(x, mask, before)
+        replace_lstms(holder)
+        found, after = holder["lstm"].run(x, mask, before)
+    torch.testing.assert_close(found, wanted * mask[..., None])
+    torch.testing.assert_close(after, memory)
+
+
 def test_the_operation_passes_torchs_own_checks():
     torch.manual_seed(0)
     given = (torch.randn(3, 4, 5), torch.tensor([4, 2, 1], dtype=torch.int32))
     weights = (torch.randn(2, 28, 5), torch.randn(2, 28, 7), torch.randn(2, 56))
+    memory = (torch.randn(2, 3, 7), torch.randn(2, 3, 7))
     checks = ("test_schema", "test_faketensor")
-    torch.library.opcheck(lstm_layer, (*given, *weights), test_utils=checks)
+    torch.library.opcheck(lstm_layer, (*given, *weights, *memory), test_utils=checks)

@@ -13,7 +13,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
-from t2t_torch.errors import DataError, HParamsError, UsageError
+from t2t_torch.errors import DataError, HParamsError, RegistryError, UsageError
 from t2t_torch.families.image2class import Image2ClassProblem
 from t2t_torch.families.intentslot import IntentSlotProblem
 from t2t_torch.families.mixture import MixtureProblem
@@ -31,6 +31,7 @@ from t2t_torch.features import IGNORED, UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.testing import check_problem, small
+from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 from t2t_torch.train.backward import total_loss
 from t2t_torch.train.task import ProblemTask
@@ -348,3 +349,12 @@ def test_words_of_lower_case_keep_their_capitals_in_what_is_known_of_them(tmp_pa
         "fly",
     ]
     assert letters.decode(letters.encode(["Fly", "FLY"])) == ["Fly", "FLY"]
+
+
+@pytest.mark.parametrize("family", [SpanQAProblem, Text2TreeProblem, Text2TagsProblem])
+def test_texts_that_are_words_are_not_cut_and_cutters_of_them_are_refused(
+    family: type[Problem],
+) -> None:
+    with pytest.raises(RegistryError, match="'cut' names `cutters` of inputs, but") as refused:
+        problem(family, {}, name="cut", cutters={"inputs": WordCutter()})
+    assert "Leave `cutters` out" in str(refused.value)

@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +28,13 @@ import torch
 from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin import decoder, trainer
 from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.compute import distributed
 from t2t_torch.compute.distributed import join_world
+from t2t_torch.decode import journal
 from t2t_torch.decode.checkpoints import CheckpointDecoder
+from t2t_torch.decode.journal import Journal
 from t2t_torch.errors import CheckpointError
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
@@ -221,6 +224,48 @@ def decode_what_is_deleted(arguments: Sequence[str]) -> int:
 
     CheckpointDecoder.__call__ = delete  # type: ignore[method-assign]
     return trainer.main(list(arguments))
+
+
+def decode_and_end(arguments: Sequence[str], at: str, number: int, signal_number: int) -> int:
+    """`t2t-decoder`, which sends itself a signal at an instant.
+
+    Args:
+      arguments: its flags.
+      at: "line", half of a line of the journal is written; "batch", a line is; "files", the outputs
+        are complete under another name; "end", under their own, and the journal is still there.
+      number: of such an instant, from 1; 0 sends none.
+      signal_number: of the signal.
+    """
+    passed = 0
+
+    def now() -> None:
+        nonlocal passed
+        passed += 1
+        if passed == number:
+            os.kill(os.getpid(), signal_number)
+            signal.pause()
+
+    def adding(self: Journal, rows: Any) -> None:
+        if at == "line" and self._file is not None:
+            line = journal._line({"found": rows})
+            if passed + 1 == number:
+                self._file.write(line[: len(line) // 2])
+            now()
+        add(self, rows)
+        if at == "batch":
+            now()
+
+    def replacing(self: Path, target: Path) -> Path:
+        if at == "files":
+            now()
+        replaced = replace(self, target)
+        if at == "end":
+            now()
+        return replaced
+
+    add, replace = Journal.add, Path.replace
+    Journal.add, Path.replace = adding, replacing  # type: ignore[method-assign, assignment]
+    return decoder.main(list(arguments))
 
 
 def wait_for_each_other() -> int:

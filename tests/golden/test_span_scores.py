@@ -1,4 +1,7 @@
-"""Scores of spans are those of seqeval 1.2.2 in its default mode, tags that break a scheme too."""
+"""Scores of spans are those of seqeval 1.2.2 in its default mode, tags that break a scheme too.
+
+`make_seqeval.py` writes what they are compared with.
+"""
 
 from __future__ import annotations
 

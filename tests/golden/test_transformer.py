@@ -24,7 +24,7 @@ from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
 
-VARIANTS = ("v3", "v1_postnorm_unshared", "lm")
+VARIANTS = ("v3", "v1_postnorm_unshared", "lm", "relative")
 FOLDER = Path(__file__).parent / "transformer"
 RECORDS = {name: json.loads((FOLDER / name / "hparams.json").read_text()) for name in VARIANTS}
 DECODES = [
@@ -155,8 +155,9 @@ def test_decodes_are_those_of_tensor2tensor(variant: str, how: dict[str, Any]) -
     found = decode(load_model(variant), golden["in_inputs"], how)
     places = how["top_beams"]
     expected_ids = golden["ids"].view(golden["ids"].size(0), places, -1)
-    expected_scores = golden["scores"].view(-1, places)
-    torch.testing.assert_close(found.scores[:, :places], expected_scores, **SCORE_TOLERANCE)
+    if "scores" in golden:  # not of a greedy search with relative attention
+        expected_scores = golden["scores"].view(-1, places)
+        torch.testing.assert_close(found.scores[:, :places], expected_scores, **SCORE_TOLERANCE)
     for row in range(expected_ids.size(0)):
         for place in range(places):
             ids = found.ids[row, place]

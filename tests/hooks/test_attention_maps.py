@@ -12,6 +12,7 @@ from t2t_torch.hooks import attention_maps
 from t2t_torch.hooks.attention_maps import AttentionMaps
 from t2t_torch.layers.attention import CrossAttention, SelfAttention
 from t2t_torch.layers.attention_pooling import AttentionPooling
+from t2t_torch.layers.relative_positions import distances
 from t2t_torch.report import heat_map
 
 pytest.importorskip("matplotlib")
@@ -92,12 +93,13 @@ def test_the_hops_of_a_pooling_are_the_rows_of_one_map():
     assert (expected.sum(-1) - 1).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("furthest", [0, 2])
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_weights_are_those_that_the_layer_mixes_by(causal):
+def test_the_weights_are_those_that_the_layer_mixes_by(causal, furthest):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.own = SelfAttention(8, 2, 0.0)
+            self.own = SelfAttention(8, 2, 0.0, furthest)
             self.other = CrossAttention(8, 2, 0.0)
 
         def forward(self, x):
@@ -111,8 +113,11 @@ def test_the_weights_are_those_that_the_layer_mixes_by(causal):
         found = attention_maps._weights(model, x)
         own, other = model(x)
         v = model.own._project(x)[2]
-        mixed = (found["own"] @ v[0]).transpose(0, 1).flatten(1)  # [T, N * D]
-        torch.testing.assert_close(model.own.output(mixed), own[0])
+        mixed = found["own"] @ v[0]  # [N, T, D]
+        if furthest:
+            mixed = mixed + model.own.relative.mixed(found["own"], distances(5, 5, x.device))
+        joined = mixed.transpose(0, 1).flatten(1)  # [T, N * D]
+        torch.testing.assert_close(model.own.output(joined), own[0])
         v = model.other.remember(x[:, :3])[1]
         mixed = (found["other"] @ v[0]).transpose(0, 1).flatten(1)
         torch.testing.assert_close(model.other.output(mixed), other[0])

@@ -45,8 +45,9 @@ def test_hyperparameters_keep_their_names_and_values() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("self_attention_type", "dot_product_relative"),
-        ("prepend_mode", "prepend_inputs_masked_attention"),
+        ("self_attention_type", "local_mask_right"),
+        ("prepend_mode", "prepend_outputs"),
+        ("weights_fn", {"targets": "weights_all"}),
         ("norm_type", "noam"),
         ("ffn_layer", "local_moe"),
         ("attention_key_channels", 64),
@@ -57,6 +58,11 @@ def test_hyperparameters_keep_their_names_and_values() -> None:
 def test_hyperparameters_of_another_model_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(HParamsError, match=name):
         transformer_hparams(VALUES | {name: value})
+
+
+def test_the_weights_that_prepending_sets_itself_are_no_other_model() -> None:
+    given = {"prepend_mode": "prepend_inputs_full_attention", "weights_fn": {"targets": "its own"}}
+    assert transformer_hparams(VALUES | given).prepend_mode == given["prepend_mode"]
 
 
 def test_weights_are_transposed_joined_and_shared() -> None:

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.decode.label_files import input_of
+from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError
-from t2t_torch.features import Place
+from t2t_torch.features import ClassLabel, Features, Place, Real, Text
 from t2t_torch.mode import Split
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.label import ClassLabelEncoder
 
 
 def write_raw_files(tmp_dir: Path) -> None:
@@ -105,6 +110,22 @@ def test_whoever_asks_gives_the_place_of_the_sentence():
     assert found["dense"] == pytest.approx([3 / 5, 1 / 4, math.log(6), 0.0])
     with pytest.raises(DataError, match=r"dense is \[0\.5\], where the place"):
         problem.inputs_of({**asked, "dense": [0.5]})
+
+
+def test_what_is_given_in_dense_is_told_with_an_example_that_could_be_given():
+    problem = registry.problem("answer_ranking_wikiqa_counts")
+    text, numbers = Text(ByteEncoder()), Real(problem.dense_size)
+    features = Features(
+        {"query": text, "document": text, "dense": numbers},
+        {"targets": ClassLabel(ClassLabelEncoder(("0", "1")))},
+    )
+    hparams = registry.hparams("pair_classifier_tiny")
+    asked = LabelPredictor(registry.model("pair_classifier")(hparams, features), problem, features)
+    with pytest.raises(DataError, match="has no dense, but query, document") as refused:
+        input_of(asked, '{"query": "a", "document": "b"}', "line 1")
+    example, _, meaning = str(refused.value).partition("such as ")[2].partition("}")
+    assert meaning == ", where dense is the place of the sentence in its article, from 0."
+    assert asked.predict([json.loads(example + "}")])[0].values["targets"] in ("0", "1")
 
 
 def test_more_sentences_than_there_is_room_for_are_refused():

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 
 import pytest
 
@@ -10,7 +11,9 @@ from t2t_torch.serve.latency import Latency, measure
 
 
 def test_percentiles_are_of_requests_and_rates_of_inputs():
-    found = Latency.of([1_000_000 * (1 + number) for number in range(101)], 202)
+    took = [1_000_000 * (1 + number) for number in range(101)]
+    found = Latency.of(took, [each // 2 for each in took], 202)
+    assert (found.busy50, found.busy90, found.busy99) == (25.5, 45.5, 50.0)
     assert (found.p50, found.p90, found.p99, found.longest) == (51.0, 91.0, 100.0, 101.0)
     assert found.mean == pytest.approx(51.0)
     assert found.per_second == pytest.approx(202 / (101 * 51.0) * 1e3)
@@ -37,6 +40,11 @@ def test_what_warms_up_is_not_measured():
     assert len(asked) == 5
     assert asked[0] == ["longer"]
     assert found["a"].requests == 2
+
+
+def test_the_time_of_the_processor_is_that_of_the_thread_alone():
+    found = measure({"sleeps": lambda request: time.sleep(0.02)}, ["x"] * 5, warm_up=0, passes=1)
+    assert found["sleeps"].busy50 < 15.0 < found["sleeps"].p50
 
 
 def test_garbage_waits_and_is_collected_again_also_after_an_error():

@@ -147,7 +147,6 @@ def test_the_first_words_may_hold_spaces_where_no_width_is_told(content, file):
         (b"", r"has no word vectors"),
         (word2vec_binary()[:-8], r"ends in vector 3 of 3"),
         (b"PK\x03\x04zip", r"is a zip archive. Unpack it first"),
-        (b"\xba\x16\x4f\x2fmodel", r"is a fastText model \(\.bin\).*\.vec"),
         (gzip.compress(glove() * 1000)[:-20], r"is damaged"),
     ],
 )

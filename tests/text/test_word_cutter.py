@@ -34,3 +34,19 @@ def test_what_is_a_space_and_how_words_are_written_can_be_said():
 def test_one_character_at_most_is_a_space_before_words():
     with pytest.raises(ValueError, match="one character was expected"):
         WordCutter(before_words="--")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"words": "("}, r"words='\(' is no regular expression: missing \)"),
+        ({"spaces": "["}, r"spaces='\[' is no regular expression"),
+        ({"words": r"(\w)+"}, "has a capturing group"),
+        ({"words": r"\w*"}, "matches where nothing stands"),
+        ({"spaces": "-*"}, "matches where nothing stands"),
+        ({"words": "[^,]+"}, "takes a space into a word"),
+    ],
+)
+def test_an_expression_that_finds_no_words_is_told_when_the_cutter_is_made(given, told):
+    with pytest.raises(ValueError, match=told):
+        WordCutter(**given)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.train.distillation import load_teacher
+from t2t_torch.train.distillation import load_teachers
 
 
 @pytest.fixture
@@ -22,7 +22,13 @@ def teacher(make_estimator):
 
 def loaded(make_task, data_dir, path, hparams=""):
     task = make_task(hparams)
-    return load_teacher(str(path), task.problem, task.features, data_dir, task.hparams)
+    return of_one(path, task.problem, task.features, data_dir, task.hparams)
+
+
+def of_one(path, problem, features, *given):
+    """What teaches a student of one problem."""
+    (found,) = load_teachers(str(path), {problem.full_name: (problem, features)}, *given).values()
+    return found
 
 
 def of_step(run, make_task, step):
@@ -108,7 +114,7 @@ def test_other_features_are_refused(teacher, make_task, data_dir):
     task = make_task()
     alone = task.features.__class__({}, task.features.targets)
     with pytest.raises(HParamsError, match="its inputs are inputs, not none"):
-        load_teacher(str(teacher.directory.path), task.problem, alone, data_dir, task.hparams)
+        of_one(teacher.directory.path, task.problem, alone, data_dir, task.hparams)
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(
@@ -118,8 +124,8 @@ def test_another_vocabulary_of_the_same_size_is_refused(
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     monkeypatch.setattr(type(task.problem), "vocab_files", ("vocab.txt",))
     (teacher.directory.path / "vocab.txt").write_text("b\na\n")
-    given = str(teacher.directory.path), task.problem, task.features, tmp_path, task.hparams
+    given = teacher.directory.path, task.problem, task.features, tmp_path, task.hparams
     with pytest.raises(HParamsError, match=r"not trained with the vocabulary vocab\.txt"):
-        load_teacher(*given)
+        of_one(*given)
     (teacher.directory.path / "vocab.txt").write_text("a\nb\n")
-    assert load_teacher(*given).features.targets.keys() == task.features.targets.keys()
+    assert of_one(*given).features.targets.keys() == task.features.targets.keys()

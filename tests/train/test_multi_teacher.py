@@ -8,7 +8,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
-from t2t_torch.train.distillation import load_teacher, load_teachers
+from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -86,8 +86,10 @@ def test_a_run_of_several_problems_teaches_each_of_its_own(make_multi, train, ti
 def test_a_run_of_several_problems_teaches_a_run_of_one_of_them(make_multi, train, tiny_problems):
     _, model, run = train("tiny_both")
     task = make_multi(problem="tiny_tags")
-    given = task.problem, task.features, tiny_problems, task.hparams
-    assert_equal(load_teacher(str(run / "ckpt-2"), *given), model.problems["tiny_tags"])
+    known = {"tiny_tags": (task.problem, task.features)}
+    found = load_teachers(str(run / "ckpt-2"), known, tiny_problems, task.hparams)
+    assert found.keys() == {"tiny_tags"}
+    assert_equal(found["tiny_tags"], model.problems["tiny_tags"])
 
 
 def test_each_problem_may_have_teachers_of_its_own(
@@ -115,9 +117,9 @@ def test_a_run_of_something_else_is_refused(make_multi, train, tiny_problems):
         task.make_ready(task.model())
     _, _, run = train("tiny_strangers")
     one = make_multi(problem="tiny_tags")
-    given = one.problem, one.features, tiny_problems, one.hparams
+    known = {"tiny_tags": (one.problem, one.features)}
     with pytest.raises(HParamsError, match="of tiny_kind, other_kind and cannot teach tiny_tags"):
-        load_teacher(str(run), *given)
+        load_teachers(str(run), known, tiny_problems, one.hparams)
 
 
 def test_a_teacher_with_other_words_is_refused(make_multi, train, tiny_problems):

@@ -12,6 +12,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import EvalBatches
+from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.task import check_pairing
 
@@ -54,6 +55,16 @@ def test_training_data_of_which_nothing_is_left_is_named_with_what_mends_it(
         task.train_batches(seed=1, start=0, rank=0, world_size=1)
     assert str(caught.value).startswith("algorithmic_reverse_binary40_test, split train: none of")
     assert told in str(caught.value)
+
+
+def test_texts_that_were_cut_otherwise_are_not_trained_on(make_task, monkeypatch):
+    task = make_task("batch_size=8")
+    monkeypatch.setattr(task.problem, "cutters", {"inputs": WordCutter()}, raising=False)
+    with pytest.raises(DataError, match="cut into words in another way") as refused:
+        task.train_batches(seed=1, start=0, rank=0, world_size=1)
+    told = str(refused.value)
+    assert "\n  cutters.inputs: there None, asked {'words': " in told
+    assert told.endswith("--overwrite")
 
 
 def test_where_examples_are_counted_evaluation_is_cut_to_the_longest_row_of_training(make_task):

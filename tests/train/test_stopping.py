@@ -126,6 +126,9 @@ NAMES = ["loss", "metrics-p/targets/accuracy", "metrics-p/tags/f1", "decode/bleu
         ("metrics-p/targets/accuracy", NAMES[1]),
         ("tags/f1", NAMES[2]),
         ("bleu", NAMES[3]),
+        ("p/accuracy", NAMES[1]),
+        ("p/targets/accuracy", NAMES[1]),
+        ("p/f1", NAMES[2]),
     ],
 )
 def test_a_metric_is_named_as_it_is_printed_or_in_full(asked, meant):
@@ -136,6 +139,12 @@ def test_a_metric_is_named_as_it_is_printed_or_in_full(asked, meant):
 def test_a_metric_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(UsageError, match=r"Did you mean accuracy\? They have: accuracy, bleu"):
         full_name("acuracy", NAMES)
+
+
+@pytest.mark.parametrize("asked", ["q/accuracy", "targets/p/accuracy", "p/bleu"])
+def test_a_metric_of_another_problem_or_target_is_refused(asked):
+    with pytest.raises(UsageError, match="no such metric"):
+        full_name(asked, NAMES)
 
 
 def waited(values, patience, watched=LOSS):

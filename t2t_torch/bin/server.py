@@ -1,0 +1,191 @@
+"""Serves models: answers over HTTP, and a page to try them.
+
+    t2t-server --artifact=artifact
+    t2t-server --artifact=flights=artifact --artifact=tags=models/tags --host=0.0.0.0
+    t2t-server --output_dir=run
+
+It speaks the Open Inference Protocol v2, and plain JSON at /predict.  A folder whose sub-folders
+are called 1, 2 ... holds versions.  Artifacts need no torch.  SIGTERM lets it answer what it has
+begun.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.serve.limits import Limits
+    from t2t_torch.serve.repository import Source
+
+INSTALL = "pip install 't2t_torch[serve]'"
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+_ARTIFACT = (
+    "What t2t-exporter has written, or a folder of versions 1, 2 ...; NAME=PATH names it, else the "
+    "folder does. May be given repeatedly."
+)
+flags.DEFINE_multi_string("artifact", [], _ARTIFACT, flag_values=FLAGS)
+FLAGS["artifact"].help = _ARTIFACT  # absl adds a line of its own.
+shared.define(FLAGS, "output_dir", "t2t_usr_dir", "registry_help")
+FLAGS["output_dir"].help = "In place of artifacts: a run directory, to try its checkpoint."
+shared.define_path(
+    FLAGS, "checkpoint_path", None, "Of --output_dir: a step, 'best', or a ckpt-<step> folder."
+)
+flags.DEFINE_string(
+    "decode_hparams", "", "Of --output_dir: how texts are decoded.", flag_values=FLAGS
+)
+flags.DEFINE_string(
+    "host", "127.0.0.1", "Where it listens; 0.0.0.0 is everywhere.", flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "port", 8080, "0 is any that is free.", lower_bound=0, upper_bound=65535, flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "threads", 1, "Of each model; 0: as many as there are cores.", lower_bound=0, flag_values=FLAGS
+)
+shared.define_path(
+    FLAGS,
+    "api_key_file",
+    None,
+    "A file of keys, one a line, any of which requests have to show; or T2T_API_KEY in the "
+    "environment.",
+)
+for _name, _default, _meaning in (
+    ("max_body_bytes", 1 << 20, "Bytes of a request's body."),
+    ("max_inputs", 64, "Inputs of a request."),
+    ("max_characters", 10_000, "Characters of an input."),
+    ("max_queue", 256, "Requests that wait for a model; further ones are answered with 503."),
+    ("max_batch_inputs", 64, "Inputs that a model is asked at once."),
+    ("max_batch_tokens", 1024, "Words of a batch, about."),
+):
+    flags.DEFINE_integer(_name, _default, _meaning, lower_bound=1, flag_values=FLAGS)
+for _name, _seconds, _meaning in (
+    ("max_seconds", 30.0, "Seconds for a request; after these it is answered with 503."),
+    ("batch_delay_ms", 2.0, "Milliseconds that requests wait for others while there are many."),
+    ("reload_seconds", 5.0, "How often changed artifacts are looked for; 0: never."),
+    ("drain_seconds", 30.0, "Seconds that begun requests have after SIGTERM."),
+    ("drain_delay", 0.0, "Seconds after SIGTERM that requests are still taken, but not ready."),
+):
+    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=0.0, flag_values=FLAGS)
+flags.DEFINE_boolean("log_texts", False, "Writes inputs into the log.", flag_values=FLAGS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    if bool(_flag("artifact")) == bool(_flag("output_dir")):
+        raise UsageError(
+            "give --artifact=PATH, repeatedly for several models, or --output_dir=RUN."
+        )
+    for name in ("checkpoint_path", "decode_hparams"):
+        if _flag(name) and not _flag("output_dir"):
+            raise UsageError(f"--{name} is for --output_dir; an artifact has what it needs.")
+    try:
+        import fastapi
+        import prometheus_client
+        import uvicorn
+    except ImportError as error:
+        raise UsageError(f"t2t-server needs what is not installed: {error}.  {INSTALL}") from None
+    del fastapi, prometheus_client, uvicorn
+    return _serve(_sources())
+
+
+def _serve(sources: Sequence[Source]) -> int:
+    from t2t_torch.serve.application import Application
+    from t2t_torch.serve.drain import Drain
+    from t2t_torch.serve.gate import Gate
+    from t2t_torch.serve.key import Keys
+    from t2t_torch.serve.log import start_log, tell
+    from t2t_torch.serve.metrics import Metrics
+    from t2t_torch.serve.repository import Repository
+    from t2t_torch.serve.server import listen_at, serve
+
+    keys = Keys.read(_flag("api_key_file"))
+    start_log()
+    limits, metrics = _limits(), Metrics()
+    repository = Repository(sources, limits, metrics)
+    repository.load()
+    if _flag("reload_seconds"):
+        repository.watch(_flag("reload_seconds"))
+    drain = Drain(_flag("drain_delay"), _flag("drain_seconds"))
+    application = Application(repository, limits, metrics, drain, log_texts=_flag("log_texts"))
+    listener = listen_at(_flag("host"), _flag("port"))
+    if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
+        tell("everyone who reaches this host may ask: there is no --api_key_file", 30)
+    code = serve(Gate(application.app, keys, metrics, drain), listener, drain)
+    if code == 0:
+        repository.close()
+    return code
+
+
+def _limits() -> Limits:
+    from t2t_torch.serve.limits import Limits
+
+    return Limits(
+        body_bytes=_flag("max_body_bytes"),
+        inputs=_flag("max_inputs"),
+        characters=_flag("max_characters"),
+        seconds=_flag("max_seconds"),
+        queue=_flag("max_queue"),
+        batch_inputs=_flag("max_batch_inputs"),
+        batch_tokens=_flag("max_batch_tokens"),
+        delay=_flag("batch_delay_ms") / 1e3,
+    )
+
+
+def _sources() -> list[Source]:
+    from t2t_torch.serve.artifact_model import artifact_model
+    from t2t_torch.serve.repository import Source
+
+    if _flag("output_dir"):
+        return [_run_source(Path(_flag("output_dir")))]
+    load = functools.partial(artifact_model, threads=_flag("threads"))
+    sources: dict[str, Source] = {}
+    for given in _flag("artifact"):
+        name, sign, path = given.partition("=")
+        folder = Path(path if sign else given).expanduser()
+        name = name if sign else folder.resolve().name
+        if name in sources:
+            raise UsageError(
+                f"two models are called {name!r}: {sources[name].path} and {folder}. Name them:  "
+                f"--artifact=OTHER={folder}"
+            )
+        if not name or "/" in name:
+            raise UsageError(f"--artifact={given}: {name!r} is no name.  --artifact=NAME=PATH")
+        sources[name] = Source(name, folder, load)
+    return list(sources.values())
+
+
+def _run_source(folder: Path) -> Source:
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.serve.model import Model
+    from t2t_torch.serve.repository import Source
+    from t2t_torch.serve.run_model import run_model
+
+    hparams = parse_decode_hparams(_flag("decode_hparams"))
+
+    def load(name: str, version: str, path: Path) -> Model:
+        checkpoint, threads = _flag("checkpoint_path"), _flag("threads")
+        return run_model(name, path, checkpoint=checkpoint, hparams=hparams, threads=threads)
+
+    return Source(folder.resolve().name, folder, load, is_run=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

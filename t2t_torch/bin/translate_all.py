@@ -1,0 +1,196 @@
+"""Decodes a file with every checkpoint of a run, also with those that a trainer still writes.
+
+    t2t-translate-all --model_dir=run --source=in.txt --translations_dir=translations
+    t2t-translate-all --model_dir=run --source=in.txt --wait_minutes=60
+    t2t-bleu --translations_dir=translations --reference=right.txt
+
+Each makes a file <problem>-<step> with the time of the checkpoint.  What is there already is not
+decoded again, and a command that was ended goes on where it was.  A directory of t2t-avg-all is one
+that checkpoints are taken from, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+from t2t_torch.allocator import keep_freed_memory
+from t2t_torch.bin import flags as shared
+from t2t_torch.bin.asked_run import check_is_of_run
+from t2t_torch.errors import CheckpointError, DataError, UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.decode.checkpoints import CheckpointDecoder
+    from t2t_torch.decode.hparam import DecodeHParams
+
+_UNFINISHED = ".unfinished"
+_OF_SEARCH = ("beam_size", "alpha")
+
+FLAGS = flags.FlagValues()
+shared.define(FLAGS, "problem", "model", "hparams_set", "t2t_usr_dir", "registry_help")
+shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer, or of t2t-avg-all.")
+shared.define_path(FLAGS, "source", None, "File of inputs, one a line.")
+shared.define_path(
+    FLAGS, "translations_dir", "translations", "Where the files of outputs are written."
+)
+flags.DEFINE_integer("beam_size", 4, "Hypotheses kept per input.", flag_values=FLAGS)
+flags.DEFINE_float("alpha", 0.6, "Exponent of the length penalty.", flag_values=FLAGS)
+flags.DEFINE_string(
+    "decode_hparams", "", 'How else to decode: "extra_length=50".', flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "min_steps", 0, "Checkpoints of fewer steps are left out.", lower_bound=0, flag_values=FLAGS
+)
+flags.DEFINE_integer(
+    "wait_minutes",
+    0,
+    "How long to wait for another checkpoint; 0: do not.",
+    lower_bound=0,
+    flag_values=FLAGS,
+)
+for _name in ("model", "hparams_set"):
+    FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
+FLAGS["problem"].help = "Of a run of several problems, which one is asked; else the run's own."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _flag(name: str) -> Any:
+    return FLAGS[name].value
+
+
+def _run() -> int:
+    shared.require(FLAGS, "model_dir", "source")
+    hparams = _hparams()
+
+    from t2t_torch.bin.following import follow_checkpoints
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.decode.checkpoints import CheckpointDecoder
+    from t2t_torch.train.run_directory import RunDirectory
+
+    keep_freed_memory()
+    run, source = RunDirectory(_flag("model_dir")), Path(_flag("source"))
+    task = run.task()
+    check_is_of_run(FLAGS, task, str(run.path))
+    name = _flag("problem") or task.problem
+    folder = Path(_flag("translations_dir"))
+    _describe(folder / f"{name}-decode.json", source, run.path, hparams)
+    (folder / _UNFINISHED).mkdir(exist_ok=True)
+    decoder = CheckpointDecoder(
+        run.path,
+        folder,
+        hparams,
+        source=source,
+        target=folder / _UNFINISHED / name,
+        problem=name if name != task.problem else None,
+    )
+    decoder.check()
+    directory, seen = CheckpointDirectory(run.path), 0
+    for checkpoint in follow_checkpoints(directory, _flag("min_steps"), _flag("wait_minutes")):
+        _decode(decoder, directory, checkpoint, folder / f"{name}-{checkpoint.step}")
+        seen += 1
+    if not seen:
+        there = [checkpoint.step for checkpoint in directory.list()]
+        raise CheckpointError(
+            f"'{run.path}' has no whole checkpoint of step {_flag('min_steps'):,} or later: "
+            f"{there}. --wait_minutes says how long to wait for one."
+        )
+    return 0
+
+
+def _hparams() -> DecodeHParams:
+    """Returns how to decode.
+
+    Raises:
+      HParamsError: a setting cannot be.
+      UsageError: one is given twice, or is none of this command.
+    """
+    from t2t_torch.decode.hparam import OF_SHARDS, parse_decode_hparams
+
+    settings: list[str] = [_flag("decode_hparams")] if _flag("decode_hparams") else []
+    named = [item.partition("=")[0].strip() for item in _flag("decode_hparams").split(",")]
+    for name in _OF_SEARCH:
+        if _flag(name) == FLAGS[name].default:
+            continue
+        if name in named:
+            raise UsageError(f"--{name} and --decode_hparams={name}=...: give one of them.")
+        settings.append(f"{name}={_flag(name)}")
+    if unread := [name for name in OF_SHARDS if name in named]:
+        raise UsageError(
+            f"--decode_hparams: t2t-translate-all decodes in one part and does not read "
+            f"{', '.join(unread)}. Leave it out."
+        )
+    return parse_decode_hparams(",".join(settings))
+
+
+def _describe(file: Path, source: Path, run: Path, hparams: DecodeHParams) -> None:
+    """Writes what the files of a folder are made of, with the time at which training began.
+
+    Raises:
+      DataError: the source cannot be read.
+      UsageError: there are files that are made of something else.
+    """
+    from t2t_torch.data.staging import staged
+    from t2t_torch.decode.files import read_inputs
+    from t2t_torch.decode.journal import digest
+    from t2t_torch.decode.translations import start_of
+
+    changed = {name: getattr(hparams, name) for name in type(hparams).model_fields}
+    changed = {name: value for name, value in changed.items() if hparams.is_changed(name)}
+    lines = read_inputs(source, hparams.separator)
+    made_of = {"source": digest(lines), "lines": len(lines), "decode_hparams": changed}
+    try:
+        there = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with staged(file) as temporary:
+            temporary.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
+            began = start_of(run)
+            os.utime(temporary, (began, began))
+        return
+    except ValueError as error:
+        raise DataError(f"{file} is damaged: {error}. Give another --translations_dir.") from None
+    differ = [name for name in made_of if there.get(name) != made_of[name]]
+    if differ:
+        raise UsageError(
+            f"'{file.parent}' holds outputs of another {' and '.join(differ)} ({file.name} tells "
+            "which). Give another --translations_dir, so that the files of one can be compared."
+        )
+
+
+def _decode(
+    decoder: CheckpointDecoder, directory: CheckpointDirectory, checkpoint: Checkpoint, out: Path
+) -> None:
+    """Decodes with a checkpoint, unless that was done; tells what was made."""
+    from t2t_torch.bin.following import keep_time
+    from t2t_torch.data.staging import sync
+
+    if out.exists():
+        print(f"{out} is there", flush=True)
+        return
+
+    def decode(one: Checkpoint) -> None:
+        target = decoder(one).target
+        keep_time(one, target)
+        target.replace(out)
+        sync(out.parent)
+
+    if directory.is_gone_while(decode, checkpoint):
+        print(f"warning: {checkpoint.path} was deleted before it was decoded", file=sys.stderr)
+        return
+    print(f"{out} decoded", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

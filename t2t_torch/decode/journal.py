@@ -1,0 +1,276 @@
+"""What was found so far, kept on the disk: a decoding that was ended goes on where it was.
+
+A journal is a file beside the file of outputs, `<outputs>.part`.  Its lines are a checksum (crc32)
+and JSON: the first tells what the decoding is made of, each other one the finds of a batch.  A line
+is flushed to the disk before the next batch is begun, and a broken line (of a process that was
+killed while it wrote) ends what is read.  The process that writes holds a lock on the file, which
+the kernel drops when it ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.errors import DecodeError, UsageError
+
+SUFFIX = ".part"
+"""What a journal's name has after that of the outputs."""
+
+_FIRST = b"journal of t2t_torch\n"
+_FORMAT = 1
+_DIGEST = "sha256:"
+
+
+class Journal:
+    """What was found for some inputs; of no file it keeps nothing.
+
+    Attributes:
+      path: of the file; None if there is none.
+      found: by number of an input, what was found for it, as JSON has it.
+
+    Args:
+      path: of the file.
+      file: it, opened and locked by `journal_of`.
+    """
+
+    def __init__(self, path: Path | None = None, file: FileIO | None = None) -> None:
+        self.path = path
+        self.found: dict[int, Any] = {}
+        self._file = file
+
+    def add(self, rows: Sequence[tuple[int, Any]]) -> None:
+        """Keeps what was found in a batch.
+
+        Args:
+          rows: numbers of inputs, and what was found for each, as JSON has it.
+
+        Raises:
+          DecodeError: it cannot be written.
+        """
+        self._write({"found": rows})
+        self.found.update(rows)
+
+    def open(self, made_of: Mapping[str, Any], *, same: bool = False) -> None:
+        """Reads what is there, if it is of the same decoding; else begins anew, and says why.
+
+        Args:
+          made_of: as `journal_of` takes it.
+          same: refuse what is of another decoding.
+
+        Raises:
+          DecodeError: it cannot be written.
+          UsageError: the file is no journal, or is of another decoding.
+        """
+        if self._file is None or self.path is None:
+            return
+        lines, size = _whole_lines(self._file, self.path)
+        begun = {"format": _FORMAT, "made_of": json.loads(json.dumps(made_of))}
+        if not lines or lines[0] != begun:
+            self._tell_of_other(lines, begun, same)
+            self._file.truncate(0)
+            self._write(begun, _FIRST)
+            lines = []
+        else:
+            self._file.truncate(size)
+        for line in lines[1:]:
+            self.found.update(line.get("found", ()))
+        self._write({"process": f"{os.getpid()} on {socket.gethostname()}"})
+
+    def _tell_of_other(self, lines: Sequence[Any], begun: Mapping[str, Any], same: bool) -> None:
+        if not lines:
+            return
+        differences = _differences(lines[0], begun)
+        if same:
+            raise UsageError(
+                f"{self.path} is {differences}. Give the settings that the parts were decoded "
+                "with, or remove it, and that part is decoded again."
+            )
+        _say(f"{self.path} is {differences}: all is decoded anew")
+
+    def _write(self, content: Any, before: bytes = b"") -> None:
+        if self._file is None:
+            return
+        left = before + _line(content)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise DecodeError(
+                f"{self.path} cannot be written: {error.strerror or error}. What was found for "
+                f"{len(self.found):,} inputs is in it: make room, or mend the disk, and give the "
+                "same command again."
+            ) from None
+
+
+@contextlib.contextmanager
+def journal_of(
+    target: Path | None, made_of: Mapping[str, Any], *, keep: bool = False, same: bool = False
+) -> Iterator[Journal]:
+    """Opens the journal of a file of outputs, and holds its lock.
+
+    It is deleted when the body ends as it should, and when it has found nothing.
+
+    Args:
+      target: the file of outputs; None: nothing is kept.
+      made_of: all that what is found depends on, by name, as JSON has it; see `digest`.
+      keep: do not delete it at the end.
+      same: refuse one that is made of other things, in place of beginning it anew.
+
+    Raises:
+      DecodeError: it cannot be written.
+      UsageError: another process decodes to the same file, or a file of that name is no journal, or
+        one that is refused.
+    """
+    if target is None:
+        yield Journal()
+        return
+    path = journal_path(target)
+    with _locked(path, target) as file:
+        journal = Journal(path, file)
+        journal.open(made_of, same=same)
+        try:
+            yield journal
+        except BaseException:
+            if not journal.found:
+                path.unlink(missing_ok=True)
+            raise
+        if not keep:
+            path.unlink(missing_ok=True)
+
+
+def journal_path(target: Path) -> Path:
+    """Returns where the journal of a file of outputs is; links are followed."""
+    file = Path(os.path.realpath(target))
+    return file.with_name(file.name + SUFFIX)
+
+
+def kept_of(prediction: Prediction) -> list[list[Any]]:
+    """Returns what was found for an input as a journal keeps it."""
+    return [
+        [one.text, one.ids, one.score, one.mended, one.alignment] for one in prediction.hypotheses
+    ]
+
+
+def prediction_of(kept: Sequence[Any]) -> Prediction:
+    """Returns what a journal has kept."""
+    return Prediction(
+        tuple(
+            Hypothesis(text, tuple(ids), score, mended, tuple((i, j) for i, j in alignment))
+            for text, ids, score, mended, alignment in kept
+        )
+    )
+
+
+def digest(parts: Iterable[Any]) -> str:
+    """Returns a checksum of values that JSON can have, one after another."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(json.dumps(part, sort_keys=True).encode() + b"\n")
+    return _DIGEST + total.hexdigest()
+
+
+def digest_of_weights(model: nn.Module) -> str:
+    """Returns a checksum of a model's weights and of what it is."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        total.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        total.update(flat.view(torch.uint8).numpy())
+    total.update(repr([type(module).__qualname__ for module in model.modules()]).encode())
+    return _DIGEST + total.hexdigest()
+
+
+@contextlib.contextmanager
+def _locked(path: Path, target: Path) -> Iterator[FileIO]:
+    """Opens a file, made if absent, that this process alone holds."""
+    while True:
+        with path.open("a+b", buffering=0) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"another process ({_holder(file)}) decodes to {target}: {path} is its own. "
+                    "Wait for it, stop it, or name another file with --decode_to_file."
+                ) from None
+            # Whoever held the lock may have deleted the file before it let go of it.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                yield file
+                return
+
+
+def _holder(file: FileIO) -> str:
+    file.seek(0)
+    found = [_content(line) for line in file.read().split(b"\n")]
+    processes = [one["process"] for one in found if isinstance(one, dict) and "process" in one]
+    return f"process {processes[-1]}" if processes else "unknown"
+
+
+def _whole_lines(file: FileIO, path: Path) -> tuple[list[Any], int]:
+    """Returns what the lines of a journal say, up to the first broken one, and where that begins.
+
+    Raises:
+      UsageError: it is no journal.
+    """
+    file.seek(0)
+    content = file.read()
+    _, *rest = content.split(b"\n")
+    # A first line that is cut off, or a file of zeros after a power cut, has nothing in it.
+    is_empty = _FIRST.startswith(content) or not content.strip(b"\0")
+    if not is_empty and not content.startswith(_FIRST):
+        raise UsageError(
+            f"{path} is in the way: what was found so far is kept in a file of that name, and this "
+            "one is something else. Move it, or name another file with --decode_to_file."
+        )
+    lines, size = [], len(_FIRST)
+    for line in rest[:-1]:  # What follows the last end of a line is none that is whole.
+        said = _content(line)
+        if said is None:
+            break
+        lines.append(said)
+        size += len(line) + 1
+    return lines, size
+
+
+def _line(content: Any) -> bytes:
+    text = json.dumps(content).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _content(line: bytes) -> Any:
+    """Returns what a line says; None if it is broken."""
+    checksum, _, text = line.partition(b" ")
+    return json.loads(text) if checksum == b"%08x" % zlib.crc32(text) else None
+
+
+def _differences(before: Any, now: Mapping[str, Any]) -> str:
+    """Returns in which ways another decoding differs."""
+    if not isinstance(before, dict) or before.get("format") != now["format"]:
+        return "of another version"
+    then, told = before.get("made_of", {}), []
+    for name in {**then, **now["made_of"]}:
+        was, is_now = then.get(name), now["made_of"].get(name)
+        if was == is_now:
+            continue
+        is_digest = str(was).startswith(_DIGEST) or str(is_now).startswith(_DIGEST)
+        told.append(f"other {name}" if is_digest else f"{name}={was} (now {is_now})")
+    return f"of {', '.join(told)}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

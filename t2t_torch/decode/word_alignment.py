@@ -1,0 +1,180 @@
+"""Which word of an input each word of an output comes from, as attention tells.
+
+A finished output is read once more, and of each of its words the input's word is told that it
+attends to most: the mean of all heads of one layer, summed over the parts of words.  Either while
+the word is written, in the last layer but one (Garg et al. 2019, "Jointly Learning to Align and
+Translate with Transformer Models", arXiv:1909.02074), or while it is read to write the next one, in
+the middle layer (Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine
+Translation", arXiv:2004.14837).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.ensemble import Ensemble
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Text, TreeFeature
+from t2t_torch.layers.masks import padding_mask
+from t2t_torch.layers.prepending import at_targets
+from t2t_torch.model import T2TModel
+from t2t_torch.text.encoder import EOS, PAD
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A layer of a decoder that attends to the inputs."""
+
+    def attention_of(self, *args: Any) -> Tensor:
+        """Returns the weights for what `forward` is given, [R, N, T, S]."""
+
+
+class Aligner:
+    """Finds the alignments of a model's outputs.
+
+    Args:
+      model: one that attends to its inputs, or several as one, of which the mean is taken.
+      source: the feature that is read; None if none is.
+      target: the feature that is written.
+      names: of both in a batch.
+      layer: which of the layers that attend, from 1; 0: the one that papers found best.
+      read: ask while a word is read, not while it is written.
+
+    Raises:
+      HParamsError: the model does not attend to an input, or has no such layer.
+    """
+
+    def __init__(
+        self,
+        model: T2TModel | Ensemble,
+        source: Text | None,
+        target: Text,
+        names: tuple[str, str],
+        layer: int = 0,
+        *,
+        read: bool = False,
+    ) -> None:
+        if source is None or isinstance(target, TreeFeature):
+            kind = "a language model goes on with" if source is None else "a parser writes trees of"
+            raise HParamsError(
+                f"write_alignments=true: {kind} its input, which is no other text. Leave it out."
+            )
+        self._models = list(model.models) if isinstance(model, Ensemble) else [model]
+        self._layers = [_layer(one, layer, read=read) for one in self._models]
+        self._read = read
+        self._source, self._target = source, target
+        self._names = names
+
+    @torch.inference_mode()
+    def align(
+        self, inputs: Sequence[Sequence[int]], predictions: Sequence[Prediction]
+    ) -> list[Prediction]:
+        """Returns predictions with the `alignment` of each hypothesis.
+
+        Args:
+          inputs: ids, the end symbol at their ends.
+          predictions: what was found for each of them.
+        """
+        pairs = [
+            (list(ids), hypothesis)
+            for ids, prediction in zip(inputs, predictions, strict=True)
+            for hypothesis in prediction.hypotheses
+        ]
+        if not pairs:
+            return list(predictions)
+        weights = self._weights(
+            [ids for ids, _ in pairs], [[*hypothesis.ids, EOS] for _, hypothesis in pairs]
+        )
+        aligned = iter(
+            dataclasses.replace(hypothesis, alignment=self._pairs(ids, hypothesis, row))
+            for (ids, hypothesis), row in zip(pairs, weights.cpu(), strict=True)
+        )
+        return [
+            Prediction(tuple(next(aligned) for _ in prediction.hypotheses))
+            for prediction in predictions
+        ]
+
+    def _weights(self, sources: list[list[int]], targets: list[list[int]]) -> Tensor:
+        """Returns the attention of each id of the outputs, [R, T, S]."""
+        device = next(self._models[0].parameters()).device
+        batch = {
+            name: _padded(rows).to(device)
+            for name, rows in zip(self._names, (sources, targets), strict=True)
+        }
+        return torch.stack(
+            [
+                _attention(model, layer, batch, read=self._read)
+                for model, layer in zip(self._models, self._layers, strict=True)
+            ]
+        ).mean(0)
+
+    def _pairs(
+        self, source: list[int], hypothesis: Hypothesis, weights: Tensor
+    ) -> tuple[tuple[int, int], ...]:
+        """Returns the pairs of words.  `weights` is [T, S]."""
+        ids = source[:-1] if source[-1:] == [EOS] else source
+        read = _words(self._source, ids)
+        written = _words(self._target, list(hypothesis.ids))
+        if not read or not written:
+            return ()
+        rows = weights[: len(written), : len(read)]
+        by_words = rows.new_zeros(max(written) + 1, max(read) + 1)
+        index = torch.tensor(written)[:, None], torch.tensor(read)[None]
+        by_words.index_put_(index, rows, accumulate=True)
+        return tuple((int(i), j) for j, i in enumerate(by_words.argmax(1)))
+
+
+def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
+    """Returns the layer that is asked.
+
+    Raises:
+      HParamsError: there is none.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Attends)]
+    if not layers:
+        raise HParamsError(
+            f"write_alignments=true: a {type(model).__name__} does not attend to its inputs word "
+            "by word, so nothing tells where a word of an output comes from. Leave it out."
+        )
+    if number > len(layers):
+        raise HParamsError(
+            f"alignment_layer={number}: a {type(model).__name__} of {len(layers)} layers that "
+            "attend to the inputs. Expected at most that; 0 is what is best as a rule."
+        )
+    best = (len(layers) + 1) // 2 if read else max(1, len(layers) - 1)
+    return layers[(number or best) - 1]
+
+
+def _attention(model: Any, layer: Any, batch: dict[str, Tensor], *, read: bool) -> Tensor:
+    """Returns what a layer attends to at each id of the targets, [R, T, S], in one pass."""
+    found: list[Tensor] = []
+    handle = layer.register_forward_pre_hook(
+        lambda module, args: found.append(module.attention_of(*args))
+    )
+    try:
+        model.body(model.bottom(batch))
+    finally:
+        handle.remove()
+    weights = torch.cat(found, 2).float().mean(1)
+    source, target = batch.values()
+    if weights.size(1) > target.size(1):  # of a decoder that has read the inputs before
+        weights = at_targets(weights, padding_mask(source).sum(1), target.size(1))
+    return weights[:, 1:] if read else weights[:, :-1]  # what is read is shifted right
+
+
+def _words(feature: Text, ids: list[int]) -> list[int]:
+    """Returns of each id the number of the word that it is a part of, from 0."""
+    lengths = (len(feature.decode(ids[: end + 1]).split()) for end in range(len(ids)))
+    return [max(length, 1) - 1 for length in lengths]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """[R, S] int64, PAD at the ends."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

@@ -1,0 +1,83 @@
+"""Ids as texts in a graph: what an encoder's `decode` does in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.characters import joined
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.subword_graph import decode_texts
+from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.token import TokenEncoder
+
+
+def check_decodable(name: str, encoder: TextEncoder) -> None:
+    """Checks that a graph can write texts of an encoder.
+
+    Args:
+      name: of the text.
+      encoder: between ids and text.
+
+    Raises:
+      ExportError: it cannot.
+    """
+    known = isinstance(encoder, SubwordEncoder | CharacterEncoder | TokenEncoder)
+    if not known or getattr(encoder, "reverse", False):
+        kind = type(encoder).__name__
+        turned = "; from the last word to the first" if known else ""
+        raise ExportError(
+            f"{name!r} is a text of a {kind}{turned}, which a graph cannot write. What it can are "
+            "texts of subwords (sentencepiece), characters and words. Serve this run with PyTorch."
+        )
+
+
+def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
+    """Returns the text of each row of ids, up to its first `EOS`.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: one that `check_decodable` lets pass.
+      ids: [B, T] int64.
+
+    Returns:
+      [B] string.
+    """
+    if isinstance(encoder, SubwordEncoder):
+        return decode_texts(graph, encoder, ids)
+    if isinstance(encoder, CharacterEncoder):
+        unknown = encoder.decode([encoder.vocab_size])
+        signs = ["", "", unknown, *encoder.characters]
+        return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
+    assert isinstance(encoder, TokenEncoder)
+    kept = _kept(graph, ids)
+    words = _named(graph, encoder.tokens, ids, "", kept)
+    number = graph.add("CumSum", graph.integers(kept), graph.constant(1))
+    follows = graph.add("And", kept, graph.add("Greater", number, graph.constant(1)))
+    between = graph.add("Where", follows, graph.constant([" "]), graph.constant([""]))
+    return joined(graph, graph.add("StringConcat", between, words))
+
+
+def _kept(graph: Graph, ids: str) -> str:
+    """Returns which ids are of the text.  [B, T] bool."""
+    end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
+    before = graph.add("Equal", graph.add("CumSum", end, graph.constant(1)), graph.constant(0))
+    return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, graph.constant(PAD))))
+
+
+def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) -> str:
+    """Returns the name of each id that is kept, "" for the others.  [B, T] string."""
+    keys = np.arange(len(names), dtype=np.int64)
+    found = graph.add(
+        "LabelEncoder",
+        ids,
+        domain="ai.onnx.ml",
+        keys_int64s=keys.tolist(),
+        values_strings=list(names),
+        default_string=other,
+    )
+    return graph.add("Where", kept, found, graph.constant([""]))

@@ -1,0 +1,257 @@
+"""What is answered at which address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from t2t_torch import __version__
+from t2t_torch.serve.asking import ask, check_size, check_texts
+from t2t_torch.serve.body import read_json, to_json
+from t2t_torch.serve.drain import Drain
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.metrics import CONTENT_TYPE, Metrics
+from t2t_torch.serve.model import Model, Sample, texts_of, tokens_of
+from t2t_torch.serve.openapi import describe
+from t2t_torch.serve.page import POLICY, page
+from t2t_torch.serve.protocol import (
+    InferenceRequest,
+    InferenceResponse,
+    ModelMetadata,
+    PredictRequest,
+    PredictResponse,
+    ServerMetadata,
+    parsed,
+)
+from t2t_torch.serve.refusal import UNAVAILABLE, Refusal
+from t2t_torch.serve.repository import Repository, Served
+from t2t_torch.serve.tensors import (
+    check_wanted,
+    input_metadata,
+    output_metadata,
+    samples_of,
+    tensors_of,
+)
+
+NAME = "t2t_torch"
+
+_EXAMPLES = 5  # that the page offers
+_UNKNOWN = "<UNK>"  # as vocabularies of words write what they do not have
+_VERSION = "/versions/{version}"
+
+
+class Application:
+    """Answers requests with models.
+
+    Args:
+      repository: the models.
+      limits: of requests.
+      metrics: what is counted.
+      drain: says whether the server is ready.
+      log_texts: whether inputs are told in the log.
+
+    Attributes:
+      app: the ASGI application.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        limits: Limits,
+        metrics: Metrics,
+        drain: Drain,
+        *,
+        log_texts: bool = False,
+    ) -> None:
+        self._repository = repository
+        self._limits = limits
+        self._metrics = metrics
+        self._drain = drain
+        self._log_texts = log_texts
+        metrics.is_ready = lambda: drain.is_ready
+        self.app = FastAPI(
+            title=NAME, version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+        )
+        self._add_routes()
+        self.app.add_exception_handler(Refusal, _refused)
+        self.app.add_exception_handler(HTTPException, _no_address)
+        self.app.add_exception_handler(Exception, _failed)
+
+    def _add_routes(self) -> None:
+        model = "/v2/models/{model}"
+        # Routes are tried in this order: those that are asked most stand first.
+        self._add("POST", "/predict", self.predict, PredictResponse)
+        for version in ("", _VERSION):
+            place = f"/models/{{model}}{version}/predict"
+            self._add("POST", place, self.predict, PredictResponse)
+            self._add("POST", f"{model}{version}/infer", self.infer, InferenceResponse)
+        for version in ("", _VERSION):
+            self._add("GET", model + version, self.about_model, ModelMetadata)
+            self._add("GET", f"{model}{version}/ready", self.model_ready)
+        for path in ("/v2", "/v2/"):
+            self._add("GET", path, self.about, ServerMetadata)
+        self._add("GET", "/v2/health/live", self.live)
+        self._add("GET", "/v2/health/ready", self.ready)
+        self._add("GET", "/models", self.models)
+        self._add("GET", "/metrics", self.metrics)
+        self._add("GET", "/openapi.json", self.openapi)
+        self._add("GET", "/", self.page)
+
+    def _add(
+        self, method: str, path: str, answer: Callable[..., Any], response: Any = None
+    ) -> None:
+        told: dict[int | str, dict[str, Any]] = {200: {"model": response}} if response else {}
+        self.app.add_api_route(path, answer, methods=[method], responses=told, response_model=None)
+
+    async def about(self, request: Request) -> Response:
+        """What the server is."""
+        return _json({"name": NAME, "version": __version__, "extensions": []})
+
+    async def live(self, request: Request) -> Response:
+        """Whether the server runs."""
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether requests may be sent here."""
+        status = 200 if self._drain.is_ready else UNAVAILABLE
+        return _json({"ready": self._drain.is_ready}, status)
+
+    async def about_model(self, request: Request) -> Response:
+        """What a model is asked, and what it answers."""
+        model = self._served(request).model
+        told = {
+            "name": model.name,
+            "versions": list(self._repository.versions(model.name)),
+            "platform": model.platform,
+            "inputs": [input_metadata(field) for field in model.fields if field.kind != "value"],
+            "outputs": output_metadata(model),
+        }
+        return _json(told)
+
+    async def model_ready(self, request: Request) -> Response:
+        """Whether a model may be asked."""
+        name = self._served(request).model.name
+        status = 200 if self._drain.is_ready else UNAVAILABLE
+        return _json({"name": name, "ready": self._drain.is_ready}, status)
+
+    async def infer(self, request: Request) -> Response:
+        """Answers tensors with tensors."""
+        served = self._begin(request)
+        body = parsed(InferenceRequest, await read_json(request, self._limits))
+        body.check_extensions()
+        wanted = None if body.outputs is None else [output.name for output in body.outputs]
+        check_wanted(served.model, wanted or ())
+        samples = samples_of(served.model, body.inputs)
+        found = await self._ask(request, served, samples)
+        if not found:
+            raise Refusal(400, "the inputs have no elements: their first dimension is 0.")
+        told: dict[str, Any] = {
+            "model_name": served.model.name,
+            "model_version": served.model.version,
+            "outputs": tensors_of(served.model, samples, found, wanted),
+        }
+        if body.id is not None:
+            told["id"] = body.id
+        if body.parameters:
+            told["parameters"] = body.parameters
+        return _json(told)
+
+    async def predict(self, request: Request) -> Response:
+        """Answers inputs with records by target."""
+        served = self._begin(request)
+        body = parsed(PredictRequest, await read_json(request, self._limits))
+        check_size(body.inputs, self._limits)
+        model = served.model
+        samples = [model.sample(number, given) for number, given in enumerate(body.inputs)]
+        found = await self._ask(request, served, samples)
+        records = [
+            model.record(sample, its, body.best) for sample, its in zip(samples, found, strict=True)
+        ]
+        return _json({"model": model.name, "version": model.version, "outputs": records})
+
+    async def models(self, request: Request) -> Response:
+        """All models, with what the page wants to know of them."""
+        told = []
+        for name in self._repository.names:
+            versions = self._repository.versions(name)
+            told.append({"versions": list(versions), **_described(list(versions.values())[-1][0])})
+        return _json({"models": told})
+
+    async def metrics(self, request: Request) -> Response:
+        """What was counted, for Prometheus."""
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
+    async def openapi(self, request: Request) -> Response:
+        """What is answered at which address, as OpenAPI has it."""
+        return _json(describe(self.app))
+
+    async def page(self, request: Request) -> Response:
+        """A page for people."""
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
+        return Response(page(), media_type="text/html; charset=utf-8", headers=headers)
+
+    def _served(self, request: Request) -> Served:
+        asked = request.path_params
+        return self._repository.get(asked.get("model"), asked.get("version"))
+
+    def _begin(self, request: Request) -> Served:
+        request.scope["told_at"] = time.monotonic()
+        served = self._served(request)
+        told = request.scope["told"]
+        told.update(model=served.model.name, version=served.model.version, inputs=0, tokens=0)
+        return served
+
+    async def _ask(self, request: Request, served: Served, samples: Any) -> Any:
+        check_size(samples, self._limits)
+        check_texts(samples, self._limits)
+        told = request.scope["told"]
+        told.update(inputs=len(samples), tokens=sum(map(tokens_of, samples)))
+        if self._log_texts:
+            told["texts"] = [texts_of(sample) for sample in samples]
+        if not samples:
+            return []
+        return await ask(request, self._repository, served, samples, self._limits)
+
+
+def _described(model: Model) -> Mapping[str, Any]:
+    return {
+        "name": model.name,
+        "problem": model.problem,
+        "learner": model.learner,
+        "platform": model.platform,
+        "fields": [{"name": one.name, "kind": one.kind, "size": one.size} for one in model.fields],
+        "targets": [{"name": one.name, "kind": one.kind} for one in model.targets],
+        "examples": _shown(model.examples),
+    }
+
+
+def _shown(examples: Sequence[Sample]) -> list[Sample]:
+    """Returns the examples that a page offers, those first that have no unknown words."""
+    ranked = sorted(examples, key=lambda one: any(_UNKNOWN in text for text in texts_of(one)))
+    return ranked[:_EXAMPLES]
+
+
+def _json(told: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(told), status, headers, "application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return _json({"error": error.message}, error.status, retry)
+
+
+async def _no_address(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}."
+    return _json({"error": message}, error.status_code, error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    request_id = request.scope["told"]["request_id"]
+    message = f"this is a defect of the server; its log tells more of request {request_id}."
+    return _json({"error": message}, 500)

@@ -1,0 +1,104 @@
+"""An artifact as a model that is served; no torch is loaded for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.signature import EXAMPLES, Target
+from t2t_torch.errors import ArtifactError
+from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+from t2t_torch.text.lines import read_lines
+
+_CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
+
+
+def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
+    """Loads an artifact, and lets it answer its own examples.
+
+    Args:
+      name: what it is asked by.
+      version: the same; "" is the step of its checkpoint.
+      path: of the artifact.
+      threads: of onnxruntime.
+
+    Raises:
+      ArtifactError: it is damaged or newer than this version, onnxruntime is missing, or it does
+        not answer its examples as it did when it was exported.
+    """
+    artifact = Artifact(path, threads=threads)
+    signature = artifact.signature
+    alone = artifact.fields[0] if len(artifact.fields) == 1 else ""
+
+    def ask(samples: Sequence[Sample]) -> Sequence[Found]:
+        # What writes texts takes them as they are.
+        return artifact.predict([one[alone] if _is_text(one, alone) else one for one in samples])
+
+    examples = _examples(path)
+    model = Model(
+        name=name,
+        version=version or str(signature.step),
+        problem=signature.problem,
+        learner=signature.model,
+        platform="onnxruntime_onnx",
+        fields=[InputField(one.name, one.kind, one.size) for one in signature.fields],
+        targets=[
+            OutputTarget(one.name, one.kind, tuple(one.labels), one.of, one.size)
+            for one in signature.targets
+        ],
+        ask=ask,
+        examples=[example["input"] for example in examples],
+    )
+    if not examples:
+        return model
+    found = ask(model.examples)
+    for number, (example, its) in enumerate(zip(examples, found, strict=True)):
+        _check(path, number, signature.targets, example, its)
+    return dataclasses.replace(model, told=found[0])
+
+
+def _is_text(sample: Sample, field: str) -> bool:
+    return bool(field) and isinstance(sample[field], str)
+
+
+def _examples(path: Path) -> list[dict[str, Any]]:
+    file = path / EXAMPLES
+    if not file.exists():
+        return []
+    try:
+        return [json.loads(line) for line in read_lines(file)]
+    except ValueError as error:
+        raise ArtifactError(f"{file} is damaged: {error}. Export the run again.") from None
+
+
+def _check(
+    path: Path, number: int, targets: Sequence[Target], example: Mapping[str, Any], found: Found
+) -> None:
+    """Raises ArtifactError if an example is not answered as it was."""
+    expected = example["answer"].get("values", {})
+    for target in targets:
+        if target.name not in expected:
+            continue
+        its = found.text if isinstance(found, Prediction) else found.values[target.name]
+        if not _same(its, expected[target.name]):
+            raise ArtifactError(
+                f"'{path}' does not answer its example {number} as it did when it was exported: "
+                f"{target.name!r} is {its!r}, and was {expected[target.name]!r}. Export the run "
+                "again with the onnxruntime that is installed here."
+            )
+
+
+def _same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, float):
+        return math.isclose(found, expected, rel_tol=_CLOSE, abs_tol=_CLOSE)
+    if isinstance(expected, Mapping):
+        return all(_same(found[key], value) for key, value in expected.items())
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(_same, found, expected))
+    return bool(found == expected)

@@ -1,0 +1,96 @@
+"""From a request's inputs to answers: limits, the queue, time, and who does not wait any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from t2t_torch.artifact.answer import InputError
+from t2t_torch.errors import T2TError
+from t2t_torch.serve.batcher import Retired
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.model import Found, Sample, texts_of
+from t2t_torch.serve.refusal import NO_INPUT, TOO_LARGE, Refusal, unavailable
+from t2t_torch.serve.repository import Repository, Served
+
+
+def check_size(inputs: Sequence[object], limits: Limits) -> None:
+    """Raises Refusal if a request has too many inputs."""
+    if len(inputs) > limits.inputs:
+        raise Refusal(
+            TOO_LARGE,
+            f"the request has {len(inputs):,} inputs, and {limits.inputs} are taken at once. Put "
+            "them into several requests.",
+        )
+
+
+def check_texts(samples: Sequence[Sample], limits: Limits) -> None:
+    """Raises Refusal if an input's texts are too long."""
+    for number, sample in enumerate(samples):
+        length = sum(map(len, texts_of(sample)))
+        if length > limits.characters:
+            raise Refusal(
+                TOO_LARGE,
+                f"input {number} has {length:,} characters, and {limits.characters:,} are taken. "
+                "Cut it.",
+            )
+
+
+async def ask(
+    request: Request,
+    repository: Repository,
+    served: Served,
+    samples: Sequence[Sample],
+    limits: Limits,
+) -> Sequence[Found]:
+    """Returns what a model finds for inputs.
+
+    Args:
+      request: its body was read; it is looked at whether its sender still waits.
+      repository: where another version may have taken the model's place.
+      served: the model.
+      samples: at least one.
+      limits: of time.
+
+    Raises:
+      ClientDisconnect: who has asked is gone.
+      Refusal: an input cannot be encoded, the queue is full, or it took too long.
+    """
+    try:
+        job = served.batcher.submit(samples)
+    except Retired:
+        job = repository.get(served.model.name).batcher.submit(samples)
+    left = limits.seconds - (time.monotonic() - request.scope["told_at"])
+    gone = asyncio.ensure_future(_is_gone(request))
+    either: set[asyncio.Future[Any]] = {job.answers, gone}
+    try:
+        await asyncio.wait(either, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
+        if job.answers.done():
+            return _answers(job.answers)
+        if gone.done():
+            raise ClientDisconnect
+        raise unavailable(
+            f"it was not answered within {limits.seconds:g} seconds. Try again later, or with less."
+        )
+    finally:
+        gone.cancel()
+        if not job.answers.done():
+            job.drop()
+
+
+def _answers(answers: asyncio.Future[Sequence[Found]]) -> Sequence[Found]:
+    try:
+        return answers.result()
+    except InputError as error:
+        raise Refusal(NO_INPUT, str(error)) from None
+    except T2TError as error:
+        raise Refusal(NO_INPUT, f"this cannot be answered: {error}") from None
+
+
+async def _is_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

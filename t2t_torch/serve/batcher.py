@@ -1,0 +1,224 @@
+"""Requests put together: what comes while a model is busy is answered at once when it is free."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from t2t_torch.artifact.answer import InputError
+from t2t_torch.errors import T2TError
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.model import Found, Sample, tokens_of
+from t2t_torch.serve.refusal import unavailable
+
+_Result: TypeAlias = "Sequence[Found] | Exception"
+
+
+class Job:
+    """A request that waits for its answers.
+
+    Attributes:
+      samples: its inputs.
+      tokens: of all of them, about.
+      arrived: when, by the monotonic clock.
+      answers: what is found, in the order of the inputs; or `InputError` with the number of the
+        input, from 0, that cannot be answered.
+      is_dropped: whether nobody waits for it any more: it is left out of batches.
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples = samples
+        self.tokens = sum(map(tokens_of, samples))
+        self.arrived = time.monotonic()
+        self.loop = asyncio.get_running_loop()
+        self.answers: asyncio.Future[Sequence[Found]] = self.loop.create_future()
+        self.is_dropped = False
+
+    def drop(self) -> None:
+        """Says that nobody waits for it any more."""
+        self.is_dropped = True
+        self.answers.cancel()
+
+
+class Retired(Exception):
+    """This model answers no more: another has taken its place."""
+
+
+class Batcher:
+    """A queue of requests, and the one thread that asks the model.
+
+    A request that finds the model idle is answered at once.  Those that come meanwhile wait, the
+    oldest no longer than `Limits.delay` after the model is free, and are asked together.
+
+    Args:
+      ask: the model; called in the thread.
+      limits: of the queue and of a batch.
+      observe: called for each batch with (inputs, seconds that its oldest request has waited).
+      name: of the thread.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Sample]], Sequence[Found]],
+        limits: Limits,
+        observe: Callable[[int, float], None] = lambda inputs, seconds: None,
+        name: str = "batcher",
+    ) -> None:
+        self._ask = ask
+        self._limits = limits
+        self._observe = observe
+        self._queue: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._is_idle = False
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """Returns how many requests wait."""
+        return len(self._queue)
+
+    def submit(self, samples: Sequence[Sample]) -> Job:
+        """Puts a request into the queue.
+
+        Args:
+          samples: at least one.
+
+        Raises:
+          Refusal: the queue is full.
+          Retired: the batcher was closed.
+        """
+        job = Job(samples)
+        with self._changed:
+            if self._is_closed:
+                raise Retired
+            if len(self._queue) >= self._limits.queue:
+                self._forget_dropped()
+            if len(self._queue) >= self._limits.queue:
+                raise unavailable(
+                    f"{len(self._queue)} requests wait for this model, as many as may. Try again "
+                    "later."
+                )
+            self._queue.append(job)
+            if self._is_idle or self._is_full():
+                self._changed.notify()
+        return job
+
+    def close(self, timeout: float | None = None) -> None:
+        """Answers what waits, and ends the thread.
+
+        Args:
+          timeout: seconds that it is waited for; None: until it has ended.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while jobs := self._next():
+            samples = sum(len(job.samples) for job in jobs)
+            self._observe(samples, time.monotonic() - jobs[0].arrived)
+            results = self._results(jobs)
+            for loop in {job.loop for job in jobs}:
+                mine = [(job, its) for job, its in results if job.loop is loop]
+                try:
+                    loop.call_soon_threadsafe(_deliver, mine)
+                except RuntimeError:  # the loop was closed: nobody waits any more
+                    continue
+
+    def _next(self) -> list[Job]:
+        """Returns the next batch; nothing when the batcher was closed and all is answered."""
+        with self._changed:
+            was_busy = True
+            while True:
+                self._forget_dropped()
+                if self._queue:
+                    break
+                if self._is_closed:
+                    return []
+                was_busy, self._is_idle = False, True
+                self._changed.wait()
+                self._is_idle = False
+            end = self._queue[0].arrived + self._limits.delay
+            while was_busy and not (self._is_full() or self._is_closed):
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            return self._take()
+
+    def _take(self) -> list[Job]:
+        """Takes the oldest requests that fit into a batch; at least one."""
+        jobs: list[Job] = []
+        inputs = tokens = 0
+        while self._queue:
+            inputs += len(self._queue[0].samples)
+            tokens += self._queue[0].tokens
+            if jobs and not self._fits(inputs, tokens):
+                break
+            jobs.append(self._queue.popleft())
+        return jobs
+
+    def _is_full(self) -> bool:
+        """Whether no request more would fit into the batch that waits."""
+        inputs, tokens = 1, 1  # the least that a request has
+        for job in self._queue:
+            inputs, tokens = inputs + len(job.samples), tokens + job.tokens
+            if not self._fits(inputs, tokens):
+                return True
+        return False
+
+    def _fits(self, inputs: int, tokens: int) -> bool:
+        return inputs <= self._limits.batch_inputs and tokens <= self._limits.batch_tokens
+
+    def _forget_dropped(self) -> None:
+        if any(job.is_dropped for job in self._queue):
+            self._queue = deque(job for job in self._queue if not job.is_dropped)
+
+    def _results(self, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
+        """Returns what is found for each request; a fault of one is its own."""
+        results: list[tuple[Job, _Result]] = []
+        left = list(jobs)
+        while left:
+            try:
+                found = self._ask([sample for job in left for sample in job.samples])
+            except InputError as error:
+                job, number = _owner(left, error.number)
+                results.append((job, InputError(number, error.why)))
+                left.remove(job)
+            except Exception as error:  # of whatever computes: all it can raise is a request's
+                if len(left) == 1:
+                    results.append((left[0], error))
+                    break
+                return results + [one for job in left for one in self._results([job])]
+            else:
+                start = 0
+                for job in left:
+                    results.append((job, found[start : start + len(job.samples)]))
+                    start += len(job.samples)
+                break
+        return results
+
+
+def _owner(jobs: Sequence[Job], number: int) -> tuple[Job, int]:
+    """Returns the request of an input of a batch, and the input's number in it."""
+    for job in jobs:
+        if number < len(job.samples):
+            return job, number
+        number -= len(job.samples)
+    raise T2TError(f"the batch has no input {number}.")
+
+
+def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:
+    for job, result in results:
+        if job.answers.done():
+            continue
+        if isinstance(result, Exception):
+            job.answers.set_exception(result)
+        else:
+            job.answers.set_result(result)

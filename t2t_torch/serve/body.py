@@ -1,0 +1,119 @@
+"""Bodies of requests, within limits, as JSON; and JSON for responses."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import anyio
+from starlette.requests import Request
+
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.refusal import BAD_REQUEST, NOT_JSON, TIMED_OUT, TOO_LARGE, Refusal
+
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, perhaps beside its other half
+_BINARY = "inference-header-content-length"
+
+
+async def read_json(request: Request, limits: Limits) -> Any:
+    """Returns the JSON of a body.
+
+    Raises:
+      ClientDisconnect: who has asked is gone.
+      Refusal: it is too long, takes too long, or is no JSON.
+    """
+    _check_headers(request, limits)
+    chunks, size = [], 0
+    try:
+        with anyio.fail_after(limits.seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limits.body_bytes:
+                    raise _too_long(limits)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Refusal(
+            TIMED_OUT, f"the body was not there after {limits.seconds:g} seconds."
+        ) from None
+    return parse_json(b"".join(chunks))
+
+
+def _check_headers(request: Request, limits: Limits) -> None:
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        raise Refusal(
+            NOT_JSON,
+            "expected JSON. Send the header  Content-Type: application/json",
+        )
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refusal(NOT_JSON, "expected a body as it is, without Content-Encoding.")
+    if _BINARY in request.headers:
+        raise Refusal(
+            BAD_REQUEST,
+            "this server reads tensors as JSON alone. In tritonclient say binary_data=False.",
+        )
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and len(length) < 20 and int(length) > limits.body_bytes:
+        raise _too_long(limits)
+
+
+def _too_long(limits: Limits) -> Refusal:
+    return Refusal(
+        TOO_LARGE,
+        f"the body has more than {limits.body_bytes:,} bytes, which is all that is read. Put its "
+        "inputs into several requests.",
+    )
+
+
+def parse_json(body: bytes) -> Any:
+    """Returns what a body says.
+
+    Raises:
+      Refusal: it is no JSON in UTF-8, has half a character, or a number that is none.
+    """
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise Refusal(BAD_REQUEST, f"the body is no UTF-8, at byte {error.start + 1:,}.") from None
+    except json.JSONDecodeError as error:
+        raise Refusal(
+            BAD_REQUEST,
+            f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}.",
+        ) from None
+    except (ValueError, RecursionError):  # a number of too many digits, too many brackets
+        raise Refusal(BAD_REQUEST, "the body is no JSON that can be read.") from None
+    if _HALF.search(body):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise Refusal(
+                BAD_REQUEST,
+                "the body has half a character: an escape from \\ud800 to \\udfff without its "
+                "other half.",
+            ) from None
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def to_json(value: Any) -> bytes:
+    """Returns a response's bytes; a number that is not finite, which JSON has not, is null."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value

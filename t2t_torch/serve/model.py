@@ -1,0 +1,157 @@
+"""A model as it is served: what it is asked, what it answers, and how that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from t2t_torch.artifact.answer import Answer
+from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.artifact.record import BEST, prediction_record, value_record, words_record
+from t2t_torch.features.text import words_of
+from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
+
+Sample: TypeAlias = Mapping[str, Any]
+"""An input, by field."""
+
+Found: TypeAlias = Answer | Prediction
+
+TEXTS = ("text", "tree")
+"""Kinds of target that are answered with hypotheses."""
+
+
+@dataclass(frozen=True)
+class InputField:
+    """What an input consists of.
+
+    Attributes:
+      name: of the field.
+      kind: "text"; "words" or "labels" of words, with spaces between or as a list; "numbers"; or
+        "value", of some other form, which the protocol's tensors do not have.
+      size: how many numbers; 0 of all else.
+    """
+
+    name: str
+    kind: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class OutputTarget:
+    """What is answered.
+
+    Attributes:
+      name: of the target.
+      kind: "class", "choice", "multilabel", "tags", "numbers", "distribution", "span", or one of
+        `TEXTS`.
+      labels: in the order of their scores; empty where there are none.
+      of: of tags, the field of the words that they are of.
+      size: of numbers, how many.
+    """
+
+    name: str
+    kind: str
+    labels: Sequence[str] = ()
+    of: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """One version of a model, ready to answer.
+
+    Attributes:
+      name: what it is asked by.
+      version: the same.
+      problem: what it has learnt.
+      learner: the registered name of what has learnt it.
+      platform: what computes.
+      fields: what an input consists of.
+      targets: what is answered.
+      ask: returns what is found for inputs, in their order; called by one thread at a time.
+      examples: inputs to try.
+      told: the parts of a first answer, by which its metadata say what there is; None if unknown.
+    """
+
+    name: str
+    version: str
+    problem: str
+    learner: str
+    platform: str
+    fields: Sequence[InputField]
+    targets: Sequence[OutputTarget]
+    ask: Callable[[Sequence[Sample]], Sequence[Found]]
+    examples: Sequence[Sample] = ()
+    told: Found | None = None
+
+    def sample(self, number: int, given: Any) -> Sample:
+        """Returns an input of a request, by field.
+
+        Args:
+          number: of the input, from 0, for errors.
+          given: a mapping by field; where there is one field, also its value alone.
+
+        Raises:
+          Refusal: a field is missing.
+        """
+        names = [field.name for field in self.fields]
+        if not isinstance(given, dict):
+            if len(names) == 1:
+                return {names[0]: given}
+            raise Refusal(
+                BAD_REQUEST,
+                f"input {number} should be an object with the fields {', '.join(names)}.",
+            )
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise Refusal(
+                BAD_REQUEST,
+                f"input {number} has no {', '.join(missing)}; this model is asked with the fields "
+                f"{', '.join(names)}.",
+            )
+        return {name: given[name] for name in names}
+
+    def record(self, sample: Sample, found: Found, best: int = BEST) -> dict[str, Any]:
+        """Returns what was found for an input, by target, as JSON has it.
+
+        Args:
+          sample: the input.
+          found: what was found for it.
+          best: labels of a class that are told.
+        """
+        if isinstance(found, Prediction):
+            return {self.targets[0].name: prediction_record(found)}
+        return {target.name: _record(target, sample, found, best) for target in self.targets}
+
+
+def _record(target: OutputTarget, sample: Sample, found: Answer, best: int) -> dict[str, Any]:
+    name = target.name
+    value = found.values[name]
+    record = value_record(value, found.probabilities.get(name), found.scores.get(name), best)
+    if target.kind == "tags":
+        record |= words_record(value, words_of(sample[target.of]), target.labels)
+    return record
+
+
+def texts_of(sample: Sample) -> list[str]:
+    """Returns the texts of an input, those of lists, too."""
+    texts: list[str] = []
+    for value in sample.values():
+        for part in value if isinstance(value, list) else (value,):
+            texts += [part] if isinstance(part, str) else []
+    return texts
+
+
+def tokens_of(sample: Sample) -> int:
+    """Returns how long an input is, about, in words: five letters, or what stands between spaces.
+
+    Letters count, since not all scripts have spaces between words.
+    """
+    length = 1
+    for value in sample.values():
+        if isinstance(value, list):
+            length = max(length, len(value))
+        elif isinstance(value, str):
+            length = max(length, len(value.split()), len(value) // 5)
+    return length

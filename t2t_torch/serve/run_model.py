@@ -1,0 +1,120 @@
+"""A run's model as one that is served, to try a checkpoint; torch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.decode.loading import load
+from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+    TreeFeature,
+    Turns,
+    WordLabel,
+    Words,
+)
+from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+
+
+def run_model(
+    name: str, path: Path, *, checkpoint: str | None, hparams: DecodeHParams, threads: int
+) -> Model:
+    """Loads the model of a run directory.
+
+    Args:
+      name: what it is asked by.
+      path: the run directory.
+      checkpoint: a step, "best", or a `ckpt-<step>` folder; the newest by default.
+      hparams: how texts are decoded.
+      threads: of torch; 0: as many as there are cores.
+
+    Raises:
+      CheckpointError, HParamsError, UsageError: as `decode.loading.load` says.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    predictor = load(path, checkpoint, hparams=hparams)
+    run = predictor.run
+    assert run is not None
+    if isinstance(predictor, LabelPredictor):
+        fields = [_field(field, predictor.kinds[field]) for field in predictor.fields]
+    elif isinstance(predictor, TreePredictor):
+        fields = [InputField(field, "words") for field in predictor.fields]
+    else:
+        fields = [InputField(predictor.field, "text")]
+    of_mappings = isinstance(predictor, LabelPredictor | TreePredictor)
+
+    def ask(samples: Sequence[Sample]) -> Sequence[Found]:
+        if of_mappings:
+            return predictor.predict(samples)
+        return predictor.predict([_text(sample[fields[0].name]) for sample in samples])
+
+    return Model(
+        name=name,
+        version=str(run.step),
+        problem=run.task.problem,
+        learner=run.task.model,
+        platform="pytorch",
+        fields=fields,
+        targets=[
+            _target(predictor.features, target, feature)
+            for target, feature in predictor.features.targets.items()
+        ],
+        ask=ask,
+    )
+
+
+def _text(value: Any) -> Any:
+    """Returns a text as it is; words, which a list may be, with spaces between."""
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _field(name: str, feature: Feature) -> InputField:
+    if isinstance(feature, Turns):
+        return InputField(name, "value")
+    if isinstance(feature, Words):
+        return InputField(name, "words")
+    if isinstance(feature, Text):
+        return InputField(name, "text")
+    if isinstance(feature, WordLabel):
+        return InputField(name, "labels")
+    if isinstance(feature, Real):
+        return InputField(name, "numbers", feature.size)
+    return InputField(name, "value")
+
+
+def _target(features: Features, name: str, feature: Feature) -> OutputTarget:
+    if isinstance(feature, TreeFeature):
+        return OutputTarget(name, "tree")
+    if isinstance(feature, Text):
+        return OutputTarget(name, "text")
+    if isinstance(feature, Span):
+        return OutputTarget(name, "span")
+    if isinstance(feature, Real):
+        return OutputTarget(name, "numbers", size=feature.size)
+    if isinstance(feature, Choice):
+        return OutputTarget(name, "choice", tuple(feature.candidates))
+    if isinstance(feature, Tags):
+        of = features.sources[feature.of]
+        return OutputTarget(name, "tags", tuple(feature.encoder.labels), of=of)
+    kinds = {ClassLabel: "class", MultiLabel: "multilabel", SoftLabel: "distribution"}
+    for kind, told in kinds.items():
+        if isinstance(feature, kind):
+            labels: Any = feature
+            return OutputTarget(name, told, tuple(labels.encoder.labels))
+    return OutputTarget(name, "value")

@@ -1,0 +1,91 @@
+"""A server that listens, until it is told to end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from t2t_torch.errors import UsageError
+from t2t_torch.serve.drain import Drain
+from t2t_torch.serve.log import tell
+
+_BACKLOG = 1024
+_KEEP_ALIVE = 65  # seconds; longer than the minute of the usual balancers before it
+_CLOSING = 5  # seconds that connections have to close
+_SWITCH = 0.0005
+"""Seconds after which a thread that computes in Python lets others do so.  A model's thread needs
+Python for microseconds between two computations; by default it may wait 5 ms for it."""
+
+
+class _Listener(uvicorn.Server):
+    """uvicorn's server, with the house's way to end."""
+
+    def __init__(self, config: uvicorn.Config, drain: Drain, url: str) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._url = url
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Lets `Drain` have the signals, and says where it listens."""
+        with self._drain.on_signals(self._end):
+            tell("listening", url=self._url)  # not sooner: a signal would find nobody
+            yield
+
+    def _end(self) -> None:
+        self.should_exit = True
+        self.force_exit = self._drain.was_cut
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """Opens what is listened at.
+
+    Args:
+      host: a name or an address.
+      port: 0 is any that is free.
+
+    Raises:
+      UsageError: it is taken, or there is no such host here.
+    """
+    try:
+        about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(about[4][:2], family=about[0], backlog=_BACKLOG)
+    except OSError as error:
+        why = f"{error.strerror or error}"
+        hint = " Give another --port." if error.errno == errno.EADDRINUSE else ""
+        raise UsageError(
+            f"--host={host} --port={port} cannot be listened at: {why}.{hint}"
+        ) from None
+
+
+def serve(app: ASGIApp, listener: socket.socket, drain: Drain) -> int:
+    """Answers requests until SIGTERM or Ctrl-C; returns 0, or 1 if some were cut off.
+
+    Args:
+      app: answers them.
+      listener: where they come in.
+      drain: how it ends.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_CLOSING,
+    )
+    sys.setswitchinterval(_SWITCH)
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    _Listener(config, drain, f"http://{shown}:{port}/").run(sockets=[listener])
+    tell("ended", was_cut=drain.was_cut)
+    return 1 if drain.was_cut else 0

@@ -1,0 +1,234 @@
+"""Inputs and answers as the tensors of the Open Inference Protocol.
+
+A field is a tensor of its name, a target one of its name and others beside it, as the graph of an
+artifact has them; so a client can ask Triton and this server alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.serve.model import TEXTS, Found, InputField, Model, OutputTarget, Sample
+from t2t_torch.serve.protocol import RequestInput
+from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
+
+Tensor: TypeAlias = dict[str, Any]
+
+_REALS = ("FP16", "FP32", "FP64")
+_WHOLES = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
+_GREATEST = 3.4028235677973366e38  # just beyond float32
+
+
+def input_metadata(field: InputField) -> Tensor:
+    """Returns what metadata say of a field."""
+    if field.kind == "numbers":
+        return {"name": field.name, "datatype": "FP32", "shape": [-1, field.size]}
+    return {"name": field.name, "datatype": "BYTES", "shape": [-1]}
+
+
+def output_metadata(model: Model) -> list[Tensor]:
+    """Returns what metadata say of the tensors that a model answers."""
+    told: list[Tensor] = []
+    for target in model.targets:
+        for name, (datatype, shape) in _outputs(target).items():
+            if model.told is None or _has(target, name, model.told):
+                told.append({"name": name, "datatype": datatype, "shape": shape})
+    return told
+
+
+def samples_of(model: Model, tensors: Sequence[RequestInput]) -> list[Sample]:
+    """Returns the inputs that tensors hold.
+
+    Args:
+      model: that is asked.
+      tensors: one for each field.
+
+    Raises:
+      Refusal: one is missing, not known, or of another datatype, shape or size.
+    """
+    given = {tensor.name: tensor for tensor in tensors}
+    names = [field.name for field in model.fields]
+    if sorted(one.name for one in tensors) != sorted(names):
+        raise Refusal(
+            BAD_REQUEST,
+            f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model is "
+            f"asked with {', '.join(names)}, each once.",
+        )
+    columns = {field.name: _column(field, given[field.name]) for field in model.fields}
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise Refusal(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def tensors_of(
+    model: Model, samples: Sequence[Sample], found: Sequence[Found], wanted: Sequence[str] | None
+) -> list[Tensor]:
+    """Returns the tensors of answers, flat, in the order in which they are wanted.
+
+    Args:
+      model: that has answered.
+      samples: that it was asked, at least one.
+      found: as many.
+      wanted: names of outputs; None is all that there are.
+
+    Raises:
+      Refusal: one that is wanted is not there.
+    """
+    there = {
+        name: target
+        for target in model.targets
+        for name in _outputs(target)
+        if _has(target, name, found[0])
+    }
+    names = list(there) if wanted is None else wanted
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise Refusal(
+            BAD_REQUEST, f"there is no output {missing[0]!r}; there are {', '.join(there)}."
+        )
+    return [_tensor(there[name], name, found) for name in names]
+
+
+def check_wanted(model: Model, wanted: Sequence[str]) -> None:
+    """Raises Refusal if a model can have no output of such a name."""
+    known = [name for target in model.targets for name in _outputs(target)]
+    for name in wanted:
+        if name not in known:
+            raise Refusal(
+                BAD_REQUEST, f"there is no output {name!r}; there are {', '.join(known)}."
+            )
+
+
+def _column(field: InputField, tensor: RequestInput) -> list[Any]:
+    """Returns the values of a field, one for each input."""
+    if field.kind == "value":
+        raise Refusal(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
+    data = _flat(tensor)
+    if math.prod(tensor.shape) != len(data):
+        raise Refusal(
+            BAD_REQUEST,
+            f"{field.name!r} has the shape {tensor.shape} and {len(data)} elements.",
+        )
+    if field.kind != "numbers":
+        _check_type(tensor, ("BYTES",), str, "strings")
+        if len(tensor.shape) not in (1, 2) or math.prod(tensor.shape[1:]) != 1:
+            raise _misshapen(tensor, "[N] or [N, 1]")
+        return _all(tensor, data, str, "a string")
+    rows = tensor.shape[0] if tensor.shape else 0
+    if tensor.shape != [rows, field.size] and not (field.size == 1 and len(tensor.shape) == 1):
+        raise _misshapen(tensor, f"[N, {field.size}]")
+    whole = tensor.datatype in _WHOLES
+    _check_type(tensor, (*_REALS, *_WHOLES), float, "numbers")
+    numbers = _all(tensor, data, int if whole else (int, float), "a number")
+    if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in numbers):
+        raise Refusal(BAD_REQUEST, f"{field.name!r} has an element that is no finite number.")
+    return [numbers[at : at + field.size] for at in range(0, len(numbers), field.size)]
+
+
+def _flat(tensor: RequestInput) -> list[Any]:
+    data = tensor.data
+    while data and all(isinstance(one, list) for one in data):
+        data = [one for row in data for one in row]
+    return data
+
+
+def _check_type(tensor: RequestInput, allowed: Sequence[str], kind: type, what: str) -> None:
+    if tensor.datatype not in allowed:
+        raise Refusal(
+            BAD_REQUEST,
+            f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
+            f"{', '.join(allowed)}.",
+        )
+
+
+def _all(tensor: RequestInput, data: list[Any], kind: Any, what: str) -> list[Any]:
+    for number, one in enumerate(data):
+        if not isinstance(one, kind):
+            raise Refusal(
+                BAD_REQUEST,
+                f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants.",
+            )
+    return data
+
+
+def _misshapen(tensor: RequestInput, expected: str) -> Refusal:
+    return Refusal(
+        BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}."
+    )
+
+
+def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
+    """Returns datatype and shape of all tensors that a target may have, by name."""
+    name, kind, labels = target.name, target.kind, len(target.labels)
+    if kind in TEXTS:
+        return {name: ("BYTES", [-1, -1]), f"{name}_scores": ("FP32", [-1, -1])}
+    if kind in ("numbers", "distribution"):
+        return {name: ("FP32", [-1, labels or target.size])}
+    probability = {f"{name}_probability": ("FP32", [-1])}
+    if kind == "tags":
+        return {
+            name: ("BYTES", [-1, -1]),
+            f"{name}_lengths": ("INT64", [-1]),
+            **probability,
+            f"{name}_scores": ("FP32", [-1, -1]),
+        }
+    scores = {f"{name}_scores": ("FP32", [-1, labels])} if labels else {}
+    if kind == "multilabel":
+        return {name: ("BOOL", [-1, labels]), **probability, **scores}
+    return {name: ("BYTES", [-1]), **probability, **scores}
+
+
+def _has(target: OutputTarget, name: str, found: Found) -> bool:
+    """Whether an answer has such a tensor."""
+    part = name[len(target.name) :]
+    if isinstance(found, Prediction):
+        return True
+    if part == "_probability":
+        return target.name in found.probabilities
+    if part == "_scores":
+        return target.name in found.scores
+    return True
+
+
+def _tensor(target: OutputTarget, name: str, found: Sequence[Any]) -> Tensor:
+    """Returns a tensor of answers."""
+    datatype, _ = _outputs(target)[name]
+    rows = [_row(target, name[len(target.name) :], one) for one in found]
+    tensor: Tensor = {"name": name, "shape": [len(rows)], "datatype": datatype}
+    if any(isinstance(row, list) for row in rows):
+        width = max(map(len, rows))
+        filler = "" if datatype == "BYTES" else 0.0
+        tensor["shape"] = [len(rows), width]
+        tensor["data"] = [one for row in rows for one in row + [filler] * (width - len(row))]
+    else:
+        tensor["data"] = rows
+    if target.labels and len(tensor["shape"]) == 2 and target.kind != "tags":
+        # A parameter is a string, a number or a boolean: the list is JSON in a string.
+        tensor["parameters"] = {"labels": json.dumps(list(target.labels), ensure_ascii=False)}
+    return tensor
+
+
+def _row(target: OutputTarget, part: str, found: Any) -> Any:
+    """Returns what a tensor has of one answer."""
+    if isinstance(found, Prediction):
+        return [one.score if part else one.text for one in found.hypotheses]
+    value = found.values[target.name]
+    if part == "_probability":
+        return found.probabilities[target.name]
+    if part == "_lengths":
+        return len(value)
+    if part == "_scores":
+        scores = found.scores[target.name]
+        return list(scores) if target.kind == "tags" else [scores[one] for one in target.labels]
+    if target.kind == "multilabel":
+        return [label in value for label in target.labels]
+    if target.kind == "distribution":
+        return [value[label] for label in target.labels]
+    if target.kind == "tags":
+        return [tag or "" for tag in value]
+    return list(value) if target.kind == "numbers" else str(value)

@@ -1,0 +1,157 @@
+"""A search in a graph finds what `beam_search` finds, whatever the batch."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from t2t_torch import registry
+from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.decode.beam import NO_SCORE
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.predictor import Predictor
+from t2t_torch.ensemble import Ensemble
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.search_graph import add_search
+from t2t_torch.export.search_network import Search, export_search
+from t2t_torch.testing import small, text_features
+
+QUICK = {"transformer": {}, "lstm_lm": {}}
+"""A model that writes, and its changed hyperparameters."""
+
+SLOW: dict[str, dict[str, Any]] = {
+    "transformer_lm": {},
+    "lstm_seq2seq": {},
+    "lstm_seq2seq_attention": {"num_heads": 2},
+}
+
+SEARCHES = {
+    "beam": DecodeHParams(extra_length=9),
+    "greedy": DecodeHParams(beam_size=1, extra_length=9),
+    "n-best": DecodeHParams(
+        beam_size=3, return_beams=True, extra_length=7, force_decode_length=True
+    ),
+}
+
+
+class _Made(NamedTuple):
+    predictor: Predictor
+    session: Any
+
+
+def model_of(name: str, seed: int = 0) -> Any:
+    """A small model with random weights, large ones, so that its outputs are different."""
+    torch.manual_seed(seed)
+    model_class = registry.model(name)
+    hparams = small(registry.hparams(f"{name}_tiny")).replace(**{**QUICK, **SLOW}[name])
+    model = model_class(
+        hparams, text_features(has_inputs=model_class.texts[1] > 0 and "_lm" not in name)
+    )
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(3.0)
+    return model.eval()
+
+
+@functools.cache
+def made(name: str, search: str, members: int = 1) -> _Made:
+    models = [model_of(name, seed) for seed in range(members)]
+    model = models[0] if members == 1 else Ensemble(models)
+    hparams, features = SEARCHES[search], models[0].features
+    problem = registry.problem("dates_to_iso")
+    predictor = Predictor(model, problem, features, hparams)
+    given = "inputs" if features.has_inputs else "targets"
+
+    def batch_of(rows: int, length: int) -> dict[str, torch.Tensor]:
+        return {given: torch.arange(rows * length).view(rows, length) % 5 + 2}
+
+    networks = export_search(
+        model, Search(features.has_inputs, predictor.vocab_size, hparams), batch_of
+    )
+    graph = Graph("search")
+    ids, scores = add_search(graph, networks, {given: graph.input(given, "int64", ["b", "s"])})
+    graph.output("ids", ids, "int64", ["b", None, None])
+    graph.output("scores", scores, "float32", ["b", None])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
+    return _Made(predictor, session)
+
+
+def found_by(session: Any, rows: list[list[int]]) -> list[list[tuple[list[int], float]]]:
+    """What a graph finds in ids: of each row the hypotheses with their scores."""
+    ids = np.zeros((len(rows), max(1, *map(len, rows))), np.int64)
+    for row, given in zip(ids, rows, strict=True):
+        row[: len(given)] = given
+    (name,) = [one.name for one in session.get_inputs()]
+    found, scores = session.run(["ids", "scores"], {name: ids})
+    return [
+        [(_content(one), score) for one, score in zip(*row, strict=True) if score > NO_SCORE]
+        for row in zip(found.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def _content(ids: list[int]) -> list[int]:
+    ids = ids[: ids.index(1)] if 1 in ids else ids
+    while ids and not ids[-1]:
+        ids.pop()
+    return ids
+
+
+def expected_of(predictor: Predictor, rows: list[list[int]]) -> list[Prediction]:
+    found = dict(predictor.predict_ids(rows))
+    return [found[number] for number in range(len(rows))]
+
+
+def rows_for(predictor: Predictor) -> list[list[int]]:
+    """Rows of ids of many lengths; a prompt may be empty."""
+    generator = torch.Generator().manual_seed(1)
+    ends = [1] if predictor.features.has_inputs else []
+    return [
+        [*torch.randint(2, predictor.vocab_size, (length,), generator=generator).tolist(), *ends]
+        for length in (0, 1, 7, 3, 2, 11, 1, 30)
+    ]
+
+
+def check(name: str, search: str, members: int = 1) -> None:
+    predictor, session = made(name, search, members)
+    rows = rows_for(predictor)
+    expected = expected_of(predictor, rows)
+    alone = [found_by(session, [row])[0] for row in rows]
+    together = found_by(session, rows)
+    outputs = set()
+    for one, *several in zip(expected, alone, together, strict=True):
+        for found in several:
+            assert [ids for ids, _ in found] == [list(h.ids) for h in one.hypotheses]
+            scores = [h.score for h in one.hypotheses]
+            assert [score for _, score in found] == pytest.approx(scores, abs=1e-4, rel=1e-4)
+        outputs.add(one.hypotheses[0].ids)
+    assert len(outputs) > 2  # else nothing was searched for
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_graph_finds_what_the_search_finds(name: str) -> None:
+    check(name, "beam")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_a_graph_finds_what_the_search_of_other_models_finds(name: str) -> None:
+    check(name, "beam")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", ["greedy", "n-best"])
+@pytest.mark.parametrize("name", ["lstm_lm", "transformer"])
+def test_a_graph_searches_as_it_is_told(name: str, search: str) -> None:
+    check(name, search)
+
+
+@pytest.mark.slow
+def test_a_graph_of_several_models_finds_what_they_find_together() -> None:
+    check("lstm_lm", "beam", members=2)

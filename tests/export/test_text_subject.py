@@ -1,0 +1,244 @@
+"""From a run that writes texts to an artifact: text in, text out, the search inside."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.signature import Signature
+from t2t_torch.bin import exporter as command
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.data.generate import generate_data
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.loading import load_run
+from t2t_torch.errors import ExportError, HParamsError
+from t2t_torch.export.exporter import subject_of
+from t2t_torch.export.text_verification import verify_texts
+from t2t_torch.export.verification import Row
+from t2t_torch.testing import small
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+_PROBLEM = '''"""Phrases."""
+
+from t2t_torch.mode import Split
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
+
+
+class Small:
+    shards = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
+    words = "one two three four five six seven".split()
+
+    def phrases(self):
+        for number in range(40):
+            yield " ".join(self.words[(number * k) % 7] for k in range(1, number % 6 + 1))
+
+
+@register_problem("small_phrases")
+class SmallPhrases(Small, Text2TextProblem):
+    """Phrases of numbers, turned round."""
+
+    vocab_type = VocabType.WORD
+    approx_vocab_size = 30
+    oov_token = "<unk>"
+
+    def generate_samples(self, tmp_dir, split):
+        """Yields the phrases."""
+        for phrase in self.phrases():
+            yield {"inputs": phrase, "targets": " ".join(phrase.split()[::-1])}
+
+
+@register_problem("small_story")
+class SmallStory(Small, Text2SelfProblem):
+    """Phrases, one letter after another."""
+
+    vocab_type = VocabType.SYMBOL
+
+    def generate_samples(self, tmp_dir, split):
+        """Yields the phrases."""
+        for phrase in self.phrases():
+            yield {"targets": phrase}
+'''
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `data`, and the runs of two models that have learnt nothing."""
+    folder = tmp_path_factory.mktemp("phrases")
+    shelf = folder / "phrases_shelf"
+    shelf.mkdir()
+    (shelf / "phrases.py").write_text(_PROBLEM)
+    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    registry.import_usr_dir(shelf)
+    for name, model in (("small_phrases", "lstm_seq2seq"), ("small_story", "lstm_lm")):
+        problem = registry.problem(name)
+        generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
+        _write_run(folder / model, folder, name, model)
+    yield folder
+    state.shelves[:] = shelves
+    state.forget_index()
+    for name in ("small_phrases", "small_story"):
+        del state.things["problem"][name]
+    for name in [name for name in sys.modules if name.split(".")[0] == "phrases_shelf"]:
+        del sys.modules[name]
+
+
+def _write_run(path: Path, folder: Path, problem_name: str, model: str) -> None:
+    problem, hparams = registry.problem(problem_name), small(registry.hparams(f"{model}_tiny"))
+    task = TaskRecord(
+        problem=problem_name,
+        model=model,
+        hparams_set=f"{model}_tiny",
+        usr_dirs=(str(folder / "phrases_shelf"),),
+    )
+    run = RunDirectory(path)
+    run.begin(task, hparams)
+    for name in problem.vocab_files:
+        (path / name).write_bytes((folder / "data" / name).read_bytes())
+    torch.manual_seed(4)
+    network = registry.model(model)(hparams, problem.features(path))
+    for parameter in network.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(4.0)
+    adam = torch.optim.Adam(network.parameters())
+    CheckpointDirectory(path).save(Snapshot.take(network, adam, TrainerState(step=1)))
+    run.unlock()
+
+
+@pytest.fixture(scope="module")
+def exported(made: Path) -> Path:
+    """The artifact of the model that turns phrases round, written by the command."""
+    folder = made / "artifact"
+    asked = [f"--output_dir={made / 'lstm_seq2seq'}", f"--data_dir={made / 'data'}"]
+    options = ["--decode_hparams=beam_size=3,extra_length=6,return_beams=true"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = command.main([*asked, f"--export_dir={folder}", *options])
+    assert code == 0
+    return folder
+
+
+INPUTS = ["one two three", "", "unheard words", "seven", "two " * 30, " six \t five\n", "😀 one"]
+
+
+def test_an_artifact_writes_what_its_run_writes(exported: Path, made: Path) -> None:
+    hparams = DecodeHParams(beam_size=3, extra_length=6, return_beams=True)
+    run = t2t_torch.load(made / "lstm_seq2seq", hparams=hparams, device="cpu")
+    artifact = t2t_torch.load(exported)
+    expected, found = run.predict(INPUTS), artifact.predict(INPUTS)
+    alone = [artifact.predict([text])[0] for text in INPUTS]
+    for one, *several in zip(expected, found, alone, strict=True):
+        for other in several:
+            assert [(h.text, h.ids) for h in other.hypotheses] == [
+                (h.text, h.ids) for h in one.hypotheses
+            ]
+            scores = [h.score for h in one.hypotheses]
+            assert [h.score for h in other.hypotheses] == pytest.approx(scores, abs=1e-5)
+    assert artifact(INPUTS) == run(INPUTS)
+    assert len(set(artifact(INPUTS))) > 2 and all(len(one.hypotheses) == 3 for one in found)
+
+
+def test_an_artifact_says_how_it_searches(exported: Path) -> None:
+    signature = Signature.read(exported)
+    assert signature.search == {
+        "beam_size": 3, "alpha": 0.6, "extra_length": 6, "force_decode_length": False,
+        "return_beams": True,
+    }  # fmt: skip
+    assert [(field.name, field.kind) for field in signature.fields] == [("inputs", "text")]
+    assert [(t.name, t.kind, t.size) for t in signature.targets] == [("targets", "text", 3)]
+    examples = [json.loads(line) for line in (exported / "examples.jsonl").read_text().splitlines()]
+    told = [one["answer"]["hypotheses"][0]["text"] for one in examples]
+    assert Artifact(exported)([one["input"]["inputs"] for one in examples]) == told
+
+
+def test_an_artifact_writes_without_torch(exported: Path) -> None:
+    script = (
+        "import sys\n"
+        "for name in ('torch', 'pydantic', 'absl', 'sentencepiece', 'onnx'):\n"
+        "    sys.modules[name] = None\n"
+        "import t2t_torch\n"
+        f"print(t2t_torch.load({str(exported)!r})({INPUTS[:1]!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(Artifact(exported)(INPUTS[:1]))
+
+
+@pytest.mark.slow
+def test_a_language_model_goes_on_as_its_run_does(made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "artifact"
+    asked = [f"--output_dir={made / 'lstm_lm'}", f"--data_dir={made / 'data'}"]
+    options = ["--decode_hparams=extra_length=12"]
+    assert command.main([*asked, f"--export_dir={folder}", *options]) == 0
+    hparams = DecodeHParams(extra_length=12)
+    run = t2t_torch.load(made / "lstm_lm", hparams=hparams, device="cpu")
+    prompts = ["one ", "", "t", "seven six five", "zebra"]
+    artifact = t2t_torch.load(folder)
+    assert artifact(prompts) == run(prompts)
+    assert artifact([{"prompt": "one "}]) == run(["one "])
+
+
+def test_what_a_search_in_a_graph_does_not_read_is_refused(made: Path) -> None:
+    loaded = load_run(made / "lstm_seq2seq")
+    with pytest.raises(
+        HParamsError, match="the search in a graph does not read sampling_method, top_p"
+    ):
+        subject_of(loaded, DecodeHParams().parse("sampling_method=random,top_p=0.5", "flag"))
+
+
+def test_a_language_model_has_no_metric_for_int8(made: Path) -> None:
+    subject = subject_of(load_run(made / "lstm_lm"), DecodeHParams())
+    with pytest.raises(ExportError, match="of a language model there is no right output"):
+        subject.metrics(made / "data", {})
+
+
+class _Changed:
+    """An artifact that tells other scores or texts."""
+
+    def __init__(self, artifact: Artifact, **changes: object) -> None:
+        self._artifact, self._changes = artifact, changes
+
+    def predict(self, inputs: list[str]) -> list[Prediction]:
+        return [
+            Prediction(tuple(dataclasses.replace(one, **self._changes) for one in found.hypotheses))
+            for found in self._artifact.predict(inputs)
+        ]
+
+
+def changed_by(folder: Path, **changes: object) -> Any:
+    return _Changed(Artifact(folder), **changes)
+
+
+def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path) -> None:
+    hparams = DecodeHParams(beam_size=3, extra_length=6, return_beams=True)
+    run = t2t_torch.load(made / "lstm_seq2seq", hparams=hparams, device="cpu")
+    rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
+    verified = verify_texts(run, Artifact(exported), rows)
+    assert (verified.ties, verified.difference < 1e-5) == (0, True)
+    for changes in ({"score": -0.125}, {"score": -0.125, "text": "other"}):
+        with pytest.raises(ExportError, match=r"asked alone: row 7 of the dev split(.|\n)*model:"):
+            verify_texts(run, changed_by(exported, **changes), rows)
+
+
+def test_another_text_of_an_equal_score_is_a_tie(exported: Path, made: Path) -> None:
+    hparams = DecodeHParams(beam_size=3, extra_length=6, return_beams=True)
+    run = t2t_torch.load(made / "lstm_seq2seq", hparams=hparams, device="cpu")
+    rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
+    verified = verify_texts(run, changed_by(exported, text="another"), rows)
+    assert verified.ties == 1
+    assert isinstance(verified.answers[0].hypotheses[0], Hypothesis)

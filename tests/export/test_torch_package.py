@@ -1,0 +1,157 @@
+"""A model's network as a program of torch.export, in a folder that is loaded as a run is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import t2t_torch
+from t2t_torch.decode.loading import Loaded, load_run
+from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
+from t2t_torch.export import program, torch_package
+from t2t_torch.export.folder import Exported
+from t2t_torch.export.request import Request
+from t2t_torch.export.torch_package import check_exportable, export, load_package
+from t2t_torch.features.text import words_of
+
+_DONE: list[Exported] = []
+_INPUTS = [["go", "to", "Rome"], "", "stay", "😀 go to Place3", "go " * 40, ["Town4"]]
+
+
+@pytest.fixture
+def done(run: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Steps 2 and 3 of the run as one, exported once."""
+    if not _DONE:
+        folder = tmp_path_factory.mktemp("packages") / "package"
+        steps = {"run_dir": run / "ckpt-2", "others": [run / "ckpt-3"]}
+        _DONE.append(export(Request(export_dir=folder, data_dir=data, form="torch", **steps)))
+    return _DONE[0]
+
+
+def test_a_package_answers_as_the_mean_of_its_runs_does(done: Exported, run: Path) -> None:
+    members = [run / "ckpt-2", run / "ckpt-3"]
+    model, package = t2t_torch.load(members, device="cpu"), t2t_torch.load(done.folder)
+    assert package.fields == model.fields  # type: ignore[union-attr]
+    asked: Any = [{"inputs": given} for given in _INPUTS]
+    answers: Any = zip(model.predict(asked), package.predict(asked), strict=True)
+    for (one, other), given in zip(answers, _INPUTS, strict=True):
+        assert one.values == other.values
+        assert len(other.values["slots"]) == len(words_of(given))
+        assert other.probabilities == pytest.approx(one.probabilities, abs=1e-5)
+        assert other.scores["intent"] == pytest.approx(one.scores["intent"], abs=1e-5)
+
+
+def test_a_package_says_what_it_is(done: Exported, run: Path) -> None:
+    signature = done.signature
+    assert (signature.form, signature.model, signature.problem) == (
+        "torch", "joint_bilstm", "small_requests",
+    )  # fmt: skip
+    assert signature.checkpoint == "mean of 2 models"
+    assert signature.members == (
+        "run/ckpt-2: joint_bilstm, step 2",
+        "run/ckpt-3: joint_bilstm, step 3",
+    )
+    assert {path.name for path in done.folder.iterdir()} == {*signature.files, "signature.json"}
+    told = json.loads((done.folder / "tensors.json").read_bytes())
+    assert told["inputs"]["inputs"]["shape"] == ["rows", "places"]
+    assert told["inputs"]["inputs_characters"]["shape"] == ["rows", "places", 6]
+    assert told["targets"]["intent"]["labels"] == ["go", "stay"]
+    assert (done.folder / "hparams-2.json").read_bytes() == (run / "hparams.json").read_bytes()
+    assert done.verified is not None and len(done.verified.answers) > 60
+
+
+def test_torch_alone_runs_the_program_as_the_pages_say(done: Exported, tmp_path: Path) -> None:
+    docs = (Path(__file__).resolve().parents[2] / "docs" / "export.md").read_text("utf-8")
+    (shapes,) = [
+        block
+        for block in re.findall(r"^```python\n(.*?)^```$", docs, flags=re.M | re.S)
+        if "torch.export.load" in block
+    ]
+    page = (done.folder / "README.md").read_text("utf-8")
+    alone, with_us = re.findall(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
+    assert 't2t_torch.load("package")' in with_us
+    blocked = 'import sys\nsys.modules["t2t_torch"] = None\n'
+    within = '\nimport os\nos.chdir("package")\n'
+    (tmp_path / "alone.py").write_text(blocked + shapes + within + alone, "utf-8")
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", tmp_path / "alone.py"],
+        cwd=done.folder.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert found.returncode == 0, found.stderr
+    assert "intent.scores (2, 2)" in found.stdout
+    assert "'intent.numbers': [[" in found.stdout and "'slots.mask'" in found.stdout
+
+
+def test_a_package_that_was_altered_is_refused(done: Exported, tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    shutil.copytree(done.folder, folder)
+    with (folder / "model.pt2").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(ArtifactError, match=r"model\.pt2: .* bytes instead of"):
+        t2t_torch.load(folder)
+
+
+def test_what_a_package_has_not_is_refused(done: Exported) -> None:
+    with pytest.raises(UsageError, match="checkpoint='2' is for a run directory"):
+        t2t_torch.load(done.folder, "2")
+    with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
+        t2t_torch.load(done.folder, threads=2)
+    with pytest.raises(ArtifactError, match="was exported as torch and is no run directory"):
+        load_run(done.folder)
+    with pytest.raises(UsageError, match="is a program for the CPU"):
+        load_package(done.folder, device="cuda")
+
+
+def test_a_size_that_became_part_of_the_program_is_told(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_run(run).model
+    monkeypatch.setattr(program, "_replace_lstms", lambda module: None)
+    example = {
+        "inputs": torch.ones(2, 4, dtype=torch.int64),
+        "inputs_characters": torch.ones(2, 4, 6, dtype=torch.int64),
+    }
+    with pytest.raises(ExportError, match=r"axis 1 of 'inputs.*' would always be 4"):
+        program.program_of(model, example)
+
+
+def test_a_model_that_writes_is_refused_by_name(run: Path, monkeypatch) -> None:
+    loaded: Loaded = load_run(run)
+    monkeypatch.setattr(type(loaded.features.targets["slots"]), "generates", True)
+    with pytest.raises(ExportError, match=r"'joint_bilstm' writes 'slots', .*--format=safetensors"):
+        check_exportable(loaded)
+
+
+def test_nothing_is_written_of_a_program_that_answers_otherwise(
+    run: Path, data: Path, tmp_path: Path, monkeypatch, done: Exported
+) -> None:
+    def changed(model: Any, example: Any) -> Any:
+        return torch.export.load(done.folder / "model.pt2")  # of other weights
+
+    monkeypatch.setattr(torch_package, "program_of", changed)
+    request = Request(run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch")
+    with pytest.raises(ExportError, match="asked alone: row 0 of the dev split"):
+        export(request)
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_other_checkpoints_are_refused(run: Path, data: Path, tmp_path: Path) -> None:
+    request = Request(
+        run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch",
+        others=[run / "ckpt-9"],
+    )  # fmt: skip
+    with pytest.raises(CheckpointError):
+        export(request)

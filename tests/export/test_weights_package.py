@@ -1,0 +1,97 @@
+"""The weights of a model alone, in a folder that is loaded as a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import t2t_torch
+from t2t_torch.decode.loading import load, load_run
+from t2t_torch.errors import ArtifactError, ExportError, UsageError
+from t2t_torch.export import weights_package
+from t2t_torch.export.request import Request
+from t2t_torch.export.weights_package import export
+
+
+@pytest.fixture
+def request_of(run: Path, tmp_path: Path) -> Callable[..., Request]:
+    """Makes requests for the weights of the run."""
+
+    def make(**changes: Any) -> Request:
+        given = {"run_dir": run, "export_dir": tmp_path / "weights", "data_dir": Path()}
+        return Request(**{**given, "form": "safetensors", **changes})  # type: ignore[arg-type]
+
+    return make
+
+
+def test_weights_are_those_of_the_run_to_the_bit(request_of, run: Path) -> None:
+    done = export(request_of(checkpoint="2"))
+    assert (done.signature.form, done.signature.checkpoint) == ("safetensors", "step 2")
+    right = load_run(run, 2).model.state_dict()
+    read = load_file(done.folder / "model.safetensors")
+    assert {name: tensor.shape for name, tensor in read.items()} == {
+        name: tensor.shape for name, tensor in right.items()
+    }
+    assert all(torch.equal(read[name], right[name]) for name in read)
+
+
+def test_weights_are_loaded_as_a_run_is(request_of, run: Path) -> None:
+    done = export(request_of())
+    asked: Any = [{"inputs": ["go", "to", "Rome"]}, {"inputs": ""}]
+    expected = t2t_torch.load(run, device="cpu").predict(asked)
+    assert t2t_torch.load(done.folder, device="cpu").predict(asked) == expected
+    both = load([done.folder, run], device="cpu")
+    assert both(asked) == load(run, device="cpu")(asked)
+
+
+def test_a_mean_of_checkpoints_is_written(request_of, run: Path) -> None:
+    done = export(request_of(checkpoint="average:3"))
+    read = load_file(done.folder / "model.safetensors")
+    members = [load_run(run, step).model.state_dict() for step in (1, 2, 3)]
+    for name, tensor in read.items():
+        mean = torch.stack([one[name].double() for one in members]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=0)
+    assert done.signature.checkpoint == "mean of steps 1, 2, 3"
+
+
+def test_what_is_there_is_replaced_if_it_was_exported(request_of, tmp_path: Path) -> None:
+    export(request_of(checkpoint="1"))
+    with pytest.raises(UsageError, match="--overwrite"):
+        export(request_of())
+    assert export(request_of(overwrite=True)).signature.step == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+
+
+def test_what_weights_have_not_is_refused(request_of, run: Path) -> None:
+    with pytest.raises(UsageError, match="--quantize=int8 is not for --format=safetensors"):
+        export(request_of(quantize="int8"))
+    with pytest.raises(UsageError, match="holds the weights of one model"):
+        export(request_of(others=[run]))
+    done = export(request_of())
+    with pytest.raises(UsageError, match="is one model, of step 3, and has no checkpoint 2"):
+        load_run(done.folder, 2)
+    with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
+        t2t_torch.load(done.folder, threads=2)
+
+
+def test_weights_that_were_altered_are_refused(request_of) -> None:
+    done = export(request_of())
+    content = bytearray((done.folder / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (done.folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"model\.safetensors: another content"):
+        t2t_torch.load(done.folder)
+
+
+def test_weights_that_are_not_read_as_they_were_are_not_written(
+    request_of, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights_package, "load_run", lambda folder: load_run(run, 1))
+    with pytest.raises(ExportError, match="has other weights than the run"):
+        export(request_of())
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,204 @@
+"""Requests are put together, and each keeps its own answer and its own fault."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from t2t_torch.artifact.answer import InputError
+from t2t_torch.errors import DataError
+from t2t_torch.serve.batcher import Batcher, Job, Retired
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.refusal import Refusal
+
+
+class Slow:
+    """A model that answers texts in capitals, when it may; it notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.begun = threading.Semaphore(0)
+        self.may = threading.Semaphore(0)
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        texts = [sample["inputs"] for sample in samples]
+        self.asked.append(texts)
+        self.begun.release()
+        self.may.acquire(timeout=10)
+        for number, text in enumerate(texts):
+            if text.startswith("poison"):
+                raise InputError(number, f"{text!r} is poison.")
+            if text.startswith("odd"):
+                raise DataError(f"{text!r} is odd")
+            if text.startswith("bug"):
+                raise ZeroDivisionError(text)
+        return [text.upper() for text in texts]
+
+
+@pytest.fixture
+def model() -> Slow:
+    return Slow()
+
+
+@pytest.fixture
+def batcher(model: Slow) -> Iterator[Callable[..., Batcher]]:
+    made: list[Batcher] = []
+
+    def start(**limits: Any) -> Batcher:
+        made.append(Batcher(model, Limits(**{"delay": 0.0, **limits})))
+        return made[-1]
+
+    yield start
+    for _ in range(100):
+        model.may.release()
+    for one in made:
+        one.close()
+
+
+def submit(batcher: Batcher, *texts: str) -> Job:
+    return batcher.submit([{"inputs": text} for text in texts])
+
+
+async def begun(model: Slow) -> None:
+    assert await asyncio.to_thread(model.begun.acquire, timeout=10)
+
+
+async def busy(batcher: Batcher, model: Slow) -> Job:
+    """Lets the model begin with a request, so that others come meanwhile."""
+    job = submit(batcher, "first")
+    await begun(model)
+    return job
+
+
+def test_what_comes_while_the_model_is_busy_is_asked_at_once(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model), *(submit(queue, *texts) for texts in ("a", "bc", "d"))]
+        assert len(queue) == 3
+        model.may.release(2)
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["FIRST"], ["A"], ["B", "C"], ["D"]]
+    assert model.asked == [["first"], ["a", "b", "c", "d"]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "batches"),
+    [
+        ({"batch_inputs": 3}, [["a", "b", "c"], ["d", "e f g h i j"]]),
+        ({"batch_tokens": 4}, [["a", "b", "c", "d"], ["e f g h i j"]]),
+        ({"batch_tokens": 1}, [["a"], ["b", "c"], ["d"], ["e f g h i j"]]),
+    ],
+)
+def test_a_batch_has_bounds_but_takes_a_request_whole(
+    batcher, model: Slow, limits: dict[str, int], batches: list[list[str]]
+) -> None:
+    async def run() -> None:
+        queue = batcher(**limits)
+        jobs = [await busy(queue, model)]
+        jobs += [submit(queue, *texts) for texts in (["a"], ["b", "c"], ["d"], ["e f g h i j"])]
+        model.may.release(9)
+        await asyncio.gather(*(job.answers for job in jobs))
+
+    asyncio.run(run())
+    assert model.asked[1:] == batches
+
+
+def test_an_idle_model_is_asked_at_once_and_a_busy_one_waits_for_more(batcher, model: Slow) -> None:
+    async def run() -> None:
+        queue = batcher(delay=60.0, batch_inputs=3)
+        first = await busy(queue, model)  # it would wait a minute
+        model.may.release(9)
+        second = submit(queue, "a")
+        while not first.answers.done():
+            await asyncio.sleep(0)
+        third = submit(queue, "b", "c")  # the batch is full
+        await asyncio.gather(second.answers, third.answers)
+
+    asyncio.run(run())
+    assert model.asked[0] == ["first"]
+    assert sorted(text for batch in model.asked[1:] for text in batch) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_poisoned_input_fails_its_own_request_alone(batcher, model: Slow, place: int) -> None:
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model)]
+        texts = [["a"], ["b", "c"], ["d"]]
+        texts.insert(place, ["e", "poison"])
+        jobs += [submit(queue, *each) for each in texts]
+        model.may.release(9)
+        return await asyncio.gather(*(job.answers for job in jobs), return_exceptions=True)
+
+    _, *found = asyncio.run(run())
+    error = found.pop(place)
+    assert found == [["A"], ["B", "C"], ["D"]]
+    assert isinstance(error, InputError)
+    assert (error.number, error.why) == (1, "'poison' is poison.")
+    assert len(model.asked) == 3
+
+
+def test_faults_that_tell_no_input_are_found_one_by_one(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model)]
+        jobs += [submit(queue, text) for text in ("a", "odd", "b", "bug", "poison")]
+        model.may.release(99)
+        return await asyncio.gather(*(job.answers for job in jobs), return_exceptions=True)
+
+    _, first, odd, second, bug, poison = asyncio.run(run())
+    assert (first, second) == (["A"], ["B"])
+    assert [type(one) for one in (odd, bug, poison)] == [DataError, ZeroDivisionError, InputError]
+
+
+def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slow) -> None:
+    async def run() -> None:
+        queue = batcher(queue=2)
+        await busy(queue, model)
+        dropped, kept = submit(queue, "a"), submit(queue, "b")
+        with pytest.raises(Refusal, match=r"2 requests wait for this model") as refused:
+            submit(queue, "c")
+        assert (refused.value.status, refused.value.retry_after) == (503, 1)
+        dropped.drop()
+        last = submit(queue, "d")
+        model.may.release(9)
+        assert await asyncio.gather(kept.answers, last.answers) == [["B"], ["D"]]
+
+    asyncio.run(run())
+    assert model.asked == [["first"], ["b", "d"]]
+
+
+def test_a_closed_batcher_answers_what_waits_and_takes_no_more(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher(delay=60.0)
+        jobs = [await busy(queue, model), submit(queue, "a")]
+        model.may.release(9)
+        await asyncio.to_thread(queue.close)
+        with pytest.raises(Retired):
+            submit(queue, "b")
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["FIRST"], ["A"]]
+
+
+def test_batches_are_observed(model: Slow) -> None:
+    seen: list[int] = []
+
+    def observe(inputs: int, seconds: float) -> None:
+        assert seconds >= 0
+        seen.append(inputs)
+
+    queue = Batcher(model, Limits(), observe)
+    model.may.release()
+
+    async def run() -> None:
+        await submit(queue, "a", "b").answers
+
+    asyncio.run(run())
+    queue.close()
+    assert seen == [2]

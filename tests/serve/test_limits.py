@@ -1,0 +1,222 @@
+"""What is too much, too slow or malformed is refused with a sentence, and nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from served import ROW, Served, length_of, stub_source
+
+from t2t_torch.serve.body import parse_json, to_json
+from t2t_torch.serve.gate import GONE
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def stub(serve: Callable[..., Served]) -> Served:
+    return serve(stub_source(length_of), body_bytes=400, inputs=3, characters=20)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 400, "the body is no JSON, at line 1, column 1"),
+        (b'{"inputs": ["a"', 400, "no JSON, at line 1, column 16"),
+        (b'{"inputs": ["\xff"]}', 400, "no UTF-8, at byte 14"),
+        (b"[" * 390, 400, "no JSON"),
+        (b'{"inputs": [NaN]}', 400, "no JSON that can be read"),
+        (b'{"inputs": ["\\ud83d"]}', 400, "half a character"),
+        (b"[]", 400, "should be a JSON object"),
+        (b"null", 400, "should be a JSON object"),
+        (b"{}", 400, "inputs: Field required"),
+        (b'{"inputs": "a"}', 400, "inputs: Input should be a valid list"),
+        (b'{"inputs": ["a"], "bset": 3}', 400, "bset: Extra inputs are not permitted"),
+        (b'{"inputs": ["a"], "best": 0}', 400, "best: Input should be greater"),
+        (b'{"inputs": [{"text": "a"}]}', 400, "input 0 has no inputs"),
+        (b'{"inputs": ["a", "b", "c", "d"]}', 413, "4 inputs, and 3 are taken"),
+        (b'{"inputs": ["a", "123456789012345678901"]}', 413, "input 1 has 21 characters"),
+        (b'{"inputs": ["' + b"a" * 400 + b'"]}', 413, "more than 400 bytes"),
+    ],
+)
+def test_what_is_malformed_or_too_much_is_refused(
+    stub: Served, body: bytes, status: int, message: str
+) -> None:
+    answer = stub.post("/predict", content=body, headers=JSON)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]
+
+
+def test_a_body_without_a_length_is_read_no_further_than_the_limit(stub: Served) -> None:
+    read = []
+
+    async def chunks():
+        for number in range(1000):
+            read.append(number)
+            yield b" " * 100
+
+    answer = stub.post("/predict", content=chunks(), headers=JSON)
+    assert answer.status_code == 413
+    assert len(read) < 10
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "text/plain"}, 415),
+        ({**JSON, "Content-Encoding": "gzip"}, 415),
+        ({**JSON, "Inference-Header-Content-Length": "12"}, 400),
+        ({"Content-Type": "application/json; charset=utf-8"}, 200),
+    ],
+)
+def test_only_json_as_it_is_is_read(stub: Served, headers: dict[str, str], status: int) -> None:
+    answer = stub.post("/predict", content=b'{"inputs": ["a"]}', headers=headers)
+    assert answer.status_code == status
+
+
+def test_inputs_that_cannot_be_encoded_are_told_by_number(server: Served) -> None:
+    answer = server.post("/predict", {"inputs": [ROW, {**ROW, "dense": [1]}]})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("input 1 cannot be encoded: [1]: 1 numbers; 2 were")
+
+
+def test_both_halves_of_a_character_are_one() -> None:
+    assert parse_json(b'["\\ud83d\\ude00"]') == ["\U0001f600"]
+
+
+def test_numbers_that_json_has_not_are_null() -> None:
+    assert (
+        to_json({"a": [float("nan"), {"b": float("inf")}, 1.5]}) == b'{"a":[null,{"b":null},1.5]}'
+    )
+
+
+class Held:
+    """A model that answers when it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.begun = threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+        self.asked += [sample["inputs"] for sample in samples]
+        self.begun.set()
+        assert self.may.wait(10)
+        return length_of(samples)
+
+
+@pytest.fixture
+def held() -> Iterator[Held]:
+    model = Held()
+    yield model
+    model.may.set()
+
+
+def ask(server: Served, text: str) -> Any:
+    return server.send("POST", "/predict", json={"inputs": [text]})
+
+
+def test_what_takes_too_long_is_told_to_come_again_and_leaves_the_queue(
+    serve: Callable[..., Served], held: Held
+) -> None:
+    server = serve(stub_source(held), seconds=0.05)
+
+    async def run() -> Any:
+        first = asyncio.create_task(ask(server, "first"))
+        await asyncio.to_thread(held.begun.wait, 10)
+        late = await ask(server, "late")
+        held.may.set()
+        return late, await first
+
+    late, first = asyncio.run(run())
+    for answer in (late, first):
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "not answered within 0.05 seconds" in answer.json()["error"]
+    server.repository.close()
+    assert held.asked == ["first"]
+
+
+def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Served], held: Held) -> None:
+    server = serve(stub_source(held), queue=1)
+
+    async def run() -> list[Any]:
+        first = asyncio.create_task(ask(server, "first"))
+        await asyncio.to_thread(held.begun.wait, 10)
+        second = asyncio.create_task(ask(server, "second"))
+        while not server.repository.queue_lengths()["stub"]:
+            await asyncio.sleep(0)
+        third = await ask(server, "third")
+        held.may.set()
+        return [third, await first, await second]
+
+    third, first, second = asyncio.run(run())
+    assert (third.status_code, third.headers["retry-after"]) == (503, "1")
+    assert (first.status_code, second.status_code) == (200, 200)
+
+
+def scope_of(**changes: Any) -> dict[str, Any]:
+    """A request to predict, as ASGI has it."""
+    return {
+        "type": "http", "method": "POST", "path": "/predict", "raw_path": b"/predict",
+        "query_string": b"", "headers": [], "client": ("1.2.3.4", 5), "scheme": "http",
+        "http_version": "1.1", "root_path": "", "server": ("server", 80), **changes,
+    }  # fmt: skip
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(serve: Callable[..., Served]) -> None:
+    server = serve(stub_source(length_of), seconds=0.05)
+    sent: list[Any] = []
+
+    async def run() -> None:
+        given = [{"type": "http.request", "body": b'{"inputs": ["a"', "more_body": True}]
+
+        async def receive() -> Any:
+            return given.pop() if given else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await server.app(scope_of(), receive, send)
+
+    asyncio.run(run())
+    assert sent[0]["status"] == 408
+    assert b"not there after 0.05 seconds" in sent[1]["body"]
+
+
+def test_who_hangs_up_is_not_answered(serve: Callable[..., Served], held: Held, lines) -> None:
+    server = serve(stub_source(held))
+    sent: list[Any] = []
+
+    async def run() -> None:
+        first = asyncio.create_task(ask(server, "first"))
+        await asyncio.to_thread(held.begun.wait, 10)
+        given = [{"type": "http.request", "body": b'{"inputs": ["gone"]}', "more_body": False}]
+
+        async def receive() -> Any:
+            return given.pop() if given else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await server.app(scope_of(), receive, send)
+        held.may.set()
+        await first
+
+    asyncio.run(run())
+    server.repository.close()
+    assert held.asked == ["first"]
+    assert [line["status"] for line in lines() if line["event"] == "request"] == [GONE, 200]
+
+
+def test_a_defect_of_the_model_is_one_request_s(serve: Callable[..., Served], lines) -> None:
+    def ask(samples: Sequence[Any]) -> list[Any]:
+        return [1 / 0]
+
+    answer = serve(stub_source(ask)).post("/predict", {"inputs": ["secret"]})
+    assert answer.status_code == 500
+    (failed,) = [line for line in lines() if line["event"] == "failed"]
+    assert failed["request_id"] in answer.json()["error"]
+    assert "ZeroDivisionError" in failed["traceback"]

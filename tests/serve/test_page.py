@@ -1,0 +1,129 @@
+"""The page, in a browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from served import Served, artifact_source, length_of, stub_source, write_artifact
+
+from t2t_torch.serve.page import POLICY, page
+from t2t_torch.serve.server import listen_at
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+def test_the_page_needs_nothing_from_elsewhere(server: Served) -> None:
+    answer = server.get("/")
+    assert answer.content == page()
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "default-src 'none'" in POLICY and "connect-src 'self'" in POLICY
+    assert not re.findall(r"(?:src|href)=\"(?!data:)|https?://|@import|url\(", page().decode())
+    assert "STYLE */" not in page().decode()
+
+
+def test_the_page_is_told_all_models(serve: Callable[..., Served], tmp_path: Path) -> None:
+    made = artifact_source(write_artifact(tmp_path / "made"))
+    told = serve(made, stub_source(length_of)).get("/models").json()["models"]
+    assert [one["name"] for one in told] == ["made", "stub"]
+    assert told[0]["fields"][3] == {"name": "dense", "kind": "numbers", "size": 2}
+    assert told[0]["targets"][0] == {"name": "slots", "kind": "tags"}
+    assert told[0]["examples"][0]["inputs"] == "go to oslo"
+
+
+@pytest.fixture
+def address(serve: Callable[..., Served], tmp_path: Path) -> Iterator[str]:
+    """Where a server listens, whose keys are not empty."""
+    folder = tmp_path / "made"
+    for version in ("1", "2"):
+        write_artifact(folder / version)
+    sources = artifact_source(folder), stub_source(length_of)
+    config = uvicorn.Config(
+        serve(*sources, keys=["a-key-of-one"]).app, log_config=None, lifespan="off", ws="none"
+    )
+    server = uvicorn.Server(config)
+    listener = listen_at("127.0.0.1", 0)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    yield "http://{}:{}/".format(*listener.getsockname())
+    server.should_exit = True
+    thread.join(60)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path: Path) -> None:
+    view = browser.new_page(viewport={"width": 900, "height": 900})
+    faults: list[str] = []
+    requested: list[str] = []
+    view.on("pageerror", lambda error: faults.append(str(error)))
+    view.on("request", lambda request: requested.append(request.url))
+    view.goto(address)
+
+    # A key is asked for where one is wanted; Enter in it is enough.
+    view.wait_for_selector("#keybox:not([hidden])")
+    assert "expected an API key" in view.inner_text("#error")
+    view.fill("#key", "a-key-of-one")
+    view.press("#key", "Enter")
+    view.wait_for_selector("[data-field=dense]")
+    assert view.is_hidden("#error")
+
+    # Four fields, the keyboard alone.
+    fields = view.locator("[data-field]").evaluate_all("all => all.map(one => one.dataset.field)")
+    assert fields == ["inputs", "pos", "note", "dense"]
+    for text in ("go to oslo", "X X X", "<b>&amp;</b>", "1, 2.5"):
+        view.keyboard.insert_text(text)
+        view.keyboard.press("Tab")
+    view.keyboard.press("Control+Enter")
+    view.wait_for_selector(".tagged")
+    assert view.inner_text(".tagged .mark").split("\n") == ["oslo", "city"]
+    assert "97" not in view.inner_text(".tagged") and "96.5 %" in view.get_attribute(
+        ".tagged .mark", "title"
+    )
+    rows = view.locator(".bars").first.locator("tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows] == ["go", "stay"]
+    assert view.locator(".bars meter").first.evaluate("meter => meter.value") == pytest.approx(
+        0.9526, abs=1e-4
+    )
+    assert "2, 5" in view.inner_text("#answer")
+    view.screenshot(path=tmp_path / "page.png")
+
+    # What cannot be encoded is told.
+    view.fill("[data-field=dense]", "1")
+    view.click("#ask")
+    view.wait_for_selector("#error:not([hidden])")
+    assert "1 numbers; 2 were expected" in view.inner_text("#error")
+    assert view.inner_text("#answer") == ""
+
+    # An example, an older version, another model.
+    view.select_option("#version", "1")
+    view.locator("#examples button").first.click()
+    view.wait_for_selector(".tagged")
+    view.click("summary")
+    assert '"version": "1"' in view.inner_text("pre")
+    view.select_option("#model", "stub")
+    view.fill("[data-field=inputs]", "a long text")
+    view.keyboard.press("Control+Enter")
+    view.wait_for_selector(".value")
+    assert view.inner_text(".value").startswith("long")
+    assert faults == []
+    assert all(url.startswith((address, "data:")) for url in requested)

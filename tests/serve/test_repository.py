@@ -1,0 +1,170 @@
+"""Models by name and version, and what changes on disk while they are served."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from served import ROW, Served, artifact_source, length_of, stub_source, write_artifact
+
+from t2t_torch.artifact.signature import MODEL
+from t2t_torch.errors import ArtifactError, UsageError
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.metrics import Metrics
+from t2t_torch.serve.model import Model
+from t2t_torch.serve.repository import Repository, Source
+
+
+def version_of(server: Served, place: str = "/predict") -> str:
+    answer = server.post(place, {"inputs": [ROW]})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["version"]
+
+
+def replace(folder: Path, other: Path) -> None:
+    """Puts another artifact into the place of one, as t2t-exporter --overwrite does."""
+    folder.rename(folder.with_name("old"))
+    other.rename(folder)
+    shutil.rmtree(folder.with_name("old"))
+
+
+def test_folders_called_by_numbers_are_versions_and_the_highest_answers(
+    tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    for version in ("2", "10", "draft"):
+        write_artifact(tmp_path / "many" / version)
+    server = serve(artifact_source(tmp_path / "many"))
+    assert server.get("/v2/models/made").json()["versions"] == ["2", "10"]
+    assert version_of(server) == "10"
+    assert version_of(server, "/models/made/versions/2/predict") == "2"
+
+
+def test_an_artifact_that_is_replaced_answers_from_the_next_look_on(
+    tmp_path: Path, serve: Callable[..., Served], lines
+) -> None:
+    folder = write_artifact(tmp_path / "made")
+    server = serve(artifact_source(folder))
+    server.repository.refresh()
+    replace(folder, write_artifact(tmp_path / "new", step=8))
+    assert version_of(server) == "3"
+    server.repository.refresh()
+    assert version_of(server) == "8"
+    assert server.get("/v2/models/made").json()["versions"] == ["8"]
+    assert [line["event"] for line in lines() if line["event"] != "request"] == [
+        "loaded",
+        "loaded",
+        "unloaded",
+    ]
+    metrics = server.get("/metrics").text
+    assert 't2t_loads_total{model="made",result="loaded"} 1.0' in metrics
+    assert 'version="3"} ' not in metrics.split("t2t_loaded_timestamp_seconds gauge")[1]
+
+
+@pytest.mark.parametrize("fault", ["graph", "signature", "answers"])
+def test_a_broken_one_is_told_and_the_old_stays(
+    tmp_path: Path, serve: Callable[..., Served], lines, fault: str
+) -> None:
+    folder = write_artifact(tmp_path / "made")
+    server = serve(artifact_source(folder))
+    broken = write_artifact(tmp_path / "new", step=8, intent="stay" if fault == "answers" else "go")
+    if fault == "graph":
+        (broken / MODEL).write_bytes(b"nothing")
+    elif fault == "signature":
+        (broken / "signature.json").write_text("{")
+    replace(folder, broken)
+    for _ in range(2):  # a second look does not load it again
+        server.repository.refresh()
+    assert version_of(server) == "3"
+    (told,) = [line for line in lines() if line["event"] == "not loaded"]
+    expected = {"graph": "not as it was exported", "signature": "damaged", "answers": "example 0"}
+    assert expected[fault] in told["why"]
+    assert 't2t_loads_total{model="made",result="failed"} 1.0' in server.get("/metrics").text
+    replace(folder, write_artifact(tmp_path / "mended", step=9))
+    server.repository.refresh()
+    assert version_of(server) == "9"
+
+
+def test_versions_come_and_go(tmp_path: Path, serve: Callable[..., Served]) -> None:
+    folder = tmp_path / "many"
+    write_artifact(folder / "1")
+    server = serve(artifact_source(folder))
+    write_artifact(folder / "2")
+    server.repository.refresh()
+    assert server.get("/v2/models/made").json()["versions"] == ["1", "2"]
+    shutil.rmtree(folder / "2")
+    server.repository.refresh()
+    assert version_of(server) == "1"
+    shutil.rmtree(folder)  # as while a disk is away
+    server.repository.refresh()
+    assert version_of(server) == "1"
+
+
+def test_what_waits_for_the_old_is_answered_by_it(
+    tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    begun, may = threading.Event(), threading.Event()
+    steps = iter(range(1, 9))
+
+    def load(name: str, version: str, path: Path) -> Model:
+        model = stub_source(held).load(name, "", path)
+        return Model(**{**model.__dict__, "version": str(next(steps))})
+
+    def held(samples):
+        begun.set()
+        assert may.wait(10)
+        return length_of(samples)
+
+    folder = write_artifact(tmp_path / "made")
+    server = serve(Source("stub", folder, load))
+
+    async def run() -> list[str]:
+        first = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["a"]}))
+        await asyncio.to_thread(begun.wait, 10)
+        second = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["b"]}))
+        while not server.repository.queue_lengths()["stub"]:
+            await asyncio.sleep(0)
+        write_artifact(folder, step=4)
+        looking = asyncio.create_task(asyncio.to_thread(server.repository.refresh))
+        while list(server.repository.versions("stub")) != ["2"]:
+            await asyncio.sleep(0)
+        third = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["c"]}))
+        may.set()
+        await looking
+        return [(await one).json()["version"] for one in (first, second, third)]
+
+    assert asyncio.run(run()) == ["1", "1", "2"]
+
+
+def test_of_several_versions_a_broken_one_does_not_keep_the_server_from_starting(
+    tmp_path: Path, serve: Callable[..., Served], lines
+) -> None:
+    write_artifact(tmp_path / "many" / "1")
+    (write_artifact(tmp_path / "many" / "2") / MODEL).unlink()
+    server = serve(artifact_source(tmp_path / "many"))
+    assert version_of(server) == "1"
+    assert [line["event"] for line in lines() if line["level"] == "error"] == ["not loaded"]
+
+
+def test_without_any_version_it_does_not_start(tmp_path: Path) -> None:
+    (write_artifact(tmp_path / "broken") / MODEL).unlink()
+    (tmp_path / "empty").mkdir()
+    for name, kind in {"broken": ArtifactError, "empty": UsageError, "none": UsageError}.items():
+        repository = Repository([artifact_source(tmp_path / name)], Limits(), Metrics())
+        with pytest.raises(kind, match=name):
+            repository.load()
+
+
+def test_changes_are_looked_for_in_a_thread(tmp_path: Path, serve: Callable[..., Served]) -> None:
+    folder = write_artifact(tmp_path / "made")
+    server = serve(artifact_source(folder))
+    server.repository.watch(0.01)
+    write_artifact(folder, step=8)
+    seen = threading.Event()
+    while list(server.repository.versions("made")) != ["8"]:
+        seen.wait(0.01)
+    server.repository.close()
+    assert not [one for one in threading.enumerate() if one.name == "repository"]
