@@ -14,7 +14,7 @@ from t2t_torch.artifact.answer import InputError
 from t2t_torch.artifact.signature import Field
 from t2t_torch.errors import DataError
 from t2t_torch.features.real import numbers_of
-from t2t_torch.features.text import words_of
+from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import labels_of
 
 _LETTERS = 5  # of a text count as a word, for the sizes of batches
@@ -113,6 +113,7 @@ def _value(field: Field, given: Any) -> tuple[Any, int]:
         return given, len(given) // _LETTERS + 1
     if field.kind == "words":
         words = words_of(given)
+        check_whole(words)
         return " ".join(words), len(words)
     labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(given)]
     return " ".join(labels), len(labels)

@@ -12,7 +12,7 @@ from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.readings import answers_of, predictions_of
-from t2t_torch.artifact.signature import MODEL, Signature
+from t2t_torch.artifact.signature import MODEL, ONNX, Signature
 from t2t_torch.errors import ArtifactError, UsageError
 
 _BATCH_WORDS = 512
@@ -45,6 +45,11 @@ class Artifact:
             raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
         self.path = Path(path)
         self.signature = Signature.read(self.path)
+        if self.signature.form != ONNX:
+            raise ArtifactError(
+                f"'{path}' was exported with --format={self.signature.form}, which has no graph. "
+                "t2t_torch.load reads it, with torch; or export the run with --format=onnx."
+            )
         self.signature.check_files(self.path)
         self.fields = tuple(field.name for field in self.signature.fields)
         self._question = Question(self.signature.problem, self.fields)
@@ -73,7 +78,10 @@ class Artifact:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
-        for numbers in batches_of([row.length for row in rows], _BATCH_WORDS):
+        # What is multiplied with weights of eight bits has one scale in a batch: it would depend on
+        # the other inputs.
+        budget = 1 if self.signature.quantized else _BATCH_WORDS
+        for numbers in batches_of([row.length for row in rows], budget):
             answers = self._answers(numbers, [rows[number] for number in numbers])
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]

@@ -33,7 +33,7 @@ from t2t_torch.features import (
     Turns,
     Words,
 )
-from t2t_torch.features.text import words_of
+from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.modality import Guess
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.batching import Batching
@@ -218,6 +218,9 @@ class LabelPredictor:
             raise InputError(number, f"{told} is not of the form that was expected.") from None
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+        for field, kind in self.kinds.items():
+            if isinstance(kind, Words) and field in self.lists:
+                check_whole(words_of(sample[field]))
         row = {
             name: feature.encode(sample[feature.source or name])
             for name, feature in self._given.items()

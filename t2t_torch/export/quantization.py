@@ -53,6 +53,7 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
 
     plain = onnx.ModelProto()
     plain.CopyFrom(network)
+    _part_turned_weights(plain.graph)
     # What is known of shapes is stale once a Gemm has become a MatMul of turned weights.
     del plain.graph.value_info[:]
     level = logging.root.level
@@ -79,6 +80,19 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
             ". Leave --quantize out."
         )
     return found
+
+
+def _part_turned_weights(graph: onnx.GraphProto) -> None:
+    """Gives each Gemm a weight of its own: onnxruntime turns it where it stands, for all readers.
+
+    Vectors of words that are the weights of the softmax, too, are looked up as well.
+    """
+    weights = {one.name: one for one in graph.initializer}
+    for number, node in enumerate(graph.node):
+        if node.op_type == "Gemm" and node.input[1] in weights:
+            own = graph.initializer.add()
+            own.CopyFrom(weights[node.input[1]])
+            own.name = node.input[1] = f"{node.input[1]}.of.{number}"
 
 
 def check_quality(before: Mapping[str, float], after: Mapping[str, float]) -> None:

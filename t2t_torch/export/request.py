@@ -79,6 +79,8 @@ class Request:
             raise UsageError(f"--export_dir={there}: there is no folder {there.resolve().parent}.")
         if not os.access(there.resolve().parent, os.W_OK):
             raise UsageError(f"--export_dir={there}: {there.resolve().parent} cannot be written.")
+        if there.resolve() in {run_of(run) for run in self.runs}:
+            raise UsageError(f"--export_dir={there} is the run itself. Give another folder.")
         if os.path.lexists(there):
             _check_replaceable(there, overwrite=self.overwrite)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from t2t_torch.export.verification import TOLERANCE, Row, Verified
 if TYPE_CHECKING:
     from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.predictor import Predictor
+
+_MOST_TIES = 0.05  # a share of the rows
 
 TIE = 1e-5
 """Scores of two texts that are no further apart, by their magnitude, are equal: sums of rounded
@@ -48,6 +51,13 @@ def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) 
         gap, tie = _compared(rows[place], expected[place], found, how)
         greatest = max(greatest, gap)
         ties |= {place} if tie else set()
+    if len(ties) > _MOST_TIES * len(rows):
+        first = min(ties)
+        raise ExportError(
+            f"the artifact writes other texts of equal scores for {len(ties)} of {len(rows)} rows, "
+            f"where rounding changes a few; the first is {rows[first].name}: {asked[first]!r}. "
+            "Nothing was written. Train longer: a model that has learnt nothing has many."
+        )
     return Verified(rows, answers, greatest, len(ties))
 
 
@@ -80,7 +90,7 @@ def _compared(
     if isinstance(expected, Prediction) and isinstance(found, Prediction):
         pairs = list(zip(expected.hypotheses, found.hypotheses, strict=False))
         gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
-        gap = max(gaps, default=0.0)
+        gap = math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
         same = all(e.text == f.text and e.ids == f.ids for e, f in pairs)
         as_many = len(expected.hypotheses) == len(found.hypotheses)
         if as_many and gap <= (TOLERANCE if same else TIE):

@@ -101,7 +101,7 @@ def test_many_threads_ask_at_once(folder: Path) -> None:
         (asked(3, "X"), "no text and no list of words"),
         (asked(["go", ""]), "is no word: empty, or with a space"),
         (asked(["go to"]), "is no word: empty, or with a space"),
-        (asked(["go\tto"]), "is no word: empty, or with a space, tab or line end"),
+        (asked(["go\tto"]), "is no word: a space, tab or line end ends one"),
         (asked("go to", "X"), "2 words and 1 pos, where one for each word was expected"),
         (asked(["go"], [1]), "1 among [1] is no label"),
         (asked(note=None), "None is no text, where one was expected"),

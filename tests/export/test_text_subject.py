@@ -28,6 +28,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
+from t2t_torch.export import text_verification
 from t2t_torch.export.exporter import subject_of
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row
@@ -235,10 +236,24 @@ def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path)
             verify_texts(run, changed_by(exported, **changes), rows)
 
 
-def test_another_text_of_an_equal_score_is_a_tie(exported: Path, made: Path) -> None:
+def test_a_score_that_is_no_number_is_no_tie(exported: Path, made: Path) -> None:
     hparams = DecodeHParams(beam_size=3, extra_length=6, return_beams=True)
     run = t2t_torch.load(made / "lstm_seq2seq", hparams=hparams, device="cpu")
     rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
-    verified = verify_texts(run, changed_by(exported, text="another"), rows)
+    with pytest.raises(ExportError, match="asked alone: row 7"):
+        verify_texts(run, changed_by(exported, score=float("nan")), rows)
+
+
+def test_another_text_of_an_equal_score_is_a_tie(
+    exported: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hparams = DecodeHParams(beam_size=3, extra_length=6, return_beams=True)
+    run = t2t_torch.load(made / "lstm_seq2seq", hparams=hparams, device="cpu")
+    row = Row("row 7 of the dev split", {"inputs": "one two"}, 7)
+    monkeypatch.setattr(text_verification, "_MOST_TIES", 1.0)
+    verified = verify_texts(run, changed_by(exported, text="another"), [row])
     assert verified.ties == 1
     assert isinstance(verified.answers[0].hypotheses[0], Hypothesis)
+    monkeypatch.setattr(text_verification, "_MOST_TIES", 0.9)
+    with pytest.raises(ExportError, match="of equal scores for 1 of 1 rows"):
+        verify_texts(run, changed_by(exported, text="another"), [row])

@@ -12,7 +12,7 @@ import results
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
-COUNTS = {"R": 12, "C": 11, "S": 5, "N": 7, "D": 6}
+COUNTS = {"R": 12, "C": 11, "S": 5, "N": 7, "D": 7}
 PROMISES = [f"{kind}{number + 1}" for kind, count in COUNTS.items() for number in range(count)]
 
 

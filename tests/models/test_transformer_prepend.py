@@ -65,10 +65,10 @@ def test_alignments_are_those_of_the_targets():
     layer = model.decoder[0].memory_attention
     batch = testing.random_batch(model.features)
     with torch.no_grad():
-        together = word_alignment._attention(model, layer, batch)
+        together = word_alignment._attention(model, layer, batch, read=False)
         for row in range(3):
             pair = {k: ids[row][ids[row] != 0][None] for k, ids in batch.items()}
-            alone = word_alignment._attention(model, layer, pair)[0]
+            alone = word_alignment._attention(model, layer, pair, read=False)[0]
             torch.testing.assert_close(
                 together[row, : alone.size(0), : alone.size(1)], alone, atol=1e-6, rtol=1e-5
             )
