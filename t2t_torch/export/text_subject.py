@@ -174,7 +174,7 @@ class TextSubject(Subject):
         outputs = [prediction.text for prediction in found.values()]
         scores = score(outputs, references, scores_of(features))
         # BLEU and chrF are told in points of a hundred; what is compared are shares.
-        return {name: one.value / 100.0 for name, one in scores.items()}
+        return {f"decode/{name}": one.value / 100.0 for name, one in scores.items()}
 
 
 def check_writes(loaded: Loaded) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 
@@ -28,7 +29,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
-from t2t_torch.export import text_verification
+from t2t_torch.export import quantization, text_verification
 from t2t_torch.export.exporter import subject_of
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row
@@ -192,6 +193,26 @@ def test_a_language_model_goes_on_as_its_run_does(made: Path, tmp_path: Path) ->
     artifact = t2t_torch.load(folder)
     assert artifact(prompts) == run(prompts)
     assert artifact([{"prompt": "one "}]) == run(["one "])
+
+
+def test_texts_are_written_with_eight_bits_one_at_a_time(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([2.0, 1.0] * quantization._ROUNDS)
+    monkeypatch.setattr(quantization, "_seconds", lambda *_: next(times))
+    monkeypatch.setattr(quantization, "POINTS", 1.0)  # nothing was learnt: any row may change
+    folder = tmp_path / "artifact"
+    asked = [f"--output_dir={made / 'lstm_seq2seq'}", f"--data_dir={made / 'data'}"]
+    options = ["--decode_hparams=extra_length=6", "--quantize=int8"]
+    assert command.main([*asked, f"--export_dir={folder}", *options]) == 0
+    artifact = Artifact(folder)
+    assert artifact.signature.quantized == "int8"
+    graph = onnx.load(folder / "model.onnx").graph
+    (loop,) = [node for node in graph.node if node.op_type == "Loop" and len(node.output) > 4]
+    kinds = {node.op_type for node in loop.attribute[0].g.node}
+    assert kinds & {"MatMulInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul"}
+    together = artifact.predict(INPUTS)
+    assert together == [artifact.predict([text])[0] for text in INPUTS]
 
 
 def test_what_a_search_in_a_graph_does_not_read_is_refused(made: Path) -> None:
