@@ -112,8 +112,10 @@ class Ensemble(nn.Module):
         states = States(tuple(own for _, own in steps))
         if len(steps) == 1:
             return steps[0][0], states
-        found = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])
-        return found.mean(0), states
+        (target,) = self.features.targets.values()
+        # Each may fill its logits up to another width.
+        logits = [found[:, : target.vocab_size] for found, _ in steps]
+        return torch.stack([each.float().log_softmax(-1) for each in logits]).mean(0), states
 
     @property
     def _members(self) -> list[Any]:

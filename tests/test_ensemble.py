@@ -127,12 +127,13 @@ def test_chains_of_tags_are_averaged_with_their_emissions():
     assert torch.equal(chains[0].follow, untouched)
 
 
-def writers(count):
+def writers(count, **hparams):
     features = Features({"inputs": Text(IntegerEncoder(9))}, {"targets": Text(IntegerEncoder(9))})
     made = []
     for seed in range(count):
         torch.manual_seed(seed)
-        made.append(registry.model("transformer")(registry.hparams("transformer_test"), features))
+        chosen = registry.hparams("transformer_test").replace(**hparams)
+        made.append(registry.model("transformer")(chosen, features))
     return [model.eval() for model in made]
 
 
@@ -147,6 +148,20 @@ def test_the_log_probabilities_of_the_next_id_are_averaged():
         own = [its for _, its in steps]
         mean = torch.stack([logits.log_softmax(-1) for logits, _ in steps]).mean(0)
         torch.testing.assert_close(found, mean)
+
+
+@torch.no_grad()
+def test_what_only_fills_logits_up_counts_in_no_mean():
+    (plain,), (filled,) = writers(1), writers(1, vocab_divisor=16)
+    both = Ensemble([filled, plain])
+    found, _ = both.step(torch.tensor([4, 7]), both.encode(BATCH))
+    cut = []
+    for model in (plain, filled):
+        logits, _ = model.step(torch.tensor([4, 7]), model.encode(BATCH))
+        cut.append(logits[:, : both.features.targets["targets"].vocab_size].log_softmax(-1))
+    torch.testing.assert_close(found, (cut[0] + cut[1]) / 2)
+    targets = torch.tensor([[5, 6, 7, 1], [3, 1, 0, 0]])
+    assert both({**BATCH, "targets": targets}).logits["targets"].shape[-1] == found.shape[-1]
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ from t2t_torch.artifact.feeds import Feeds, Row
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.readings import answers_of, predictions_of
 from t2t_torch.artifact.signature import MODEL, ONNX, Signature
+from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.errors import ArtifactError, UsageError
 
 _BATCH_WORDS = 512
@@ -65,16 +66,21 @@ class Artifact:
         """Returns the value found for each input, in their order; see `Answer.value`."""
         return [answer.value for answer in self.predict(inputs)]
 
-    def predict(self, inputs: Sequence[Input]) -> list[Answer] | list[Prediction]:
+    def predict(
+        self, inputs: Sequence[Input], *, stop: Stop | None = None
+    ) -> list[Answer] | list[Prediction]:
         """Returns what was found for each input, in their order; texts as a `Prediction`.
 
         Args:
           inputs: texts, where a text is all that an input is; else mappings by field.
+          stop: may end it from another thread.
 
         Raises:
           InputError: an input cannot be encoded; names it.
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
+          Stopped: `stop` was set.
         """
+        stop = Stop() if stop is None else stop
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
@@ -82,26 +88,30 @@ class Artifact:
         # the other inputs.
         budget = 1 if self.signature.quantized else _BATCH_WORDS
         for numbers in batches_of([row.length for row in rows], budget):
-            answers = self._answers(numbers, [rows[number] for number in numbers])
+            answers = self._answers(numbers, [rows[number] for number in numbers], stop)
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]
 
-    def _answers(self, numbers: Sequence[int], rows: Sequence[Row]) -> list[Any]:
+    def _answers(self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop) -> list[Any]:
         """Returns the answers of a batch.
 
         Raises:
           InputError: the graph fails on an input, as on a word that has to be known and is not.
         """
         try:
-            return self._run(rows)
+            return self._run(rows, stop)
+        except Stopped:
+            raise
         except Exception as error:  # of onnxruntime's own, which have no base of theirs
             if len(rows) == 1:
                 raise InputError(numbers[0], _why(error)) from error
             one_by_one = zip(numbers, rows, strict=True)
-            return [self._answers([number], [row])[0] for number, row in one_by_one]
+            return [self._answers([number], [row], stop)[0] for number, row in one_by_one]
 
-    def _run(self, rows: Sequence[Row]) -> list[Any]:
-        found = self._session.run(self._outputs, self._feeds.batch(rows))
+    def _run(self, rows: Sequence[Row], stop: Stop) -> list[Any]:
+        feeds = self._feeds.batch(rows)
+        with stop.run() as options:
+            found = self._session.run(self._outputs, feeds, options)
         outputs = dict(zip(self._outputs, found, strict=True))
         if self._writes:
             (target,) = self.signature.targets

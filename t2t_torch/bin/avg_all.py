@@ -63,9 +63,8 @@ def _run() -> int:
     if any(not step.isdecimal() for step in _flag("steps")):
         raise UsageError(f"--steps={','.join(_flag('steps'))}: expected numbers of steps.")
 
-    from t2t_torch.bin.following import keep_time
-    from t2t_torch.checkpoint.averaging import average_checkpoints
-    from t2t_torch.checkpoint.checkpoint import MANIFEST
+    from safetensors import SafetensorError
+
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.train.run_directory import RunDirectory
 
@@ -79,16 +78,15 @@ def _run() -> int:
     try:
         written = 0
         for group in _groups(source):
-            copied = [] if written else _copy_run(run.path, target.path, group[-1])
             try:
-                averaged = average_checkpoints(group, CheckpointDirectory(target.path))
-            except BaseException:
-                for file in copied:  # a run directory without a checkpoint is none
-                    file.unlink(missing_ok=True)
-                raise
-            keep_time(max(group), averaged.path / MANIFEST)
-            steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
-            print(f"{averaged.path}: the mean of steps {steps}", flush=True)
+                _average(group, run.path, target.path, is_first=not written)
+            except (CheckpointError, OSError, SafetensorError):
+                gone = [one for one in group if not one.path.is_dir()]
+                if not gone or _flag("steps") or _flag("best"):
+                    raise
+                told = ", ".join(str(one.path) for one in gone)
+                print(f"warning: {told} was deleted before it was averaged", file=sys.stderr)
+                continue
             written += 1
     finally:
         target.unlock()
@@ -99,6 +97,32 @@ def _run() -> int:
             "Give a smaller --n; t2t-trainer --keep_checkpoint_max says how many are kept."
         )
     return 0
+
+
+def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: bool) -> None:
+    """Writes the mean of some checkpoints, and tells it.
+
+    Raises:
+      CheckpointError: one is broken, or a trainer has deleted it.
+      OSError: a trainer has deleted one.
+      SafetensorError: so, too.
+    """
+    from t2t_torch.bin.following import give_time, time_of
+    from t2t_torch.checkpoint.averaging import average_checkpoints
+    from t2t_torch.checkpoint.checkpoint import MANIFEST
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+
+    time = time_of(max(group))
+    copied = _copy_run(run, target, group[-1]) if is_first else []
+    try:
+        averaged = average_checkpoints(group, CheckpointDirectory(target))
+    except BaseException:
+        for file in copied:  # a run directory without a checkpoint is none
+            file.unlink(missing_ok=True)
+        raise
+    give_time(averaged.path / MANIFEST, time)
+    steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
+    print(f"{averaged.path}: the mean of steps {steps}", flush=True)
 
 
 def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:

@@ -48,7 +48,7 @@ shared.define(
 )
 FLAGS["output_dir"].help = (
     "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer as "
-    "one, with the mean of their probabilities."
+    "one, with the mean of their probabilities; of texts, of their log-probabilities."
 )
 FLAGS["data_dir"].help = "Directory of the generated data; only to decode a data set."
 for _name in ("model", "hparams_set"):
@@ -152,6 +152,12 @@ def _check_flags(hparams: DecodeHParams) -> None:
         raise UsageError(f"{' and '.join(given)}: give one of them.")
     if hparams.shards > 1 and (_flag("score_file") or _flag("decode_interactive")):
         raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
+    if _flag("score_file"):
+        hparams.check_of_scores()
+    elif _flag("decode_interactive"):
+        hparams.check_of_prompt()
+    elif _flag("decode_from_file"):
+        hparams.check_of_files("--decode_from_file")
     if _flag("decode_reference") and not _flag("decode_from_file"):
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."

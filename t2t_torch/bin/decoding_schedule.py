@@ -58,11 +58,15 @@ class DecodingSchedule:
             Path(flag(name)) if flag(name) else None
             for name in ("decode_from_file", "decode_to_file", "decode_reference")
         )
+        hparams = parse_decode_hparams(flag("decode_hparams"))
+        hparams.check_of_checkpoints("t2t-trainer")
         of_data = flag("schedule").endswith("_data")
+        if source is not None and not of_data:
+            hparams.check_of_files("--decode_from_file")
         self._decoder = CheckpointDecoder(
             directory.path,
             Path(flag("data_dir")),
-            parse_decode_hparams(flag("decode_hparams")),
+            hparams,
             source=None if of_data else source,
             target=target,
             reference=reference,

@@ -88,7 +88,16 @@ def follow_checkpoints(
 
 def keep_time(checkpoint: Checkpoint, made: Path) -> None:
     """Gives a file that was made of a checkpoint its time, so that curves over time are right."""
+    give_time(made, time_of(checkpoint))
+
+
+def time_of(checkpoint: Checkpoint) -> int:
+    """Returns when a checkpoint was written, in nanoseconds."""
     from t2t_torch.checkpoint.checkpoint import MANIFEST
 
-    written = (checkpoint.path / MANIFEST).stat().st_mtime_ns
+    return (checkpoint.path / MANIFEST).stat().st_mtime_ns
+
+
+def give_time(made: Path, written: int) -> None:
+    """Gives a file the time, in nanoseconds, at which what it is made of was written."""
     os.utime(made, ns=(written, written))

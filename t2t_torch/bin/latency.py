@@ -80,6 +80,7 @@ def _run() -> int:
             f"--problem={_flag('problem')} is for --output_dir, a run of several problems; an "
             "artifact answers for one. Leave it out."
         )
+    _check_json()
     from t2t_torch.artifact.session import Artifact
     from t2t_torch.serve.latency import measure
 
@@ -105,6 +106,16 @@ def _run() -> int:
     )
     _report(found, len(inputs))
     return 0
+
+
+def _check_json() -> None:
+    """Raises UsageError if there is no place for the figures; better now than after the hours."""
+    path = Path(_flag("json")) if _flag("json") else None
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise UsageError(
+            f"--json={path} cannot be written: expected a file in a folder that is there.  "
+            f"mkdir -p {path.parent}"
+        )
 
 
 def _eager(run: str) -> LabelPredictor:

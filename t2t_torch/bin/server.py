@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
     from t2t_torch.serve.repository import Source
 
+_CLOSING = 1.0  # seconds that threads have to end
 INSTALL = "pip install 't2t_torch[serve]'"
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -129,8 +130,8 @@ def _serve(sources: Sequence[Source]) -> int:
     if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
         tell("everyone who reaches this host may ask: there is no --api_key_file", 30)
     code = serve(Gate(application.app, keys, metrics, drain), listener, drain)
-    if code == 0:
-        repository.close()
+    # All that was begun is answered or cut off: nobody waits for what is still computed.
+    repository.close(0.0 if code else _CLOSING)
     return code
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,8 @@ def _run() -> int:
     check_is_of_run(FLAGS, task, str(run.path))
     name = _flag("problem") or task.problem
     folder = Path(_flag("translations_dir"))
-    _describe(folder / f"{name}-decode.json", source, run.path, hparams)
-    (folder / _UNFINISHED).mkdir(exist_ok=True)
+    description, made_of = folder / f"{name}-decode.json", _made_of(source, run.path, hparams)
+    _check_is_of(description, made_of)
     decoder = CheckpointDecoder(
         run.path,
         folder,
@@ -98,6 +98,8 @@ def _run() -> int:
     decoder.check()
     directory, seen = CheckpointDirectory(run.path), 0
     for checkpoint in follow_checkpoints(directory, _flag("min_steps"), _flag("wait_minutes")):
+        if not seen:
+            _describe(description, made_of, run.path)
         _decode(decoder, directory, checkpoint, folder / f"{name}-{checkpoint.step}")
         seen += 1
     if not seen:
@@ -116,7 +118,7 @@ def _hparams() -> DecodeHParams:
       HParamsError: a setting cannot be.
       UsageError: one is given twice, or is none of this command.
     """
-    from t2t_torch.decode.hparam import OF_SHARDS, parse_decode_hparams
+    from t2t_torch.decode.hparam import parse_decode_hparams
 
     settings: list[str] = [_flag("decode_hparams")] if _flag("decode_hparams") else []
     named = [item.partition("=")[0].strip() for item in _flag("decode_hparams").split(",")]
@@ -126,38 +128,42 @@ def _hparams() -> DecodeHParams:
         if name in named:
             raise UsageError(f"--{name} and --decode_hparams={name}=...: give one of them.")
         settings.append(f"{name}={_flag(name)}")
-    if unread := [name for name in OF_SHARDS if name in named]:
-        raise UsageError(
-            f"--decode_hparams: t2t-translate-all decodes in one part and does not read "
-            f"{', '.join(unread)}. Leave it out."
-        )
-    return parse_decode_hparams(",".join(settings))
+    hparams = parse_decode_hparams(",".join(settings))
+    hparams.check_of_checkpoints("t2t-translate-all")
+    hparams.check_of_files("--source")
+    return hparams
 
 
-def _describe(file: Path, source: Path, run: Path, hparams: DecodeHParams) -> None:
-    """Writes what the files of a folder are made of, with the time at which training began.
+def _made_of(source: Path, run: Path, hparams: DecodeHParams) -> dict[str, Any]:
+    """Returns what all files of a folder are made of: the run, the inputs, the settings.
 
     Raises:
       DataError: the source cannot be read.
-      UsageError: there are files that are made of something else.
     """
-    from t2t_torch.data.staging import staged
     from t2t_torch.decode.files import read_inputs
     from t2t_torch.decode.journal import digest
-    from t2t_torch.decode.translations import start_of
 
     changed = {name: getattr(hparams, name) for name in type(hparams).model_fields}
     changed = {name: value for name, value in changed.items() if hparams.is_changed(name)}
     lines = read_inputs(source, hparams.separator)
-    made_of = {"source": digest(lines), "lines": len(lines), "decode_hparams": changed}
+    return {
+        "run": str(run.resolve()),
+        "source": digest(lines),
+        "lines": len(lines),
+        "decode_hparams": changed,
+    }
+
+
+def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
+    """Checks that what a folder holds is made of the same, if it holds something.
+
+    Raises:
+      DataError: what says it is damaged.
+      UsageError: it is made of something else.
+    """
     try:
         there = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with staged(file) as temporary:
-            temporary.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
-            began = start_of(run)
-            os.utime(temporary, (began, began))
         return
     except ValueError as error:
         raise DataError(f"{file} is damaged: {error}. Give another --translations_dir.") from None
@@ -167,6 +173,20 @@ def _describe(file: Path, source: Path, run: Path, hparams: DecodeHParams) -> No
             f"'{file.parent}' holds outputs of another {' and '.join(differ)} ({file.name} tells "
             "which). Give another --translations_dir, so that the files of one can be compared."
         )
+
+
+def _describe(file: Path, made_of: Mapping[str, Any], run: Path) -> None:
+    """Writes what the files of a folder are made of, with the time at which training began."""
+    from t2t_torch.data.staging import staged
+    from t2t_torch.decode.translations import start_of
+
+    (file.parent / _UNFINISHED).mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    with staged(file) as temporary:
+        temporary.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
+        began = start_of(run)
+        os.utime(temporary, (began, began))
 
 
 def _decode(

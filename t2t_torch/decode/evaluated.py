@@ -79,6 +79,14 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
+def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
+    """Returns how texts are decoded: without what others of several problems read."""
+    trees = any(isinstance(target, TreeFeature) for target in features.targets.values())
+    names = _READ_OF_LABELS if trees else (*_READ_OF_LABELS, *_READ_OF_TREES)
+    default = DecodeHParams()
+    return hparams.replace(**{name: getattr(default, name) for name in names})
+
+
 class Evaluated(NamedTuple):
     """A row of a split.
 
@@ -140,6 +148,7 @@ class EvaluatedRows:
         self._predictor = predictor
         self._dtype = activation_dtype or predictor.model.hparams.activation_dtype
         self._hparams = hparams or DecodeHParams()
+        self._search = _of_search(self._hparams, predictor.features)
         problem = predictor.problem
         parts = problem.components if problem.mixing_schedule is not None else [problem]
         self._parts: list[tuple[Problem, Features, Shards]] = []
@@ -223,7 +232,7 @@ class EvaluatedRows:
         if ids:
             assert isinstance(self._predictor, Predictor)
             order = sorted(ids)
-            decoded = self._predictor.predict_ids([ids[number] for number in order], self._hparams)
+            decoded = self._predictor.predict_ids([ids[number] for number in order], self._search)
             for place, prediction in decoded:
                 number = order[place]
                 row = found[number]

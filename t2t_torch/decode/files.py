@@ -19,13 +19,13 @@ from t2t_torch.decode.json_line import holds_json, read_json
 from t2t_torch.decode.outputs import (
     decodes_name,
     one_line,
+    text_of,
     without_breaks,
     write_outputs,
     write_predictions,
 )
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.progress import DecodeProgress
-from t2t_torch.decode.request import asks
 from t2t_torch.decode.shards import (
     Decoding,
     Shard,
@@ -85,8 +85,8 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
     Args:
       path: of the file.
       predictor: whose inputs they are: an object has a text under the name of its input, or of the
-        target of a language model; a JSON string, or an empty line, is that text.  A parser is
-        given objects whole, and so are those that ask something of their output.
+        target of a language model; a JSON string, or an empty line, is that text.  Objects stay
+        whole: some ask something of their output, and what else they have is written with it.
       hparams: the delimiter of what is no JSON.
 
     Raises:
@@ -107,8 +107,8 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
                 f"{path}, line {number}: expected a JSON object with a text, "
                 f'{{"{field}": "..."}}, but it is {line[:80]}'
             )
-        told = asks(given, field)  # what is asked of the output goes with it
-        texts.append({**given, field: text.strip()} if told else text.strip())
+        is_whole = isinstance(given, dict)
+        texts.append({**given, field: text.strip()} if is_whole else text.strip())
     return texts
 
 
@@ -170,7 +170,7 @@ def decode_file(
 
     def write(path: Path, rows: slice, found: list[Prediction]) -> None:
         if hparams.log_results:
-            _log(texts[rows], found, hparams)
+            _log([text_of(one, predictor.field) for one in texts[rows]], found, hparams)
         write_predictions(path, predictor, texts[rows], found, hparams)
 
     return _decode_all(predictor, inputs, texts, hparams, name_of, write)

@@ -55,6 +55,18 @@ OF_WRITING = (
 )
 """What says how outputs are written; what is found does not depend on it."""
 
+OF_TREES = ("valid_trees", "max_open_constituents")
+"""What only a search for trees reads."""
+
+READ_BY_SCORES = ("batch_size", "batch_tokens", "activation_dtype", "max_input_size")
+"""What `--score_file` reads: nothing is searched for, and a line has one form."""
+
+UNREAD_BY_PROMPTS = (
+    *("output_format", "identity_output", "write_beam_scores", "write_alignments", "delimiter"),
+    *("alignment_step", "alignment_layer", "log_results", "num_samples"),
+)
+"""What `--decode_interactive` has no use for: an answer on a terminal has one form."""
+
 READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
 """What models read that give no text; all else is about texts."""
 
@@ -151,6 +163,87 @@ class DecodeHParams(SearchHParams):
                 f"{source}: {who} does not read {', '.join(unread)}. It {known} out."
             )
 
+    def check_of_texts(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that only trees and labels are found with.
+
+        Raises:
+          HParamsError: something is.
+        """
+        self._refuse(
+            (*OF_TREES, "num_labels"),
+            f"{source}: a model that writes texts has no trees or labels to tell, so it does not "
+            "read",
+            "Leave it out.",
+        )
+
+    def check_of_trees(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that trees are not found with; see `SearchHParams`."""
+        super().check_of_trees(source)
+        self._refuse(
+            ("num_labels",),
+            f"{source}: trees have no labels to tell and do not read",
+            "Leave it out.",
+        )
+        if not self.valid_trees:
+            self._refuse(
+                ("max_open_constituents",),
+                f"{source}: valid_trees=false does not read",
+                "Leave one of them out.",
+            )
+
+    def check_of_checkpoints(self, who: str, source: str = "--decode_hparams") -> None:
+        """Checks that no part of the inputs is asked of what decodes all, checkpoint by checkpoint.
+
+        Args:
+          who: decodes, for the message.
+          source: of what is set, for the message.
+
+        Raises:
+          HParamsError: one is.
+        """
+        self._refuse(
+            OF_SHARDS, f"{source}: {who} decodes in one part and does not read", "Leave it out."
+        )
+
+    def check_of_files(self, flag: str, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that only data sets are decoded by.
+
+        Args:
+          flag: that names the file, for the message.
+          source: of what is set, for the message.
+
+        Raises:
+          HParamsError: something is.
+        """
+        self._refuse(
+            ("num_samples",),
+            f"{source}: {flag} is decoded whole and does not read",
+            "Leave it out; of a data set so many examples are decoded.",
+        )
+
+    def check_of_prompt(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that answers on a terminal do not read.
+
+        Raises:
+          HParamsError: something is.
+        """
+        self._refuse(
+            UNREAD_BY_PROMPTS, f"{source}: --decode_interactive does not read", "Leave it out."
+        )
+
+    def check_of_scores(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set but what lines are scored by.
+
+        Raises:
+          HParamsError: something is.
+        """
+        others = [name for name in type(self).model_fields if name not in READ_BY_SCORES]
+        self._refuse(
+            others,
+            f"{source}: --score_file searches for nothing and does not read",
+            f"Leave it out; {', '.join(READ_BY_SCORES)} are read.",
+        )
+
     @property
     def writes_several(self) -> bool:
         """Whether there may be several outputs of an input."""
@@ -183,6 +276,11 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
         )
     hparams.check_search(source)
     _check_files(hparams, source)
+    if hparams.batch_size and hparams.is_changed("batch_tokens"):
+        raise HParamsError(
+            f"{source}: batch_size={hparams.batch_size} takes the place of batch_tokens, which is "
+            "then not read. Give one of them."
+        )
     if not hparams.delimiter:
         raise HParamsError(f"{source}: delimiter is empty; expected at least one character.")
     return hparams

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 
@@ -71,16 +72,18 @@ class Prompt:
 
     def _set(self, command: str, number: int) -> str:
         if command == "dl":
-            self._hparams = self._hparams.replace(extra_length=number)
+            hparams = self._hparams.replace(extra_length=number)
+            self._predictor.check(hparams)
+            self._hparams = hparams
             return f"outputs may be {number} tokens longer than inputs\n"
         shown = max(1, number)
         if self._hparams.draws:
             self._shown, self._hparams = shown, self._hparams.replace(num_decodes=shown)
             return f"showing {shown} draws\n"
-        hparams = self._hparams.replace(
-            beam_size=max(self._hparams.beam_size, shown), return_beams=shown > 1
-        )
-        hparams.check_beam(self._predictor.vocab_size)
+        groups = self._hparams.num_beam_groups
+        widest = math.ceil(max(self._hparams.beam_size, shown) / groups) * groups
+        hparams = self._hparams.replace(beam_size=widest, return_beams=shown > 1)
+        self._predictor.check(hparams)
         self._shown, self._hparams = shown, hparams
         return f"showing {self._shown} of a beam of {self._hparams.beam_size}\n"
 

@@ -34,6 +34,7 @@ SUFFIX = ".part"
 _FIRST = b"journal of t2t_torch\n"
 _FORMAT = 1
 _DIGEST = "sha256:"
+_SPACES = ("input_space_id", "target_space_id")
 
 
 class Journal:
@@ -196,6 +197,19 @@ def digest_of_weights(model: nn.Module) -> str:
     return _DIGEST + total.hexdigest()
 
 
+def digest_of_hparams(model: Any) -> str:
+    """Returns a checksum of what a model is made by beside its features: its hparams and spaces.
+
+    Args:
+      model: a `T2TModel`, or several as one.
+    """
+    members = getattr(model, "models", [model])
+    return digest(
+        [one.hparams.model_dump(mode="json"), *(getattr(one, name, None) for name in _SPACES)]
+        for one in members
+    )
+
+
 @contextlib.contextmanager
 def _locked(path: Path, target: Path) -> Iterator[FileIO]:
     """Opens a file, made if absent, that this process alone holds."""
@@ -209,9 +223,17 @@ def _locked(path: Path, target: Path) -> Iterator[FileIO]:
                     "Wait for it, stop it, or name another file with --decode_to_file."
                 ) from None
             # Whoever held the lock may have deleted the file before it let go of it.
-            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            if _is_at(file, path):
                 yield file
                 return
+
+
+def _is_at(file: FileIO, path: Path) -> bool:
+    """Whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _holder(file: FileIO) -> str:

@@ -235,8 +235,9 @@ def example_line(predictor: LabelPredictor) -> str:
     """Returns an input as JSON, and what its fields mean where their names do not tell."""
     asked = predictor.problem.asked
     example = example_of(predictor.kinds, predictor.lists)
-    example |= {field: asked[field].example for field in example.keys() & asked.keys()}
-    meanings = "".join(f", where {field} is {its.meaning}" for field, its in asked.items())
+    known = {field: its for field, its in asked.items() if field in example}
+    example |= {field: its.example for field, its in known.items()}
+    meanings = "".join(f", where {field} is {its.meaning}" for field, its in known.items())
     return json.dumps(example, ensure_ascii=False) + meanings
 
 

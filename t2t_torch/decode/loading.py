@@ -59,7 +59,8 @@ def load(
 
     Args:
       run_dir: the run directory; or several, or `ckpt-<step>` folders in them, whose models answer
-        as one: the mean of their probabilities (`ensemble.py`).
+        as one: the mean of their probabilities, of texts of their log-probabilities
+        (`ensemble.py`).
       checkpoint: a step, "best" (the one that evaluations found best), or the path of a
         `ckpt-<step>` folder, which may be relative to `run_dir`; the newest whole one by default.
         Of a run that keeps an average of its weights, the average is taken.
@@ -98,7 +99,7 @@ class Loaded(NamedTuple):
 
 
 def as_one(members: Sequence[Loaded]) -> Loaded:
-    """Returns several models as one, the mean of their probabilities; see `ensemble.py`.
+    """Returns several models as one, the mean of what they find; see `ensemble.py`.
 
     Raises:
       HParamsError: there is none, or they are of different targets or vocabularies.

@@ -59,7 +59,7 @@ def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
 def write_predictions(
     path: Path,
     predictor: Predictor,
-    inputs: Sequence[str],
+    inputs: Sequence[Any],
     predictions: Sequence[Prediction],
     hparams: DecodeHParams,
 ) -> None:
@@ -68,7 +68,7 @@ def write_predictions(
     Args:
       path: of the file.
       predictor: that found it.
-      inputs: texts.
+      inputs: texts, or mappings of a text and more, which JSON tells whole and a table by its text.
       predictions: as many.
       hparams: how to write.
     """
@@ -96,10 +96,24 @@ def write_predictions(
             stream,
             header,
             (
-                [text, *_cells(record.get("hypotheses", [record]), told, places)]
+                [
+                    text_of(text, predictor.field),
+                    *_cells(record.get("hypotheses", [record]), told, places),
+                ]
                 for text, record in zip(inputs, records, strict=True)
             ),
         )
+
+
+def text_of(given: Any, field: str) -> Any:
+    """Returns the text of an input, of words that are a list a line of them.
+
+    Args:
+      given: the text, or a mapping that has it.
+      field: its name there.
+    """
+    text = given.get(field, given) if isinstance(given, Mapping) else given
+    return " ".join(map(str, text)) if isinstance(text, list) else text
 
 
 def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places: int) -> list[Any]:

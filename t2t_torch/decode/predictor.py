@@ -12,6 +12,7 @@ from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.decode.request import Request, RequestMaker, read_wishes
 from t2t_torch.decode.rules import rules_of
 from t2t_torch.decode.sampling import Sampler, numbers_of, sample
@@ -19,7 +20,7 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.decode.word_alignment import Aligner
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Feature, Features, Text
+from t2t_torch.features import Feature, Features, Text, TreeFeature
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS, PAD
@@ -92,6 +93,10 @@ class Predictor:
         hparams.check_search()
         if not self.features.has_inputs:
             hparams.check_of_language_model()
+        if isinstance(self._target, TreeFeature):
+            hparams.check_of_trees()
+        else:
+            hparams.check_of_texts()
 
     def __call__(self, inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
         """Returns the best output of each input, in their order; see `predict`.
@@ -215,12 +220,12 @@ class Predictor:
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
-        ids = _padded(inputs).to(device)  # [B, S]
+        ids = rectangle(inputs).to(device)  # [B, S]
         has_inputs = self.features.has_inputs
         limits = torch.tensor(
             [hparams.limit(len(row), has_inputs=has_inputs) for row in inputs], device=device
         )
-        prefix = _padded(_prefixes(inputs)).to(device) if has_inputs else ids
+        prefix = rectangle(_prefixes(inputs)).to(device) if has_inputs else ids
         name = next(iter(self.features.inputs if has_inputs else self.features.targets))
         if hparams.draws:
             return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)
@@ -352,12 +357,6 @@ def _batches(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[in
         size = hparams.batch_size or max(1, hparams.batch_tokens // widest)
         yield order[start : start + size]
         start += size
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """[B, S] int64, PAD at the ends."""
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
 
 
 def _content_length(ids: list[int]) -> int:

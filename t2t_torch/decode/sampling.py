@@ -1,7 +1,7 @@
 """Outputs drawn at random, id by id, from what a model's `step` finds.
 
 Temperature and `sampling_keep_top_k` are tensor2tensor's; `top_p` is nucleus sampling, Holtzman et
-al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2023, arXiv:2202.00666.
+al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2022, arXiv:2202.00666.
 A draw depends on the seed, its input and its number alone: each has
 random numbers of its own, made of these by a hash.
 """
@@ -35,7 +35,7 @@ class Sampler:
       top_k: only so many of the likeliest; 0 or less: all.
       top_p: of those the likeliest that together reach this probability; 1: all.
       typical_p: of those the ones whose surprise (nats) is closest to the mean, as many as together
-        reach this probability; 1: all.  Meister et al. 2023, arXiv:2202.00666.
+        reach this probability; 1: all.  Meister et al. 2022, arXiv:2202.00666.
     """
 
     temperature: float = 1.0

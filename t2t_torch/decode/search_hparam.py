@@ -104,11 +104,15 @@ class SearchHParams(Params):
         False, "extra_length alone is the limit, whatever the input's length."
     )
     min_length: int = hp(
-        0, "Tokens that an output has at least, end symbol included.", low=0, high=1_000_000
+        0,
+        "Tokens that an output has at least, end symbol included.  A lower limit holds.",
+        low=0,
+        high=1_000_000,
     )
     min_length_ratio: float = hp(
         0.0,
-        "Tokens that an output has at least, as a part of its input's; end symbols included.",
+        "Tokens that an output has at least, as a part of its input's; end symbols included.  A "
+        "lower limit holds.",
         low=0,
         high=1000,
     )
@@ -194,11 +198,15 @@ class SearchHParams(Params):
                 "multiple of it."
             )
         if self.beam_size == 1:
+            # alpha=0 is what scores of one hypothesis are: log-probabilities.
+            of_beams = ("coverage_penalty", "alpha") if self.alpha else ("coverage_penalty",)
             self._refuse(
-                ("coverage_penalty",),
+                of_beams,
                 f"{source}: beam_size=1 compares no hypotheses, so it does not read",
                 "Leave it out, or set a wider beam.",
             )
+        if self.force_decode_length:
+            self._check_least(f"{source}: force_decode_length=true")
         if 0 < self.max_length_ratio < self.min_length_ratio:
             raise HParamsError(
                 f"{source}: min_length_ratio={self.min_length_ratio} is more than "
@@ -209,13 +217,14 @@ class SearchHParams(Params):
         """Checks that nothing is set that only models with inputs read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: something is, or outputs have to be longer than they may be.
         """
         self._refuse(
             ("min_length_ratio", "max_length_ratio", "coverage_penalty"),
             f"{source}: a language model has no inputs, so it does not read",
             "Leave it out; min_length and extra_length count tokens.",
         )
+        self._check_least(f"{source}: a language model")
 
     def check_of_trees(self, source: str = "--decode_hparams") -> None:
         """Checks that nothing is set that trees are not found with.
@@ -228,6 +237,18 @@ class SearchHParams(Params):
             f"{source}: trees are searched for by the rules of trees, which do not read",
             "Leave it out; for several trees of a sentence:  return_beams=true",
         )
+
+    def _check_least(self, because: str) -> None:
+        """Checks that no output has to be longer than `extra_length`, where that alone is a limit.
+
+        Raises:
+          HParamsError: one has to be.
+        """
+        if self.min_length > self.extra_length:
+            raise HParamsError(
+                f"{because} has extra_length={self.extra_length} as the limit of all outputs, and "
+                f"min_length={self.min_length} is more. Expected at most that."
+            )
 
     def _refuse(self, names: Sequence[str], because: str, instead: str) -> None:
         if asked := [name for name in names if self.is_changed(name)]:

@@ -12,7 +12,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import t2t_torch
 from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
-from t2t_torch.decode.journal import Journal, digest_of_weights, journal_of, journal_path
+from t2t_torch.decode.journal import (
+    Journal,
+    digest_of_hparams,
+    digest_of_weights,
+    journal_of,
+    journal_path,
+)
 from t2t_torch.decode.target import is_replaced
 from t2t_torch.errors import UsageError
 
@@ -158,6 +164,8 @@ def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
     values = {name: getattr(hparams, name) for name in DecodeHParams.model_fields}
     return {
         "weights": digest_of_weights(predictor.model),
+        "problem": predictor.problem.full_name,
+        "hparams": digest_of_hparams(predictor.model),
         "step": predictor.run.step if predictor.run is not None else None,
         "t2t_torch": t2t_torch.__version__,
         **{name: value for name, value in values.items() if name not in left_out},

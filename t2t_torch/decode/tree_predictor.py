@@ -95,11 +95,6 @@ class TreePredictor(Predictor):
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
 
-    def check(self, hparams: DecodeHParams) -> None:
-        """Checks that all that is asked can be read; see `Predictor.check`."""
-        super().check(hparams)
-        hparams.check_of_trees()
-
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[list[int]]:
         """Returns the sentences of inputs.
 

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Text, TreeFeature
 from t2t_torch.layers.masks import padding_mask
 from t2t_torch.layers.prepending import at_targets
 from t2t_torch.model import T2TModel
-from t2t_torch.text.encoder import EOS, PAD
+from t2t_torch.text.encoder import EOS
 
 
 @runtime_checkable
@@ -104,7 +105,7 @@ class Aligner:
         """Returns the attention of each id of the outputs, [R, T, S]."""
         device = next(self._models[0].parameters()).device
         batch = {
-            name: _padded(rows).to(device)
+            name: rectangle(rows).to(device)
             for name, rows in zip(self._names, (sources, targets), strict=True)
         }
         return torch.stack(
@@ -172,9 +173,3 @@ def _words(feature: Text, ids: list[int]) -> list[int]:
     """Returns of each id the number of the word that it is a part of, from 0."""
     lengths = (len(feature.decode(ids[: end + 1]).split()) for end in range(len(ids)))
     return [max(length, 1) - 1 for length in lengths]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """[R, S] int64, PAD at the ends."""
-    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
-    return nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)

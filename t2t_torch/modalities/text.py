@@ -181,8 +181,11 @@ class TextModality(Modality):
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
         """Returns the mean of the log-probabilities of each id, as a search of several models has
         it.
+
+        Of models that fill their logits up to several widths, the ids that all of them have.
         """
-        return torch.stack([one.float().log_softmax(-1) for one in logits]).mean(0)
+        least = min(one.size(-1) for one in logits)
+        return torch.stack([one[..., :least].float().log_softmax(-1) for one in logits]).mean(0)
 
     @torch.no_grad()
     def sample(self, hidden: Hidden) -> Tensor:

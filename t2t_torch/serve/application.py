@@ -10,8 +10,8 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from t2t_torch import __version__
-from t2t_torch.serve.asking import ask, check_size, check_texts
-from t2t_torch.serve.body import read_json, to_json
+from t2t_torch.serve.asking import Asked, ask, check_size, check_texts
+from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.metrics import CONTENT_TYPE, Metrics
@@ -69,6 +69,7 @@ class Application:
     ) -> None:
         self._repository = repository
         self._limits = limits
+        self._bodies = Bodies(limits)
         self._metrics = metrics
         self._drain = drain
         self._log_texts = log_texts
@@ -140,19 +141,22 @@ class Application:
 
     async def infer(self, request: Request) -> Response:
         """Answers tensors with tensors."""
-        served = self._begin(request)
-        body = parsed(InferenceRequest, await read_json(request, self._limits))
+        self._begin(request)
+        body = parsed(InferenceRequest, await self._bodies.read(request))
         body.check_extensions()
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
-        check_wanted(served.model, wanted or ())
-        samples = samples_of(served.model, body.inputs)
-        found = await self._ask(request, served, samples)
+
+        def read(model: Model) -> Sequence[Sample]:
+            check_wanted(model, wanted or ())
+            return samples_of(model, body.inputs)
+
+        model, samples, found = await self._ask(request, read)
         if not found:
             raise Refusal(400, "the inputs have no elements: their first dimension is 0.")
         told: dict[str, Any] = {
-            "model_name": served.model.name,
-            "model_version": served.model.version,
-            "outputs": tensors_of(served.model, samples, found, wanted),
+            "model_name": model.name,
+            "model_version": model.version,
+            "outputs": tensors_of(model, samples, found, wanted),
         }
         if body.id is not None:
             told["id"] = body.id
@@ -162,12 +166,14 @@ class Application:
 
     async def predict(self, request: Request) -> Response:
         """Answers inputs with records by target."""
-        served = self._begin(request)
-        body = parsed(PredictRequest, await read_json(request, self._limits))
+        self._begin(request)
+        body = parsed(PredictRequest, await self._bodies.read(request))
         check_size(body.inputs, self._limits)
-        model = served.model
-        samples = [model.sample(number, given) for number, given in enumerate(body.inputs)]
-        found = await self._ask(request, served, samples)
+
+        def read(model: Model) -> Sequence[Sample]:
+            return [model.sample(number, given) for number, given in enumerate(body.inputs)]
+
+        model, samples, found = await self._ask(request, read)
         records = [
             model.record(sample, its, body.best) for sample, its in zip(samples, found, strict=True)
         ]
@@ -195,26 +201,37 @@ class Application:
         return Response(page(), media_type="text/html; charset=utf-8", headers=headers)
 
     def _served(self, request: Request) -> Served:
-        asked = request.path_params
-        return self._repository.get(asked.get("model"), asked.get("version"))
+        return self._repository.get(*_place(request))
 
-    def _begin(self, request: Request) -> Served:
+    def _begin(self, request: Request) -> None:
+        """Notes when a request has begun, and refuses it if there is no such model."""
         request.scope["told_at"] = time.monotonic()
-        served = self._served(request)
-        told = request.scope["told"]
-        told.update(model=served.model.name, version=served.model.version, inputs=0, tokens=0)
-        return served
+        self._tell(request, self._served(request).model, ())
 
-    async def _ask(self, request: Request, served: Served, samples: Any) -> Any:
-        check_size(samples, self._limits)
-        check_texts(samples, self._limits)
-        told = request.scope["told"]
-        told.update(inputs=len(samples), tokens=sum(map(tokens_of, samples)))
-        if self._log_texts:
-            told["texts"] = [texts_of(sample) for sample in samples]
-        if not samples:
-            return []
-        return await ask(request, self._repository, served, samples, self._limits)
+    def _tell(self, request: Request, model: Model, samples: Sequence[Sample]) -> None:
+        request.scope["told"].update(
+            model=model.name,
+            version=model.version,
+            inputs=len(samples),
+            tokens=sum(map(tokens_of, samples)),
+        )
+
+    async def _ask(self, request: Request, read: Callable[[Model], Sequence[Sample]]) -> Asked:
+        def checked(model: Model) -> Sequence[Sample]:
+            samples = read(model)
+            check_size(samples, self._limits)
+            check_texts(samples, self._limits)
+            self._tell(request, model, samples)
+            if self._log_texts:
+                request.scope["told"]["texts"] = [texts_of(sample) for sample in samples]
+            return samples
+
+        return await ask(request, self._repository, _place(request), checked, self._limits)
+
+
+def _place(request: Request) -> tuple[str | None, str | None]:
+    """Returns the model's name and its version, as the address has them."""
+    return request.path_params.get("model"), request.path_params.get("version")
 
 
 def _described(model: Model) -> Mapping[str, Any]:
@@ -230,9 +247,15 @@ def _described(model: Model) -> Mapping[str, Any]:
 
 
 def _shown(examples: Sequence[Sample]) -> list[Sample]:
-    """Returns the examples that a page offers, those first that have no unknown words."""
-    ranked = sorted(examples, key=lambda one: any(_UNKNOWN in text for text in texts_of(one)))
-    return ranked[:_EXAMPLES]
+    """Returns the examples that a page offers, the usual ones first.
+
+    Those come last that have unknown words, or a text of nothing.
+    """
+
+    def is_odd(example: Sample) -> bool:
+        return any(_UNKNOWN in text or not text.strip() for text in texts_of(example))
+
+    return sorted(examples, key=is_odd)[:_EXAMPLES]
 
 
 def _json(told: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

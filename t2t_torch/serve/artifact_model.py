@@ -5,17 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import EXAMPLES, Target
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.text.lines import read_lines
 
+_TIE = 1e-5  # of scores, relative: either of two texts might be the best
 _CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
 
 
@@ -36,9 +38,10 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     signature = artifact.signature
     alone = artifact.fields[0] if len(artifact.fields) == 1 else ""
 
-    def ask(samples: Sequence[Sample]) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
         # What writes texts takes them as they are.
-        return artifact.predict([one[alone] if _is_text(one, alone) else one for one in samples])
+        given = [one[alone] if _is_text(one, alone) else one for one in samples]
+        return artifact.predict(given, stop=stop)
 
     examples = _examples(path)
     model = Model(
@@ -57,7 +60,7 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     )
     if not examples:
         return model
-    found = ask(model.examples)
+    found = ask(model.examples, Stop())
     for number, (example, its) in enumerate(zip(examples, found, strict=True)):
         _check(path, number, signature.targets, example, its)
     return dataclasses.replace(model, told=found[0])
@@ -81,17 +84,29 @@ def _check(
     path: Path, number: int, targets: Sequence[Target], example: Mapping[str, Any], found: Found
 ) -> None:
     """Raises ArtifactError if an example is not answered as it was."""
-    expected = example["answer"].get("values", {})
-    for target in targets:
-        if target.name not in expected:
-            continue
-        its = found.text if isinstance(found, Prediction) else found.values[target.name]
-        if not _same(its, expected[target.name]):
+    for name, its, expected in _compared(targets, example["answer"], found):
+        if not _same(its, expected):
             raise ArtifactError(
                 f"'{path}' does not answer its example {number} as it did when it was exported: "
-                f"{target.name!r} is {its!r}, and was {expected[target.name]!r}. Export the run "
-                "again with the onnxruntime that is installed here."
+                f"{name!r} is {its!r}, and was {expected!r}. Export the run again with the "
+                "onnxruntime that is installed here."
             )
+
+
+def _compared(
+    targets: Sequence[Target], answer: Mapping[str, Any], found: Found
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields what was found and what was expected, with its name."""
+    if not isinstance(found, Prediction):
+        for target in targets:
+            if target.name in answer["values"]:
+                yield target.name, found.values[target.name], answer["values"][target.name]
+        return
+    name, best, its = targets[0].name, answer["hypotheses"][0], found.hypotheses[0]
+    is_tie = math.isclose(its.score, best["score"], rel_tol=_TIE)
+    if list(its.ids) == best["ids"] or not is_tie:
+        yield name, its.text, best["text"]
+    yield f"{name}_scores", its.score, best["score"]
 
 
 def _same(found: Any, expected: Any) -> bool:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect, Request
 
 from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.stop import Stopped
 from t2t_torch.errors import T2TError
-from t2t_torch.serve.batcher import Retired
+from t2t_torch.serve.batcher import Job, Retired
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.model import Found, Sample, texts_of
+from t2t_torch.serve.model import Found, Model, Sample, texts_of
 from t2t_torch.serve.refusal import NO_INPUT, TOO_LARGE, Refusal, unavailable
-from t2t_torch.serve.repository import Repository, Served
+from t2t_torch.serve.repository import Repository
+
+_TRIES = 3  # a model may be replaced while it is asked, hardly thrice
 
 
 def check_size(inputs: Sequence[object], limits: Limits) -> None:
@@ -40,30 +43,56 @@ def check_texts(samples: Sequence[Sample], limits: Limits) -> None:
             )
 
 
+class Asked(NamedTuple):
+    """What was asked, and what was found.
+
+    Attributes:
+      model: that has answered.
+      samples: as this model reads them.
+      found: as many.
+    """
+
+    model: Model
+    samples: Sequence[Sample]
+    found: Sequence[Found]
+
+
 async def ask(
     request: Request,
     repository: Repository,
-    served: Served,
-    samples: Sequence[Sample],
+    place: tuple[str | None, str | None],
+    samples_of: Callable[[Model], Sequence[Sample]],
     limits: Limits,
-) -> Sequence[Found]:
+) -> Asked:
     """Returns what a model finds for inputs.
 
     Args:
       request: its body was read; it is looked at whether its sender still waits.
-      repository: where another version may have taken the model's place.
-      served: the model.
-      samples: at least one.
+      repository: where another version may take the model's place meanwhile: then this one is
+        asked, if no version was named, or if it has the name.
+      place: the model's name and its version; see `Repository.get`.
+      samples_of: returns what a model reads in the request; none is not asked.
       limits: of time.
 
     Raises:
       ClientDisconnect: who has asked is gone.
-      Refusal: an input cannot be encoded, the queue is full, or it took too long.
+      Refusal: there is no such model, an input cannot be encoded, the queue is full, or it took
+        too long.
     """
-    try:
-        job = served.batcher.submit(samples)
-    except Retired:
-        job = repository.get(served.model.name).batcher.submit(samples)
+    for _ in range(_TRIES):
+        served = repository.get(*place)
+        samples = samples_of(served.model)
+        if not samples:
+            return Asked(served.model, samples, [])
+        try:
+            job = served.batcher.submit(samples)
+        except Retired:
+            continue
+        return Asked(served.model, samples, await _wait(request, job, limits))
+    raise unavailable("the model is replaced again and again. Try again later.")
+
+
+async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Found]:
     left = limits.seconds - (time.monotonic() - request.scope["told_at"])
     gone = asyncio.ensure_future(_is_gone(request))
     either: set[asyncio.Future[Any]] = {job.answers, gone}
@@ -85,6 +114,8 @@ async def ask(
 def _answers(answers: asyncio.Future[Sequence[Found]]) -> Sequence[Found]:
     try:
         return answers.result()
+    except Stopped:
+        raise unavailable("the server ends. Ask another one.") from None
     except InputError as error:
         raise Refusal(NO_INPUT, str(error)) from None
     except T2TError as error:

@@ -7,15 +7,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.errors import T2TError
+from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import Found, Sample, tokens_of
 from t2t_torch.serve.refusal import unavailable
 
 _Result: TypeAlias = "Sequence[Found] | Exception"
+
+_STOPPING = 2.0  # seconds that a model has to end when it is told to
 
 
 class Job:
@@ -26,22 +27,31 @@ class Job:
       tokens: of all of them, about.
       arrived: when, by the monotonic clock.
       answers: what is found, in the order of the inputs; or `InputError` with the number of the
-        input, from 0, that cannot be answered.
+        input, from 0, that cannot be answered; or `Stopped`, if the model ends.
       is_dropped: whether nobody waits for it any more: it is left out of batches.
     """
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[Sample], on_drop: Callable[[], None]) -> None:
         self.samples = samples
         self.tokens = sum(map(tokens_of, samples))
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.answers: asyncio.Future[Sequence[Found]] = self.loop.create_future()
         self.is_dropped = False
+        self._on_drop = on_drop
 
     def drop(self) -> None:
         """Says that nobody waits for it any more."""
         self.is_dropped = True
         self.answers.cancel()
+        self._on_drop()
+
+
+class _Asked(NamedTuple):
+    """What the model computes now, and what ends it."""
+
+    jobs: Sequence[Job]
+    stop: Stop
 
 
 class Retired(Exception):
@@ -52,7 +62,8 @@ class Batcher:
     """A queue of requests, and the one thread that asks the model.
 
     A request that finds the model idle is answered at once.  Those that come meanwhile wait, the
-    oldest no longer than `Limits.delay` after the model is free, and are asked together.
+    oldest no longer than `Limits.delay` after the model is free, and are asked together.  When
+    nobody waits any more for what the model computes, it is told to stop.
 
     Args:
       ask: the model; called in the thread.
@@ -63,7 +74,7 @@ class Batcher:
 
     def __init__(
         self,
-        ask: Callable[[Sequence[Sample]], Sequence[Found]],
+        ask: Callable[[Sequence[Sample], Stop], Sequence[Found]],
         limits: Limits,
         observe: Callable[[int, float], None] = lambda inputs, seconds: None,
         name: str = "batcher",
@@ -75,6 +86,8 @@ class Batcher:
         self._changed = threading.Condition()
         self._is_idle = False
         self._is_closed = False
+        self._is_stopped = False
+        self._asked: _Asked | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -92,7 +105,7 @@ class Batcher:
           Refusal: the queue is full.
           Retired: the batcher was closed.
         """
-        job = Job(samples)
+        job = Job(samples, self._stop_if_unwanted)
         with self._changed:
             if self._is_closed:
                 raise Retired
@@ -112,12 +125,23 @@ class Batcher:
         """Answers what waits, and ends the thread.
 
         Args:
-          timeout: seconds that it is waited for; None: until it has ended.
+          timeout: seconds after which the model is told to stop, and what waits is not answered;
+            one that does not stop is left alone.  None: until all is answered.
         """
         with self._changed:
             self._is_closed = True
             self._changed.notify()
         self._thread.join(timeout)
+        if not self._thread.is_alive():
+            return
+        with self._changed:
+            self._is_stopped = True
+            self._queue.clear()
+            self._changed.notify()
+        asked = self._asked
+        if asked is not None:
+            asked.stop.set()
+        self._thread.join(_STOPPING)
 
     def _run(self) -> None:
         while jobs := self._next():
@@ -180,38 +204,45 @@ class Batcher:
         if any(job.is_dropped for job in self._queue):
             self._queue = deque(job for job in self._queue if not job.is_dropped)
 
+    def _stop_if_unwanted(self) -> None:
+        """Lets the model stop if nobody waits for what it computes."""
+        asked = self._asked
+        if asked is not None and all(job.is_dropped for job in asked.jobs):
+            asked.stop.set()
+
+    def _found(self, jobs: Sequence[Job]) -> Sequence[Found]:
+        """Returns what the model finds for some requests together.
+
+        Raises:
+          Stopped: nobody waits for them any more, or the batcher ends.
+        """
+        asked = self._asked = _Asked(jobs, Stop())
+        try:
+            # Another thread first drops a request and then looks what is asked.
+            self._stop_if_unwanted()
+            if self._is_stopped:
+                asked.stop.set()
+            asked.stop.check()
+            return self._ask([sample for job in jobs for sample in job.samples], asked.stop)
+        finally:
+            self._asked = None
+
     def _results(self, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
         """Returns what is found for each request; a fault of one is its own."""
+        try:
+            found = self._found(jobs)
+        except Stopped as error:
+            return [(job, error) for job in jobs]
+        except Exception as error:  # of whatever computes: all it can raise is a request's
+            if len(jobs) == 1:
+                return [(jobs[0], error)]
+            return [one for job in jobs for one in self._results([job])]
         results: list[tuple[Job, _Result]] = []
-        left = list(jobs)
-        while left:
-            try:
-                found = self._ask([sample for job in left for sample in job.samples])
-            except InputError as error:
-                job, number = _owner(left, error.number)
-                results.append((job, InputError(number, error.why)))
-                left.remove(job)
-            except Exception as error:  # of whatever computes: all it can raise is a request's
-                if len(left) == 1:
-                    results.append((left[0], error))
-                    break
-                return results + [one for job in left for one in self._results([job])]
-            else:
-                start = 0
-                for job in left:
-                    results.append((job, found[start : start + len(job.samples)]))
-                    start += len(job.samples)
-                break
+        start = 0
+        for job in jobs:
+            results.append((job, found[start : start + len(job.samples)]))
+            start += len(job.samples)
         return results
-
-
-def _owner(jobs: Sequence[Job], number: int) -> tuple[Job, int]:
-    """Returns the request of an input of a batch, and the input's number in it."""
-    for job in jobs:
-        if number < len(job.samples):
-            return job, number
-        number -= len(job.samples)
-    raise T2TError(f"the batch has no input {number}.")
 
 
 def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:

@@ -11,20 +11,49 @@ import anyio
 from starlette.requests import Request
 
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.refusal import BAD_REQUEST, NOT_JSON, TIMED_OUT, TOO_LARGE, Refusal
+from t2t_torch.serve.refusal import (
+    BAD_REQUEST,
+    NOT_JSON,
+    TIMED_OUT,
+    TOO_LARGE,
+    Refusal,
+    unavailable,
+)
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, perhaps beside its other half
 _BINARY = "inference-header-content-length"
 
 
-async def read_json(request: Request, limits: Limits) -> Any:
-    """Returns the JSON of a body.
+class Bodies:
+    """Reads bodies, not more than twice `Limits.queue` at once.
 
-    Raises:
-      ClientDisconnect: who has asked is gone.
-      Refusal: it is too long, takes too long, or is no JSON.
+    Args:
+      limits: of bodies.
     """
-    _check_headers(request, limits)
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._most = 2 * limits.queue
+        self._begun = 0
+
+    async def read(self, request: Request) -> Any:
+        """Returns the JSON of a body.
+
+        Raises:
+          ClientDisconnect: who has asked is gone.
+          Refusal: it is too long, takes too long, or is no JSON; or too many others are read.
+        """
+        _check_headers(request, self._limits)
+        if self._begun >= self._most:
+            raise unavailable(f"{self._begun} bodies are read, as many as may. Try again later.")
+        self._begun += 1
+        try:
+            return parse_json(await _read(request, self._limits))
+        finally:
+            self._begun -= 1
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
     chunks, size = [], 0
     try:
         with anyio.fail_after(limits.seconds):
@@ -37,7 +66,7 @@ async def read_json(request: Request, limits: Limits) -> Any:
         raise Refusal(
             TIMED_OUT, f"the body was not there after {limits.seconds:g} seconds."
         ) from None
-    return parse_json(b"".join(chunks))
+    return b"".join(chunks)
 
 
 def _check_headers(request: Request, limits: Limits) -> None:

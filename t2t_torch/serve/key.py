@@ -34,9 +34,10 @@ class Keys:
         """Reads keys from a file, one a line, and from the environment's `T2T_API_KEY`.
 
         Raises:
-          UsageError: the file cannot be read, has no key, or a key is too short.
+          UsageError: the file cannot be read, has no key, or a key is too short or no plain
+            ASCII.
         """
-        keys = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else []
+        keys = [os.environ[VARIABLE].strip()] if os.environ.get(VARIABLE) else []
         if path is not None:
             try:
                 lines = Path(path).read_text("utf-8").splitlines()
@@ -49,6 +50,11 @@ class Keys:
         if any(len(key) < _LEAST for key in keys):
             raise UsageError(
                 f"an API key has fewer than {_LEAST} characters. Make one:  openssl rand -hex 32"
+            )
+        if not all(key.isascii() and key.isprintable() for key in keys):
+            raise UsageError(
+                "an API key has a character that is no plain ASCII; headers hold nothing else. "
+                "Make one:  openssl rand -hex 32"
             )
         return cls(keys)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from t2t_torch.artifact.answer import Answer
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.record import BEST, prediction_record, value_record, words_record
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.features.text import words_of
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
 
@@ -69,7 +70,8 @@ class Model:
       platform: what computes.
       fields: what an input consists of.
       targets: what is answered.
-      ask: returns what is found for inputs, in their order; called by one thread at a time.
+      ask: returns what is found for inputs, in their order, unless the `Stop` is set meanwhile;
+        called by one thread at a time.
       examples: inputs to try.
       told: the parts of a first answer, by which its metadata say what there is; None if unknown.
     """
@@ -81,7 +83,7 @@ class Model:
     platform: str
     fields: Sequence[InputField]
     targets: Sequence[OutputTarget]
-    ask: Callable[[Sequence[Sample]], Sequence[Found]]
+    ask: Callable[[Sequence[Sample], Stop], Sequence[Found]]
     examples: Sequence[Sample] = ()
     told: Found | None = None
 
@@ -135,12 +137,8 @@ def _record(target: OutputTarget, sample: Sample, found: Answer, best: int) -> d
 
 
 def texts_of(sample: Sample) -> list[str]:
-    """Returns the texts of an input, those of lists, too."""
-    texts: list[str] = []
-    for value in sample.values():
-        for part in value if isinstance(value, list) else (value,):
-            texts += [part] if isinstance(part, str) else []
-    return texts
+    """Returns the texts of an input, those of lists and mappings in it, too."""
+    return [part for part in _parts(list(sample.values())) if isinstance(part, str)]
 
 
 def tokens_of(sample: Sample) -> int:
@@ -148,10 +146,28 @@ def tokens_of(sample: Sample) -> int:
 
     Letters count, since not all scripts have spaces between words.
     """
-    length = 1
-    for value in sample.values():
-        if isinstance(value, list):
-            length = max(length, len(value))
-        elif isinstance(value, str):
-            length = max(length, len(value.split()), len(value) // 5)
-    return length
+    return max([1, *map(_tokens, sample.values())])
+
+
+def _tokens(value: Any) -> int:
+    if isinstance(value, str):
+        return max(len(value.split()), len(value) // 5)
+    parts = _parts(value)
+    return max(len(parts), sum(len(part) for part in parts if isinstance(part, str)) // 5)
+
+
+def _parts(value: Any) -> list[Any]:
+    """Returns all that is no list and no mapping in a value, in its order; keys, too.
+
+    Not by a call for each level: a body may have more of them than Python allows calls.
+    """
+    found, left = [], [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            left += reversed([part for pair in one.items() for part in pair])
+        elif isinstance(one, list | tuple):
+            left += reversed(one)
+        else:
+            found.append(one)
+    return found

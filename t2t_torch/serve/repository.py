@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -114,8 +115,12 @@ class Repository:
     def refresh(self) -> None:
         """Looks once for what was changed, has appeared, or is gone."""
         for source in self._sources.values():
-            if not source.is_run:
+            if source.is_run:
+                continue
+            try:
                 self._refresh(source)
+            except Exception as error:  # of a folder that changes meanwhile: the next look is soon
+                self._fault(source, source.path, error, False)
 
     def _refresh(self, source: Source) -> list[T2TError]:
         """Returns why versions could not be loaded; those that were there before stay."""
@@ -124,7 +129,10 @@ class Repository:
         places = source.places()
         for version, path in places.items():
             before = known.get(version)
-            print_ = _print(path)
+            try:
+                print_ = _print(path)
+            except OSError:  # it was moved away meanwhile; the next look sees what has come
+                continue
             if before is not None and before.print == print_:
                 continue
             served = before.served if before is not None else None
@@ -234,14 +242,24 @@ class Repository:
             for name, versions in self._served.items()
         }
 
-    def close(self) -> None:
-        """Answers what waits, and ends all threads."""
+    def close(self, timeout: float | None = None) -> None:
+        """Answers what waits, and ends all threads.
+
+        Args:
+          timeout: seconds after which models that still compute are told to stop, and are left
+            alone if they do not; None: until all is answered.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if end is None else max(0.0, end - time.monotonic())
+
         self._end.set()
         if self._watch is not None:
-            self._watch.join()
+            self._watch.join(left())
         for versions in self._served.values():
             for served in versions.values():
-                served.batcher.close()
+                served.batcher.close(left())
 
 
 def _print(folder: Path) -> _Print:

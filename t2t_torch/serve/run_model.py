@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
@@ -59,10 +62,12 @@ def run_model(
         fields = [InputField(predictor.field, "text")]
     of_mappings = isinstance(predictor, LabelPredictor | TreePredictor)
 
-    def ask(samples: Sequence[Sample]) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+        stop.check()  # what has begun computes to its end
         if of_mappings:
             return predictor.predict(samples)
-        return predictor.predict([_text(sample[fields[0].name]) for sample in samples])
+        texts = [_text(number, one[fields[0].name]) for number, one in enumerate(samples)]
+        return predictor.predict(texts)
 
     return Model(
         name=name,
@@ -79,9 +84,20 @@ def run_model(
     )
 
 
-def _text(value: Any) -> Any:
-    """Returns a text as it is; words, which a list may be, with spaces between."""
-    return " ".join(map(str, value)) if isinstance(value, list) else value
+def _text(number: int, value: Any) -> str:
+    """Returns a text as it is; words, which a list may be, with spaces between.
+
+    Raises:
+      InputError: it is neither, or a list has something else than words.
+    """
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise InputError(number, f"{reprlib.repr(value)} is no text, where one was expected.")
+    for word in value:
+        if not isinstance(word, str):
+            raise InputError(number, f"{reprlib.repr(word)} in its list is no word.")
+    return " ".join(value)
 
 
 def _field(name: str, feature: Feature) -> InputField:

@@ -20,6 +20,7 @@ Tensor: TypeAlias = dict[str, Any]
 
 _REALS = ("FP16", "FP32", "FP64")
 _WHOLES = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
+_NO_SCORE = -1e9  # of a text that there is not: less than that of any
 _GREATEST = 3.4028235677973366e38  # just beyond float32
 
 
@@ -166,7 +167,11 @@ def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of all tensors that a target may have, by name."""
     name, kind, labels = target.name, target.kind, len(target.labels)
     if kind in TEXTS:
-        return {name: ("BYTES", [-1, -1]), f"{name}_scores": ("FP32", [-1, -1])}
+        return {
+            name: ("BYTES", [-1, -1]),
+            f"{name}_scores": ("FP32", [-1, -1]),
+            f"{name}_ids": ("INT64", [-1, -1, -1]),
+        }
     if kind in ("numbers", "distribution"):
         return {name: ("FP32", [-1, labels or target.size])}
     probability = {f"{name}_probability": ("FP32", [-1])}
@@ -198,13 +203,19 @@ def _has(target: OutputTarget, name: str, found: Found) -> bool:
 def _tensor(target: OutputTarget, name: str, found: Sequence[Any]) -> Tensor:
     """Returns a tensor of answers."""
     datatype, _ = _outputs(target)[name]
-    rows = [_row(target, name[len(target.name) :], one) for one in found]
+    part = name[len(target.name) :]
+    rows = [_row(target, part, one) for one in found]
     tensor: Tensor = {"name": name, "shape": [len(rows)], "datatype": datatype}
-    if any(isinstance(row, list) for row in rows):
+    if target.kind in TEXTS and part == "_ids":
+        count, length = max(map(len, rows)), max(len(ids) for row in rows for ids in row)
+        tensor["shape"] = [len(rows), count, length]
+        full = [row + [[]] * (count - len(row)) for row in rows]
+        tensor["data"] = [one for row in full for ids in row for one in _filled(ids, length, 0)]
+    elif any(isinstance(row, list) for row in rows):
         width = max(map(len, rows))
-        filler = "" if datatype == "BYTES" else 0.0
+        filler = "" if datatype == "BYTES" else _NO_SCORE if target.kind in TEXTS else 0.0
         tensor["shape"] = [len(rows), width]
-        tensor["data"] = [one for row in rows for one in row + [filler] * (width - len(row))]
+        tensor["data"] = [one for row in rows for one in _filled(row, width, filler)]
     else:
         tensor["data"] = rows
     if target.labels and len(tensor["shape"]) == 2 and target.kind != "tags":
@@ -213,9 +224,15 @@ def _tensor(target: OutputTarget, name: str, found: Sequence[Any]) -> Tensor:
     return tensor
 
 
+def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
+    return row + [filler] * (width - len(row))
+
+
 def _row(target: OutputTarget, part: str, found: Any) -> Any:
     """Returns what a tensor has of one answer."""
     if isinstance(found, Prediction):
+        if part == "_ids":
+            return [list(one.ids) for one in found.hypotheses]
         return [one.score if part else one.text for one in found.hypotheses]
     value = found.values[target.name]
     if part == "_probability":

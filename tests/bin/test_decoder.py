@@ -130,6 +130,25 @@ def test_what_can_be_set_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--output_dir={run}/ckpt-7", "--decode_interactive"], "is a checkpoint"),
         (["--output_dir={run}", "--data_dir={run}", "--decode_to_file={run}"], "is a folder"),
         (["--output_dir={run}", "--decode_fom_file=x"], "--decode_from_file"),
+        (
+            ["--output_dir={run}", "--decode_from_file=x", "--decode_hparams=num_samples=2"],
+            "--decode_from_file is decoded whole and does not read num_samples",
+        ),
+        (
+            ["--output_dir={run}", "--score_file=x", "--decode_hparams=beam_size=2,return_beams=1"],
+            "--score_file searches for nothing and does not read beam_size, return_beams",
+        ),
+        *(
+            (
+                ["--output_dir={run}", "--decode_interactive", f"--decode_hparams={settings}"],
+                f"--decode_interactive does not read {named}",
+            )
+            for settings, named in (
+                ("output_format=jsonl", "output_format"),
+                ("identity_output=true", "identity_output"),
+                ("write_alignments=true,output_format=tsv", "output_format, write_alignments"),
+            )
+        ),
     ],
 )
 def test_a_wrong_command_says_what_is_wrong_and_exits_2(

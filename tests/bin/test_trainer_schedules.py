@@ -141,6 +141,8 @@ def test_samples_of_what_is_decoded_are_shown(arguments, tmp_path, source):
     ("flags", "told"),
     [
         ({"decode_hparams": "beam_sise=1"}, "beam_size"),
+        ({"decode_hparams": "shards=2,shard_id=0"}, "t2t-trainer decodes in one part and does not"),
+        ({"decode_hparams": "num_samples=1"}, "--decode_from_file is decoded whole"),
         ({"decode_reference": "short"}, "has 1 lines, but there are 2 outputs"),
         ({"decode_to_file": "source"}, "the outputs would overwrite"),
     ],

@@ -171,9 +171,28 @@ def test_a_folder_of_other_outputs_is_refused(flags: list[str], tmp_path: Path, 
         (["--model=lstm_lm"], "is a run of model 'transformer'"),
         (["--decode_hparams=beam_size=3", "--beam_size=2"], "give one of them"),
         (["--decode_hparams=shards=2,shard_id=0"], "does not read shards, shard_id"),
+        (["--decode_hparams=num_samples=1"], "--source is decoded whole and does not read num_s"),
         (["--source=nowhere"], "nowhere"),
     ],
 )
 def test_what_cannot_be_is_refused(flags: list[str], capsys, more: list[str], told: str) -> None:
     assert translate_all.main([*flags, *more]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_outputs_of_another_run_do_not_pass_for_those_of_this_one(
+    run: Path, flags: list[str], tmp_path: Path, capsys
+) -> None:
+    assert translate_all.main(flags) == 0
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    assert translate_all.main([f"--model_dir={other}", *flags[1:]]) == 2
+    assert "holds outputs of another run" in capsys.readouterr().err
+    (tmp_path / "link").symlink_to(run)
+    assert translate_all.main([f"--model_dir={tmp_path / 'link'}", *flags[1:]]) == 0
+
+
+def test_a_command_that_decodes_nothing_describes_nothing(flags: list[str], tmp_path: Path) -> None:
+    assert translate_all.main([*flags, "--min_steps=8", "--beam_size=2"]) == 2
+    assert not names(tmp_path / "translations")
+    assert translate_all.main(flags) == 0

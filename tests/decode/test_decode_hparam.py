@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.decode.hparam import REFUSED, DecodeHParams, parse_decode_hparams
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import HParamsError
 
 # tensor2tensor 1.15.7, utils/decoding.py, decode_hparams.
@@ -50,8 +51,33 @@ def test_the_delimiter_may_be_written_escaped() -> None:
         ("alpha=-1", "alpha"),
         ("write_beam_scores=true", "return_beams=true"),
         ("delimiter=", "delimiter"),
+        ("beam_size=1,alpha=0.9", "beam_size=1 compares no hypotheses, so it does not read alpha"),
+        ("batch_size=2,batch_tokens=9", "takes the place of batch_tokens"),
+        ("min_length=9,extra_length=8,force_decode_length=true", "min_length=9 is more"),
     ],
 )
 def test_a_wrong_setting_is_refused(text: str, message: str) -> None:
     with pytest.raises(HParamsError, match=message):
         parse_decode_hparams(text)
+
+
+@pytest.mark.parametrize(
+    "settings", ["valid_trees=false", "max_open_constituents=9", "num_labels=2"]
+)
+def test_texts_are_found_without_what_trees_and_labels_read(
+    predictor: Predictor, settings: str
+) -> None:
+    told = f"a model that writes texts has no .* does not read {settings.partition('=')[0]}"
+    with pytest.raises(HParamsError, match=told):
+        predictor.predict(["5"], parse_decode_hparams(settings))
+
+
+def test_a_language_model_writes_no_more_than_extra_length(language_model: Predictor) -> None:
+    with pytest.raises(HParamsError, match=r"extra_length=3 as the limit .* min_length=4 is more"):
+        language_model.predict(["5"], parse_decode_hparams("min_length=4,extra_length=3"))
+
+
+def test_what_is_as_by_default_is_not_refused(predictor: Predictor) -> None:
+    for alpha in ("0.6", "0"):  # of one hypothesis the score has no length penalty in any case
+        said = f"extra_length=3,valid_trees=true,num_labels=5,beam_size=1,alpha={alpha}"
+        assert len(predictor.predict(["5"], parse_decode_hparams(said))) == 1

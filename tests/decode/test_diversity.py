@@ -16,7 +16,7 @@ from t2t_torch.decode.phrases import Phrase, Phrases
 from t2t_torch.decode.rules import Rules
 from t2t_torch.decode.search import beam_search
 
-VOCAB, LIMIT = 12, 5
+VOCAB, LIMIT = 12, 8
 
 
 def search(model: TableModel, rules: Rules | None, beam_size: int, *rows: int) -> Hypotheses:
@@ -63,7 +63,7 @@ def written_out(
 def test_groups_find_what_the_algorithm_written_out_finds(
     groups: int, size: int, strength: float
 ) -> None:
-    for seed in range(5):
+    for seed in range(20):
         model = random_table(1, LIMIT, VOCAB, seed)
         model.logits[..., EOS] += 1.0
         expected = written_out(model.logits[0], groups, size, strength)

@@ -231,8 +231,21 @@ def test_a_file_called_jsonl_holds_json(run_dir: Path, tmp_path: Path) -> None:
     predictor = load(run_dir, device="cpu")
     source = tmp_path / "in.jsonl"
     source.write_text('{"inputs": " May 1", "id": 3}\n"May\\n2"\n')
-    assert read_texts(source, predictor, SHORT) == ["May 1", "May\n2"]
+    assert read_texts(source, predictor, SHORT) == [{"inputs": "May 1", "id": 3}, "May\n2"]
     for wrong, told in (('{"text": "x"}', '{"inputs": "..."}'), ("May", "line 1 is no JSON")):
         source.write_text(wrong + "\n")
         with pytest.raises(DataError, match=re.escape(told)):
             read_texts(source, predictor, SHORT)
+
+
+def test_json_keeps_the_other_keys_of_an_input_and_a_table_its_text(
+    predictor: Predictor, tmp_path: Path
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out"
+    given = [{"inputs": "5 6", "id": 3}, {"inputs": "7", "forbidden": ["5"], "id": 4}]
+    source.write_text("".join(json.dumps(one) + "\n" for one in given))
+    decode_file(predictor, source, target, SHORT.replace(output_format="jsonl"))
+    assert [json.loads(line)["input"] for line in target.read_text().splitlines()] == given
+    decode_file(predictor, source, target, SHORT.replace(output_format="tsv"))
+    _, *rows = csv.reader(target.read_text().splitlines(), delimiter="\t")
+    assert [row[0] for row in rows] == ["5 6", "7"]

@@ -63,3 +63,12 @@ def test_a_number_that_is_too_large_changes_nothing(predictor: Predictor, line: 
 def test_bytes_that_are_no_text_are_told(predictor: Predictor) -> None:
     told, _, _ = answers(predictor, b"5 \xff".decode(errors="surrogateescape"), "5")
     assert "not UTF-8" in told
+
+
+def test_groups_stay_of_one_size(predictor: Predictor) -> None:
+    said: list[str] = []
+    hparams = SHORT.replace(num_beam_groups=2)
+    Prompt(predictor, hparams, said.append).run(["ns=3", "5 6 7", "ns=999", "5 6 7"])
+    told, answer, refused, again, _ = (text.removesuffix("> ") for text in said[1:])
+    assert told == "showing 3 of a beam of 4\n" and 1 < answer.count("\n") <= 3
+    assert refused.startswith("error: ") and again == answer

@@ -167,3 +167,20 @@ def test_digests_differ_where_the_values_do() -> None:
     with torch.no_grad():
         model[0].bias[1] += 1.0
     assert digest_of_weights(model) != before
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_begun_anew(target: Path, monkeypatch) -> None:
+    fstat, path = os.fstat, journal_path(target)
+    looked: list[int] = []
+
+    def look(descriptor: int) -> os.stat_result:
+        looked.append(1)
+        if len(looked) == 1:  # whoever held the lock deletes it just now
+            path.unlink()
+        return fstat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", look)
+    with journal_of(target, MADE_OF) as journal:
+        journal.add([(0, "a")])
+        assert path.exists()
+    assert len(looked) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from t2t_torch.artifact.answer import InputError
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.decode.label_files import form_of, input_of, label_file
+from t2t_torch.decode.label_files import example_line, form_of, input_of, label_file
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.label_prompt import LabelPrompt
 from t2t_torch.errors import DataError, HParamsError
@@ -34,7 +34,7 @@ from t2t_torch.features import (
 from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
-from t2t_torch.problem import Problem
+from t2t_torch.problem import Asked, Problem
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 
@@ -231,3 +231,10 @@ def test_several_targets_are_an_object() -> None:
     made = predictor({"intent": ClassLabel(LABELS), "slots": Tags(LABELS)}, inputs=WORDS)
     value = {"intent": "x", "slots": ["ü"]}
     assert form_of(made)(value) == '{"intent": "x", "slots": ["ü"]}'
+
+
+def test_an_example_tells_only_of_fields_that_are_read() -> None:
+    made = predictor(inputs=TEXT)
+    asked = {"inputs": Asked("Ann", "a name"), "day": Asked("today", "a day")}
+    made.problem = type("Other", (AsItIs,), {"asked": asked})()
+    assert example_line(made) == '{"inputs": "Ann"}, where inputs is a name'

@@ -17,8 +17,10 @@ from t2t_torch import registry
 from t2t_torch.bin import datagen, decoder, trainer
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.decode import label_predictor
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.families.intentslot import IntentSlotProblem
@@ -345,3 +347,35 @@ def test_it_computes_in_the_type_in_which_the_run_was_trained(tmp_path: Path) ->
     probability = expected.float().softmax(-1).max()
     assert rounded.probabilities["targets"] == pytest.approx(float(probability), rel=1e-6)
     assert rounded.probabilities != exact.probabilities
+
+
+@pytest.mark.parametrize("change", ["nothing", "weights", "inputs"])
+def test_labels_of_other_weights_or_inputs_are_found_anew(
+    tmp_path: Path, monkeypatch, capsys, change: str
+) -> None:
+    samples = [{"inputs": "a b c", "targets": label} for label in ("yes", "no")]
+    made = predictor(Text2ClassProblem, samples, tmp_path, **WORDS)
+    monkeypatch.setattr(label_predictor, "_BATCH_TOKENS", 1)  # a line at a time
+    source, target = tmp_path / "in.txt", tmp_path / "out"
+    source.write_text("a\nb\nc\n")
+    begun: list[int] = []
+
+    def end() -> None:
+        begun.append(1)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+
+    made.before_batch = end
+    with pytest.raises(KeyboardInterrupt):
+        label_file(made, source, str(target))
+    if change == "weights":
+        next(made.model.parameters()).data.mul_(0.5)
+    elif change == "inputs":
+        source.write_text("c\nb\nc\n")
+    begun[:] = [1] * 3
+    capsys.readouterr()
+    label_file(made, source, str(target))
+    assert len(begun) - 3 == (1 if change == "nothing" else 3)
+    told = f"of other {change}: all is decoded anew" in capsys.readouterr().err
+    assert told == (change != "nothing")
+    assert target.read_text().count("\n") == 3

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from t2t_torch import registry
 from t2t_torch.decode.files import decode_dataset, decode_file
-from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
+from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.journal import journal_path
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, UsageError
@@ -123,6 +124,39 @@ def test_other_weights_begin_anew(
     assert "out.part is of other weights: all is decoded anew" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("change", ["problem", "hparams"])
+def test_another_model_of_the_same_weights_begins_anew(
+    predictor: Predictor, source: Path, tmp_path: Path, monkeypatch, capsys, change: str
+) -> None:
+    target, hparams = tmp_path / "out", parse_decode_hparams(SMALL)
+    end_in_batch(predictor, 3, monkeypatch)
+    with pytest.raises(EndedError):
+        decode_file(predictor, source, target, hparams)
+    end_in_batch(predictor, 0, monkeypatch)
+    if change == "problem":
+        monkeypatch.setattr(predictor, "problem", registry.problem("dates_to_iso"))
+    else:
+        monkeypatch.setattr(predictor.model, "target_space_id", 9)
+    assert decode_file(predictor, source, target, hparams).before == 0
+    told = {"problem": "problem=tiny_algo (now dates_to_iso)", "hparams": "other hparams"}
+    assert f"out.part is of {told[change]}: all is decoded" in capsys.readouterr().err
+
+
+def test_other_wishes_of_the_same_inputs_begin_anew(
+    predictor: Predictor, tmp_path: Path, monkeypatch
+) -> None:
+    source, target = tmp_path / "in.jsonl", tmp_path / "out"
+    hparams = parse_decode_hparams(SMALL)
+    lines = ['{"inputs": "1 2", "forbidden": ["3"]}\n', '{"inputs": "4"}\n', '{"inputs": "5"}\n']
+    source.write_text("".join(lines))
+    end_in_batch(predictor, 2, monkeypatch)
+    with pytest.raises(EndedError):
+        decode_file(predictor, source, target, hparams)
+    end_in_batch(predictor, 0, monkeypatch)
+    source.write_text("".join(lines).replace('["3"]', '["6"]'))
+    assert decode_file(predictor, source, target, hparams).before == 0
+
+
 def test_two_at_once_to_one_file_are_refused(
     predictor: Predictor, source: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -203,4 +237,3 @@ def test_a_data_set_goes_on_where_it_was(
     assert decoded.before == 4 and len(begun) == 1
     whole = decode_dataset(predictor, reverse_data, Split.EVAL, tmp_path / "all", hparams)[0]
     assert decoded.predictions == whole.predictions
-    assert DecodeHParams().shards == 1

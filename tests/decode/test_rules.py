@@ -279,3 +279,26 @@ def test_coverage_of_a_model_without_attention_is_refused() -> None:
 
     with pytest.raises(HParamsError, match="does not attend"):
         Coverage(0.2).begin(Blind())
+
+
+@pytest.mark.parametrize("beam_size", [3, 4, WIDE])
+def test_what_was_attended_to_goes_with_its_hypothesis(beam_size: int) -> None:
+    """Weights that depend on the ids before tell one hypothesis from another."""
+    for seed in range(8):
+        model = random_table(1, LIMIT, VOCAB, seed)
+        model.words = 3
+        generator = torch.Generator().manual_seed(seed)
+        weights = torch.randn(1, LIMIT, VOCAB, 3, generator=generator)
+        model.attention = weights.mul(3).softmax(-1)
+        found = search(model, Rules(coverage=Coverage(0.7)), beam_size)
+        over = [
+            (score, ended(ids))
+            for ids, score in zip(found.ids[0], found.scores[0].tolist(), strict=True)
+            if score > -1e6 and 1 in ids.tolist()
+        ]
+        assert over
+        for score, ids in over:
+            read = enumerate([0, *ids[:-1]])
+            covered = sum(model.attention[0, step, last] for step, last in read).clamp(max=1.0)
+            own = penalized(log_prob(model.logits[0], ids), len(ids), 0.6)
+            assert score == pytest.approx(own + 0.7 * covered.log().sum().item(), abs=1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, artifact_source, write_artifact
+from served import Served, artifact_source, write_artifact, write_phrases
 
 from t2t_torch.serve import log
 from t2t_torch.serve.repository import Source
@@ -27,6 +27,12 @@ def serve() -> Iterator[Callable[..., Served]]:
     yield start
     for one in made:
         one.repository.close()
+
+
+@pytest.fixture(scope="session")
+def phrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact that writes texts."""
+    return write_phrases(tmp_path_factory.mktemp("phrases"))
 
 
 @pytest.fixture

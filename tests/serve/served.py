@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.util
+import io
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
 
 from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL, Signature, Written
+from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
 from t2t_torch.serve.drain import Drain
@@ -24,14 +30,18 @@ from t2t_torch.serve.metrics import Metrics
 from t2t_torch.serve.model import InputField, Model, OutputTarget
 from t2t_torch.serve.repository import Repository, Source
 
-_MADE = Path(__file__).parent.parent / "artifact" / "conftest.py"
+_TESTS = Path(__file__).parent.parent
 ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
 
 
 @functools.cache
 def made() -> Any:
     """The module that makes the artifact by which `artifact/` is tested."""
-    spec = importlib.util.spec_from_file_location("made_artifact", _MADE)
+    return _module("made_artifact", _TESTS / "artifact" / "conftest.py")
+
+
+def _module(name: str, path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -45,19 +55,30 @@ def graph() -> bytes:
 
 def write_artifact(folder: Path, step: int = 3, intent: str = "go", **changes: Any) -> Path:
     """Writes the artifact, with one example of which it is said that its intent is `intent`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MODEL).write_bytes(graph())
     values = {"intent": intent, "slots": ["O", "O", "B-city"], "doubled": [2.0, 5.0]}
     example = {"input": ROW, "answer": {"values": values}}
-    (folder / EXAMPLES).write_text(json.dumps(example) + "\n", encoding="utf-8")
+    return _written(folder, graph(), [example], made().FIELDS, made().TARGETS, step=step, **changes)
+
+
+def _written(
+    folder: Path,
+    model: bytes,
+    examples: Sequence[Any],
+    fields: Sequence[Field],
+    targets: Sequence[Target],
+    **changes: Any,
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MODEL).write_bytes(model)
+    (folder / EXAMPLES).write_text("".join(f"{json.dumps(one)}\n" for one in examples), "utf-8")
     told: dict[str, Any] = {
         "problem": "made_by_hand",
         "model": "none",
-        "step": step,
-        "checkpoint": f"step {step}",
+        "step": 3,
+        "checkpoint": "chosen by hand",
         "created": "2026-01-01T00:00:00+00:00",
-        "fields": made().FIELDS,
-        "targets": made().TARGETS,
+        "fields": fields,
+        "targets": targets,
         "needs_extensions": False,
         "quantized": "",
         "opset": 20,
@@ -68,16 +89,92 @@ def write_artifact(folder: Path, step: int = 3, intent: str = "go", **changes: A
     return folder
 
 
+def write_phrases(folder: Path) -> Path:
+    """Writes an artifact that writes texts: a small model that has learnt nothing."""
+    from t2t_torch import registry
+    from t2t_torch.bin import exporter
+    from t2t_torch.data.generate import generate_data
+
+    module = _module("phrases_subject", _TESTS / "export" / "test_text_subject.py")
+    (folder / "phrases_shelf").mkdir(parents=True)
+    (folder / "phrases_shelf" / "phrases.py").write_text(module._PROBLEM)
+    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    registry.import_usr_dir(folder / "phrases_shelf")
+    try:
+        problem = registry.problem("small_phrases")
+        generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
+        module._write_run(folder / "run", folder, "small_phrases", "lstm_seq2seq")
+        asked = [f"--output_dir={folder / 'run'}", f"--data_dir={folder / 'data'}"]
+        asked += [f"--export_dir={folder / 'artifact'}"]
+        hparams = "--decode_hparams=beam_size=2,extra_length=4,return_beams=true"
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert exporter.main([*asked, hparams]) == 0
+    finally:
+        state.shelves[:] = shelves
+        state.forget_index()
+        for name in ("small_phrases", "small_story"):
+            del state.things["problem"][name]
+        for name in [name for name in sys.modules if name.split(".")[0] == "phrases_shelf"]:
+            del sys.modules[name]
+    return folder / "artifact"
+
+
+def write_counter(folder: Path) -> Path:
+    """Writes an artifact that counts, in a loop of its graph, to the number it is given."""
+    node, number = helper.make_node, TensorProto.FLOAT
+    step = helper.make_graph(
+        [node("Identity", ["go_on"], ["goes_on"]), node("Add", ["count", "one"], ["counted"])],
+        "step",
+        [
+            helper.make_tensor_value_info("round", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("count", number, [1]),
+        ],
+        [
+            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("counted", number, [1]),
+        ],
+        [numpy_helper.from_array(np.ones(1, np.float32), "one")],
+    )
+    nodes = [
+        node("ReduceMax", ["wanted"], ["most"], keepdims=0),
+        node("Cast", ["most"], ["rounds"], to=TensorProto.INT64),
+        node("Loop", ["rounds", "", "zero"], ["last"], body=step),
+        node("Mul", ["wanted", "nothing"], ["zeros"]),
+        node("Add", ["zeros", "last"], ["counted_to"]),
+    ]
+    constants = {"zero": np.zeros(1, np.float32), "nothing": np.zeros(1, np.float32)}
+    graph = helper.make_graph(
+        nodes,
+        "counter",
+        [helper.make_tensor_value_info("wanted", number, ["B", 1])],
+        [helper.make_tensor_value_info("counted_to", number, ["B", 1])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    fields = (Field("wanted", "numbers", "float32", size=1),)
+    return _written(
+        folder, model.SerializeToString(), [], fields, (Target("counted_to", "numbers", size=1),)
+    )
+
+
 def artifact_source(folder: Path, name: str = "made") -> Source:
     return Source(name, folder, functools.partial(artifact_model, threads=1))
 
 
-def stub_source(ask: Callable[[Sequence[Any]], Sequence[Any]], name: str = "stub") -> Source:
+def stub_source(
+    ask: Callable[[Sequence[Any]], Sequence[Any]], name: str = "stub", examples: Sequence[Any] = ()
+) -> Source:
     """A model of one text, which answers with what `ask` finds."""
 
     def load(name: str, version: str, path: Path) -> Model:
         target = OutputTarget("targets", "class", ("long", "short"))
-        return Model(name, "1", "p", "m", "none", [InputField("inputs", "text")], [target], ask)
+        fields = [InputField("inputs", "text")]
+
+        def found(samples: Sequence[Any], stop: Stop) -> Sequence[Any]:
+            return ask(samples)
+
+        return Model(name, "1", "p", "m", "none", fields, [target], found, examples)
 
     return Source(name, Path(), load, is_run=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import DataError
 from t2t_torch.serve.batcher import Batcher, Job, Retired
 from t2t_torch.serve.limits import Limits
@@ -24,7 +25,7 @@ class Slow:
         self.begun = threading.Semaphore(0)
         self.may = threading.Semaphore(0)
 
-    def __call__(self, samples: Sequence[Any]) -> list[Any]:
+    def __call__(self, samples: Sequence[Any], stop: Stop) -> list[Any]:
         texts = [sample["inputs"] for sample in samples]
         self.asked.append(texts)
         self.begun.release()
@@ -140,7 +141,7 @@ def test_a_poisoned_input_fails_its_own_request_alone(batcher, model: Slow, plac
     assert found == [["A"], ["B", "C"], ["D"]]
     assert isinstance(error, InputError)
     assert (error.number, error.why) == (1, "'poison' is poison.")
-    assert len(model.asked) == 3
+    assert len(model.asked) == 6  # together, then each by itself
 
 
 def test_faults_that_tell_no_input_are_found_one_by_one(batcher, model: Slow) -> None:
@@ -154,6 +155,20 @@ def test_faults_that_tell_no_input_are_found_one_by_one(batcher, model: Slow) ->
     _, first, odd, second, bug, poison = asyncio.run(run())
     assert (first, second) == (["A"], ["B"])
     assert [type(one) for one in (odd, bug, poison)] == [DataError, ZeroDivisionError, InputError]
+
+
+def test_bad_requests_cost_the_others_one_more_computation(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model)]
+        jobs += [submit(queue, text) for number in range(8) for text in ("a", f"poison {number}")]
+        model.may.release(99)
+        return await asyncio.gather(*(job.answers for job in jobs), return_exceptions=True)
+
+    _, *found = asyncio.run(run())
+    assert found[::2] == [["A"]] * 8
+    assert all(isinstance(error, InputError) for error in found[1::2])
+    assert sum(map(len, model.asked[1:])) == 2 * len(found)
 
 
 def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slow) -> None:

@@ -13,8 +13,17 @@ from hypothesis import strategies as some
 from served import ROW, Served, artifact_source, write_artifact
 from test_protocol import INPUTS, SCHEMA
 
+PHRASES = ("/models/phrases/predict", "/v2/models/phrases/infer")
 PLACES = ("/predict", "/models/made/predict", "/v2/models/made/infer")
-GOOD = ({"inputs": [ROW]}, {"inputs": [ROW, ROW], "best": 1}, {"inputs": INPUTS, "id": "1"})
+GOOD = (
+    {"inputs": [ROW]},
+    {"inputs": [ROW, ROW], "best": 1},
+    {"inputs": INPUTS, "id": "1"},
+)
+GOOD_PHRASES = (
+    {"inputs": ["one two", {"inputs": "seven"}]},
+    {"inputs": [{**INPUTS[0], "data": ["one", "two"]}], "outputs": [{"name": "targets_ids"}]},
+)
 
 _leaves = (
     some.none()
@@ -59,7 +68,7 @@ def changed(body: Any, at: tuple[Any, ...], part: Any) -> Any:
 @some.composite
 def _almost(draw: Any) -> Any:
     """A good body with something else in some places."""
-    body = draw(some.sampled_from(GOOD))
+    body = draw(some.sampled_from(GOOD + GOOD_PHRASES))
     for _ in range(draw(some.integers(0, 2))):
         if isinstance(body, dict | list):
             body = changed(body, draw(some.sampled_from(places_in(body))), draw(_json))
@@ -108,6 +117,21 @@ def test_none_of_two_thousand_bodies_is_a_defect(fuzzed: Served, place: str, bod
     check(fuzzed, place, body)
 
 
+@pytest.fixture(scope="module")
+def fuzzed_phrases(phrases: Path) -> Any:
+    server = Served(artifact_source(phrases, "phrases"))
+    yield server
+    server.repository.close()
+
+
+@hypothesis.settings(max_examples=30)
+@hypothesis.given(some.sampled_from(PHRASES), _bodies | _torn)
+def test_no_body_is_a_defect_of_what_writes_texts(
+    fuzzed_phrases: Served, place: str, body: bytes
+) -> None:
+    check(fuzzed_phrases, place, body)
+
+
 def test_good_bodies_are_answered(fuzzed: Served) -> None:
     bodies = [json.dumps(body).encode() for body in GOOD]
     assert [check(fuzzed, place, body) for place, body in zip(PLACES, bodies, strict=True)] == [
@@ -115,3 +139,8 @@ def test_good_bodies_are_answered(fuzzed: Served) -> None:
         200,
         200,
     ]
+
+
+def test_good_bodies_are_answered_with_texts(fuzzed_phrases: Served) -> None:
+    for place, body in zip(PHRASES, GOOD_PHRASES, strict=True):
+        assert check(fuzzed_phrases, place, json.dumps(body).encode()) == 200

@@ -67,7 +67,19 @@ def test_keys_are_read_from_a_file_and_the_environment(
     monkeypatch.setenv(VARIABLE, "of-the-environment")
     assert Keys.read(None).admit("Bearer of-the-environment", None)
     assert not Keys.read(None).admit(None, KEYS[0])
-    for content, message in {"": "has no key", "short\n": "fewer than 8"}.items():
+    monkeypatch.setenv(VARIABLE, " of-the-environment\n")  # as a file's content has it
+    assert Keys.read(None).admit("Bearer of-the-environment", None)
+    for key, message in {"schlüssel-lang": "plain ASCII", " \n": "fewer than 8"}.items():
+        monkeypatch.setenv(VARIABLE, key)
+        with pytest.raises(UsageError, match=message):
+            Keys.read(None)
+    monkeypatch.delenv(VARIABLE)
+    for content, message in {
+        "": "has no key",
+        "short\n": "fewer than 8",
+        "schlüssel-lang\n": "plain ASCII",
+        "with-\x07-a-bell\n": "plain ASCII",
+    }.items():
         file.write_text(content, "utf-8")
         with pytest.raises(UsageError, match=message):
             Keys.read(str(file))

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from t2t_torch.bin import latency
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.latency import Latency, measure
 
@@ -67,3 +68,9 @@ def test_garbage_waits_and_is_collected_again_also_after_an_error():
 def test_nothing_to_measure_is_refused(inputs, settings):
     with pytest.raises(UsageError):
         measure({"a": len}, inputs, **settings)
+
+
+def test_a_place_for_the_figures_is_looked_for_before_all_else(tmp_path, capsys):
+    for path in (tmp_path / "none" / "figures.json", tmp_path):
+        assert latency.main([f"--artifact={tmp_path / 'none'}", f"--json={path}"]) == 2
+        assert f"--json={path} cannot be written" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from served import ROW, Served, length_of, stub_source
 
 from t2t_torch.serve.body import parse_json, to_json
 from t2t_torch.serve.gate import GONE
+from t2t_torch.serve.model import texts_of, tokens_of
 
 JSON = {"Content-Type": "application/json"}
 
@@ -48,6 +49,56 @@ def test_what_is_malformed_or_too_much_is_refused(
     answer = stub.post("/predict", content=body, headers=JSON)
     assert answer.status_code == status
     assert message in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "nested", [[["a" * 11], "b" * 10], {"a" * 10: ["b" * 11]}, [{"k": ["a" * 20]}]]
+)
+def test_texts_deep_inside_an_input_count(stub: Served, nested: Any) -> None:
+    answer = stub.post("/predict", {"inputs": [{"inputs": nested}]})
+    assert (answer.status_code, "has 21 characters" in answer.text) == (413, True)
+
+
+def test_the_length_of_an_input_is_that_of_all_that_is_in_it() -> None:
+    given = ["go to oslo", "a" * 50, ["go", "to"], [["a" * 50], "b"], {"k": [1, 2]}, [], 5, None]
+    assert [tokens_of({"inputs": one}) for one in given] == [3, 10, 2, 10, 3, 1, 1, 1]
+    deep: Any = "word"
+    for _ in range(100_000):
+        deep = [deep]
+    assert texts_of({"inputs": deep}) == ["word"]
+
+
+def test_no_more_bodies_are_read_at_once_than_twice_the_queue(
+    serve: Callable[..., Served],
+) -> None:
+    server = serve(stub_source(length_of), queue=1)
+
+    async def run() -> tuple[Any, Any]:
+        go_on = asyncio.Event()
+        begun = 0
+
+        async def slow() -> Any:
+            nonlocal begun
+            begun += 1
+            yield b'{"inputs": '
+            await go_on.wait()
+            yield b'["a"]}'
+
+        first = [
+            asyncio.create_task(server.send("POST", "/predict", content=slow(), headers=JSON))
+            for _ in range(2)
+        ]
+        while begun < 2:
+            await asyncio.sleep(0)
+        refused = await ask(server, "third")
+        go_on.set()
+        return refused, [await one for one in first]
+
+    refused, first = asyncio.run(run())
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "2 bodies are read" in refused.json()["error"]
+    assert {200, 503} >= {one.status_code for one in first}  # the queue has room for one
+    assert server.post("/predict", {"inputs": ["a"]}).status_code == 200
 
 
 def test_a_body_without_a_length_is_read_no_further_than_the_limit(stub: Served) -> None:

@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from served import Served, artifact_source, length_of, stub_source, write_artifact
 
+from t2t_torch.serve.application import _shown
 from t2t_torch.serve.page import POLICY, page
 from t2t_torch.serve.server import listen_at
 
@@ -39,13 +40,20 @@ def test_the_page_is_told_all_models(serve: Callable[..., Served], tmp_path: Pat
     assert told[0]["examples"][0]["inputs"] == "go to oslo"
 
 
+def test_usual_examples_come_first() -> None:
+    texts = [" \n", "<UNK> b", "", "c", "d e"]
+    shown = _shown([{"prompt": text} for text in texts])
+    assert [one["prompt"] for one in shown] == ["c", "d e", " \n", "<UNK> b", ""]
+
+
 @pytest.fixture
 def address(serve: Callable[..., Served], tmp_path: Path) -> Iterator[str]:
     """Where a server listens, whose keys are not empty."""
     folder = tmp_path / "made"
     for version in ("1", "2"):
         write_artifact(folder / version)
-    sources = artifact_source(folder), stub_source(length_of)
+    stub = stub_source(length_of, examples=[{"inputs": " \n"}, {"inputs": " a text"}])
+    sources = artifact_source(folder), stub
     config = uvicorn.Config(
         serve(*sources, keys=["a-key-of-one"]).app, log_config=None, lifespan="off", ws="none"
     )
@@ -121,6 +129,7 @@ def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path:
     view.click("summary")
     assert '"version": "1"' in view.inner_text("pre")
     view.select_option("#model", "stub")
+    assert view.locator("#examples button").all_text_contents() == ["a text", "(nothing)"]
     view.fill("[data-field=inputs]", "a long text")
     view.keyboard.press("Control+Enter")
     view.wait_for_selector(".value")

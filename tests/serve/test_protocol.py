@@ -162,10 +162,10 @@ def test_inputs_without_elements_are_refused(server: Served) -> None:
 
 
 def test_texts_are_answered_with_their_hypotheses(serve) -> None:
-    def ask(samples):
-        second = (Hypothesis("gut", (1,), -1.5),)
+    def ask(samples, stop):
+        second = (Hypothesis("gut", (7,), -1.5),)
         return [
-            Prediction((Hypothesis(one["inputs"].upper(), (1,), -0.5), *second * number))
+            Prediction((Hypothesis(one["inputs"].upper(), (4, 5), -0.5), *second * number))
             for number, one in enumerate(samples, start=1)
         ]
 
@@ -179,7 +179,12 @@ def test_texts_are_answered_with_their_hypotheses(serve) -> None:
     told = {one["name"]: one for one in check("inference_response", answer.json())["outputs"]}
     assert (told["targets"]["shape"], told["targets_scores"]["shape"]) == ([2, 3], [2, 3])
     assert told["targets"]["data"] == ["A", "gut", "", "B", "gut", "gut"]
-    assert told["targets_scores"]["data"] == [-0.5, -1.5, 0.0, -0.5, -1.5, -1.5]
+    assert told["targets_scores"]["data"] == [-0.5, -1.5, -1e9, -0.5, -1.5, -1.5]
+    ids = told["targets_ids"]
+    assert (ids["datatype"], ids["shape"]) == ("INT64", [2, 3, 2])
+    assert ids["data"] == [4, 5, 7, 0, 0, 0, 4, 5, 7, 0, 7, 0]
+    metadata = server.get("/v2/models/texts").json()["outputs"]
+    assert metadata[2] == {"name": "targets_ids", "datatype": "INT64", "shape": [-1, -1, -1]}
     records = server.post("/predict", {"inputs": ["a"]}).json()["outputs"]
     assert records[0]["targets"]["hypotheses"][1] == {"value": "gut", "score": -1.5}
 

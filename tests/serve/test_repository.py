@@ -7,12 +7,22 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from served import ROW, Served, artifact_source, length_of, stub_source, write_artifact
+from served import (
+    ROW,
+    Served,
+    artifact_source,
+    length_of,
+    stub_source,
+    write_artifact,
+    write_counter,
+)
 
 from t2t_torch.artifact.signature import MODEL
 from t2t_torch.errors import ArtifactError, UsageError
+from t2t_torch.serve import repository as repository_module
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.metrics import Metrics
 from t2t_torch.serve.model import Model
@@ -156,6 +166,108 @@ def test_without_any_version_it_does_not_start(tmp_path: Path) -> None:
         repository = Repository([artifact_source(tmp_path / name)], Limits(), Metrics())
         with pytest.raises(kind, match=name):
             repository.load()
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_seen_at_the_next_look(
+    tmp_path: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, lines
+) -> None:
+    folder = write_artifact(tmp_path / "made")
+    server = serve(artifact_source(folder))
+    write_artifact(folder, step=8)
+    whole = repository_module._print
+
+    def gone(path: Path) -> Any:
+        path.rename(tmp_path / "away")
+        try:
+            return whole(path)
+        finally:
+            (tmp_path / "away").rename(path)
+
+    monkeypatch.setattr(repository_module, "_print", gone)
+    server.repository.refresh()
+    assert version_of(server) == "3"
+    assert "not loaded" not in [line["event"] for line in lines()]  # it is no fault
+    monkeypatch.setattr(repository_module, "_print", whole)
+    server.repository.refresh()
+    assert version_of(server) == "8"
+
+
+def test_a_source_that_cannot_be_looked_at_is_told_and_others_are_looked_at(
+    tmp_path: Path, serve: Callable[..., Served], lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (write_artifact(tmp_path / name) for name in ("one", "two"))
+    server = serve(artifact_source(first, "one"), artifact_source(second, "two"))
+    places = Source.places
+
+    def denied(source: Source) -> Any:
+        if source.name == "one":
+            raise PermissionError("not yours")
+        return places(source)
+
+    monkeypatch.setattr(Source, "places", denied)
+    write_artifact(second, step=8)
+    server.repository.watch(0.01)
+    seen = threading.Event()
+    for _ in range(1000):
+        if list(server.repository.versions("two")) == ["8"]:
+            break
+        seen.wait(0.01)
+    assert "not yours" in next(one for one in lines() if one["event"] == "not loaded")["why"]
+    assert [one for one in threading.enumerate() if one.name == "repository"]
+
+
+class Swapped:
+    """A model that is replaced between the moment it is found and that in which it is asked."""
+
+    def __init__(self, server: Served, monkeypatch: pytest.MonkeyPatch, *swaps: Any) -> None:
+        self._swaps = iter([lambda: None, *swaps])  # at first it is looked whether there is one
+        self._get, self._server = server.repository.get, server
+        monkeypatch.setattr(server.repository, "get", self)
+
+    def __call__(self, name: str | None, version: str | None = None) -> Any:
+        served = self._get(name, version)
+        next(self._swaps, lambda: None)()
+        return served
+
+
+def test_a_version_that_was_named_is_not_answered_by_another(
+    tmp_path: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("1", "2"):
+        write_artifact(tmp_path / "many" / version)
+    server = serve(artifact_source(tmp_path / "many"))
+
+    def swap() -> None:
+        shutil.rmtree(tmp_path / "many" / "1")
+        server.repository.refresh()
+
+    Swapped(server, monkeypatch, swap)
+    answer = server.post("/models/made/versions/1/predict", {"inputs": [ROW]})
+    assert (answer.status_code, "no version '1'; there are: 2" in answer.text) == (404, True)
+
+
+def test_who_names_no_version_is_answered_by_the_new_one_as_it_reads_and_writes(
+    tmp_path: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch, lines
+) -> None:
+    made = write_artifact(tmp_path / "many" / "1")
+    server = serve(artifact_source(tmp_path / "many"))
+
+    def swap() -> None:
+        write_counter(tmp_path / "many" / "2")
+        shutil.rmtree(made)
+        server.repository.refresh()
+
+    Swapped(server, monkeypatch, swap)
+    told = server.post("/predict", {"inputs": [{**ROW, "wanted": [3]}]}).json()
+    assert (told["version"], told["outputs"]) == ("2", [{"counted_to": {"value": [3.0]}}])
+    assert [one["version"] for one in lines() if one["event"] == "request"] == ["2"]
+
+
+def test_a_model_that_is_always_replaced_is_unavailable(server: Served) -> None:
+    server.repository.get("made").batcher.close()
+    answer = server.post("/predict", {"inputs": [ROW]})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "replaced again and again" in answer.json()["error"]
 
 
 def test_changes_are_looked_for_in_a_thread(tmp_path: Path, serve: Callable[..., Served]) -> None:

@@ -67,10 +67,13 @@ def test_a_checkpoint_can_be_chosen(run: Path, serve: Callable[..., Served]) -> 
     assert server.post("/predict", {"inputs": [""]}).json()["version"] == "3"
 
 
-@pytest.mark.parametrize("text", [5, None, {}, [1, 2], True])
+@pytest.mark.parametrize("text", [5, None, {}, [1, 2], [["a"]], ["a", {}], True])
 def test_what_is_no_text_is_refused(run: Path, serve: Callable[..., Served], text: Any) -> None:
-    answer = serve(source(run)).post("/predict", {"inputs": [{"inputs": text}]})
-    assert answer.status_code in (200, 422), answer.text
+    server = serve(source(run))
+    answer = server.post("/predict", {"inputs": ["May 3rd", {"inputs": text}]})
+    assert answer.status_code == 422, answer.text
+    assert "input 1" in answer.json()["error"]
+    assert server.post("/predict", {"inputs": [["May", "3rd"]]}).status_code == 200
 
 
 def test_labels_are_told_as_an_artifact_tells_them() -> None:

@@ -33,13 +33,13 @@ sys.meta_path.insert(0, Blocker())
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.bin.server import main
 predict, first = Artifact.predict, []
-def held(self, inputs):
-    if inputs and inputs[0]["note"].startswith("wait for "):
+def held(self, inputs, **given):
+    if inputs and inputs[0].get("note", "").startswith("wait for "):
         path = pathlib.Path(inputs[0]["note"][9:])
         path.with_suffix(".begun").touch()
         while not path.exists():
             time.sleep(0.005)
-    return predict(self, inputs)
+    return predict(self, inputs, **given)
 Artifact.predict = held
 code = main(sys.argv[1:])
 assert not set({_UNUSED}) & set(sys.modules)

@@ -1,0 +1,74 @@
+"""An artifact that writes texts is served as one that gives labels is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Served, artifact_source
+
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.signature import EXAMPLES, FILE, Signature, Written
+from t2t_torch.errors import ArtifactError
+from t2t_torch.serve.artifact_model import artifact_model
+
+
+def changed(phrases: Path, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of the artifact, whose first example tells something else."""
+    shutil.copytree(phrases, folder)
+    examples = [json.loads(line) for line in (folder / EXAMPLES).read_text("utf-8").splitlines()]
+    change(examples[0]["answer"]["hypotheses"][0])
+    (folder / EXAMPLES).write_text("".join(f"{json.dumps(one)}\n" for one in examples), "utf-8")
+    told = json.loads((folder / FILE).read_text("utf-8"))
+    about = Written.of(folder / EXAMPLES)
+    told["files"][EXAMPLES] = {"bytes": about.bytes, "sha256": about.sha256}
+    (folder / FILE).write_text(json.dumps(told), "utf-8")
+    Signature.read(folder).check_files(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"text": "nonsense"}, "'targets' is .*, and was 'nonsense'"),
+        ({"text": "nonsense", "score": 5.0}, "'targets' is .*, and was 'nonsense'"),
+        ({"score": 5.0}, "'targets_scores' is .*, and was 5.0"),
+    ],
+)
+def test_one_that_writes_other_texts_than_it_did_is_not_served(
+    phrases: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    folder = changed(phrases, tmp_path / "changed", lambda best: best.update(change))
+    with pytest.raises(ArtifactError, match=f"its example 0 .*{message}"):
+        artifact_model("phrases", "", folder, 1)
+
+
+def test_another_text_of_an_equal_score_is_a_tie(phrases: Path, tmp_path: Path) -> None:
+    def tie(best: dict[str, Any]) -> None:
+        best.update(text="another", ids=[*best["ids"], 2], score=best["score"] * (1 + 1e-6))
+
+    artifact_model("phrases", "", changed(phrases, tmp_path / "changed", tie), 1)
+
+
+def test_texts_are_told_in_both_protocols(phrases: Path, serve: Callable[..., Served]) -> None:
+    server = serve(artifact_source(phrases, "phrases"))
+    texts = ["one two three", "seven", "one"]
+    expected = Artifact(phrases).predict(texts)
+    outputs = server.post("/predict", {"inputs": texts}).json()["outputs"]
+    for told, one in zip(outputs, expected, strict=True):
+        assert told["targets"]["value"] == one.text
+    hypotheses = outputs[0]["targets"]["hypotheses"]
+    assert [h["value"] for h in hypotheses] == [h.text for h in expected[0].hypotheses]
+    tensor = {"name": "inputs", "shape": [3], "datatype": "BYTES", "data": texts}
+    answer = server.post("/v2/models/phrases/infer", {"inputs": [tensor]}).json()
+    found = {one["name"]: one for one in answer["outputs"]}
+    assert found["targets"]["shape"] == [3, 2]
+    assert found["targets"]["data"][::2] == [one.text for one in expected]
+    ids = found["targets_ids"]
+    assert ids["shape"][:2] == [3, 2]
+    first = expected[0].hypotheses[0].ids
+    assert ids["data"][: len(first)] == list(first)

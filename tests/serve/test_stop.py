@@ -1,0 +1,168 @@
+"""What nobody waits for is not computed to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Served, artifact_source, write_counter
+from test_server import Process, until
+
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.stop import Stop, Stopped
+from t2t_torch.serve.batcher import Batcher
+from t2t_torch.serve.limits import Limits
+
+FOR_A_MINUTE = {"wanted": [2e8]}
+SHORT = {"wanted": [3]}
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Path:
+    return write_counter(tmp_path / "counter")
+
+
+def test_a_graph_is_stopped_in_its_loop_and_that_is_no_fault_of_an_input(counter: Path) -> None:
+    artifact, stop = Artifact(counter, threads=1), Stop()
+    timer = threading.Timer(0.05, stop.set)
+    timer.start()
+    with pytest.raises(Stopped):
+        artifact.predict([FOR_A_MINUTE, SHORT], stop=stop)
+    timer.join()
+    assert artifact([SHORT]) == [[3.0]]
+
+
+def test_what_is_stopped_before_it_begins_computes_nothing(counter: Path) -> None:
+    stop = Stop()
+    stop.set()
+    with pytest.raises(Stopped):
+        Artifact(counter, threads=1).predict([FOR_A_MINUTE], stop=stop)
+
+
+def test_a_request_whose_time_is_over_does_not_keep_the_model(
+    counter: Path, serve: Callable[..., Served]
+) -> None:
+    server = serve(artifact_source(counter), seconds=0.5)
+    late = server.post("/predict", {"inputs": [FOR_A_MINUTE]})
+    assert (late.status_code, "0.5 seconds" in late.text) == (503, True)
+    told = server.post("/predict", {"inputs": [SHORT]}).json()
+    assert told["outputs"][0]["counted_to"]["value"] == [3.0]
+
+
+def test_a_process_ends_though_its_model_computes(counter: Path) -> None:
+    for arguments, code in ((["--max_seconds=0.2"], 0), (["--drain_seconds=0.1"], 1)):
+        server = Process(f"--artifact={counter}", *arguments)
+        answers: list[Any] = []
+
+        def ask(server: Process = server, answers: list[Any] = answers) -> None:
+            try:
+                answers.append(server.ask("POST", "/predict", {"inputs": [FOR_A_MINUTE]})[0])
+            except (OSError, json.JSONDecodeError):  # it was cut off
+                answers.append(503)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        if code:
+            until(lambda server=server: "t2t_queue_seconds_count" in metrics(server))
+        else:
+            thread.join(60)
+        server.end()
+        assert server.code() == code, server.lines
+        thread.join(60)
+        assert answers == [503] or code  # of what is cut off nothing is told
+
+
+def metrics(server: Process) -> str:
+    import urllib.request
+
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
+        return str(answer.read(), "utf-8")
+
+
+class Endless:
+    """A model that computes until it is told to stop; it notes how often it was."""
+
+    def __init__(self, obeys: bool = True) -> None:
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Event()
+        self.stopped = threading.Event()
+        self.obeys = obeys
+
+    def __call__(self, samples: Sequence[Any], stop: Stop) -> list[Any]:
+        self.begun.release()
+        while not self.may_end.wait(0.005):
+            if stop.is_set:
+                self.stopped.set()
+                if self.obeys:
+                    stop.check()
+        return [sample["inputs"] for sample in samples]
+
+
+def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
+    model = Endless()
+    batcher = Batcher(model, Limits(delay=0.0))
+
+    async def run() -> None:
+        alone = batcher.submit([{"inputs": "first"}])
+        await asyncio.to_thread(model.begun.acquire, timeout=10)
+        gone, stays = (batcher.submit([{"inputs": text}]) for text in ("a", "b"))
+        alone.drop()
+        assert await asyncio.to_thread(model.stopped.wait, 10)
+        await asyncio.to_thread(model.begun.acquire, timeout=10)
+        model.stopped.clear()
+        gone.drop()
+        assert not await asyncio.to_thread(model.stopped.wait, 0.05)
+        model.may_end.set()
+        assert await stays.answers == ["b"]
+
+    asyncio.run(run())
+    batcher.close()
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_batcher_that_has_to_end_stops_its_model_and_leaves_it_if_it_does_not(
+    obeys: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.serve.batcher._STOPPING", 10.0 if obeys else 0.05)
+    model = Endless(obeys)
+    batcher = Batcher(model, Limits(delay=0.0))
+
+    async def run() -> None:
+        asked = batcher.submit([{"inputs": "first"}])
+        await asyncio.to_thread(model.begun.acquire, timeout=10)
+        waits = batcher.submit([{"inputs": "a"}])
+        await asyncio.to_thread(batcher.close, 0.0)
+        assert model.stopped.wait(10)
+        model.may_end.set()
+        if obeys:
+            with pytest.raises(Stopped):
+                await asked.answers
+        else:
+            assert await asked.answers == ["first"]
+        assert not waits.answers.done()
+
+    asyncio.run(run())
+
+
+def test_who_is_asked_while_the_server_ends_is_told_to_come_again(
+    counter: Path, serve: Callable[..., Served]
+) -> None:
+    server = serve(artifact_source(counter))
+
+    async def run() -> Any:
+        asked = asyncio.create_task(
+            server.send("POST", "/predict", json={"inputs": [FOR_A_MINUTE]})
+        )
+        while "t2t_queue_seconds_count" not in server.metrics.text().decode():
+            await asyncio.sleep(0)
+        await asyncio.to_thread(server.repository.close, 0.0)
+        return await asked
+
+    answer = asyncio.run(run())
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "the server ends" in answer.json()["error"]
