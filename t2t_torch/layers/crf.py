@@ -194,21 +194,23 @@ def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
       [B, W] int64; what stands at padding has no meaning.
     """
     scores, follow = emissions.float(), chain.follow.float()
-    here = torch.arange(scores.size(-1), device=scores.device)
 
     def after(best: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         own, there = following
-        found, pointer = (best[:, :, None] + follow).max(1)  # [B, C]
-        pointer = torch.where(there[:, None], pointer, here)
-        return torch.where(there[:, None], found + own, best), pointer
+        found = (best[:, :, None] + follow).amax(1)  # [B, C]
+        return torch.where(there[:, None], found + own, best), best
 
-    def before(tag: Tensor, pointer: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        tag = pointer[0].gather(1, tag)
+    def before(tag: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        best, there = here
+        # Which tag came before is asked of the one that was chosen: a column, not the matrix.
+        found = (best + follow.T[tag.squeeze(1)]).argmax(-1, keepdim=True)
+        tag = torch.where(there[:, None], found, tag)
         return tag, tag
 
-    best, pointers = scan(after, chain.start.float() + scores[:, 0], _following(scores, mask))
+    following = _following(scores, mask)
+    best, bests = scan(after, chain.start.float() + scores[:, 0], following)
     tag = (best + chain.end.float()).argmax(-1, keepdim=True)  # [B, 1]
-    _, tags = scan(before, tag, (pointers.flip(0),))
+    _, tags = scan(before, tag, (bests.flip(0), following[1].flip(0)))
     return tags.flip(0).squeeze(-1).T
 
 

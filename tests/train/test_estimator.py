@@ -277,8 +277,8 @@ def bad_at(steps, monkeypatch):
     calls = itertools.count(1)
     loss = TextModality.training_loss
 
-    def broken(self, hidden, targets, weights=None):
-        found = loss(self, hidden, targets, weights)
+    def broken(self, hidden, targets, weights=None, beside=None):
+        found = loss(self, hidden, targets, weights, beside)
         return Loss(found.sum * float("nan"), found.weight) if next(calls) in steps else found
 
     monkeypatch.setattr(TextModality, "training_loss", broken)
