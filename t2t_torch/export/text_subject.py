@@ -99,7 +99,7 @@ class TextSubject(Subject):
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
-        rows = rows_of(_Asked(self._loaded.problem, features, kinds, Limits({})), data_dir, count)
+        rows = rows_of(_Asked(self._loaded.problem, features, kinds, Limits()), data_dir, count)
         if features.has_inputs:
             return rows
         return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]
@@ -128,7 +128,7 @@ class TextSubject(Subject):
         """See `Subject.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
-        given = encode(graph, loaded.problem, loaded.features, Limits({}), self._given)
+        given = encode(graph, loaded.problem, loaded.features, Limits(), self._given)
         ids, scores = add_search(graph, network, {self._reads: next(iter(given.values()))})
         shape = graph.add("Shape", ids, start=0, end=2)
         width = graph.add("Shape", ids, start=2, end=3)
