@@ -28,7 +28,7 @@ torch_seconds = time.time() - before
 
 from pathlib import Path
 from t2t_torch import registry
-from t2t_torch.train.task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask
 
 registry.import_usr_dir(folder)
 imported = time.time()

@@ -13,7 +13,7 @@ from t2t_torch import registry
 
 if TYPE_CHECKING:
     from t2t_torch.hparams.transformer import TransformerHParams
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.problem_task import ProblemTask
 
 PROBLEM = "translate_multi30k_ende"
 
@@ -70,7 +70,7 @@ def hparams(**changes: object) -> TransformerHParams:
 
 def task(data_dir: Path, chosen: TransformerHParams) -> ProblemTask:
     """Returns what the trainer trains."""
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.problem_task import ProblemTask
 
     return ProblemTask(
         registry.problem(PROBLEM),

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
+    from t2t_torch.train.problem_task import ProblemTask
     from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.train.stop import StopRequest
-    from t2t_torch.train.task import ProblemTask
 
 _DONE, _GOES_ON, _FAILED, _GONE = range(4)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.problem_task import ProblemTask
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.problem_task import ProblemTask
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -194,7 +194,7 @@ def _task(
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.train.more_metrics import add_metrics
     from t2t_torch.train.multi_task import task_of
-    from t2t_torch.train.task import check_pairing
+    from t2t_torch.train.problem_task import check_pairing
 
     problem, model = registry.problem(record.problem), registry.model(record.model)
     check_pairing(model, hparams)

@@ -11,7 +11,7 @@ from t2t_torch.metrics.metric import is_metric_of
 if TYPE_CHECKING:
     from t2t_torch.features import Feature
     from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.task import ProblemTask
+    from t2t_torch.train.problem_task import ProblemTask
 
 
 def add_metrics(

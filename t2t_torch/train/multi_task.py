@@ -23,7 +23,8 @@ from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.mixture import component_seed
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
-from t2t_torch.train.task import ProblemTask, Task
+from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.task import Task
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

@@ -13,9 +13,9 @@ from t2t_torch.optimization.learning_rate_factor import FACTORS
 from t2t_torch.summary.run_report import RunReport
 from t2t_torch.train.multi_model import MultiModel
 from t2t_torch.train.multi_task import MultiTask
+from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.sharing import table
-from t2t_torch.train.task import ProblemTask
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState

@@ -34,7 +34,7 @@ from t2t_torch.testing import check_problem, small
 from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 from t2t_torch.train.backward import total_loss
-from t2t_torch.train.task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask
 
 CITIES = ("Boston", "Denver", "Oslo")
 

@@ -10,9 +10,9 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.train.chosen_hooks import chosen_hooks
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
+from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.task import ProblemTask
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 

@@ -30,7 +30,7 @@ from t2t_torch.features import (
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.text_problem import Text2TextProblem, VocabType
-from t2t_torch.train.task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask
 
 BYTES = {"vocab_type": VocabType.CHARACTER}
 WORDS = ("red", "green", "blue")

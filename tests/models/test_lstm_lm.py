@@ -223,7 +223,7 @@ def test_the_awd_model_is_as_large_as_published():
 
 
 def test_a_model_that_reads_no_streams_is_refused(tmp_path):
-    from t2t_torch.train.task import check_pairing
+    from t2t_torch.train.problem_task import check_pairing
 
     hparams = registry.hparams("transformer_test").replace(stream_length=8)
     with pytest.raises(HParamsError, match="reads each example by itself"):

@@ -17,9 +17,9 @@ from t2t_torch.mode import Split
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 from t2t_torch.train.contextual import with_architecture
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.task import ProblemTask
 
 SHARDS = {Split.TRAIN: 1, Split.EVAL: 1}
 SAMPLES = [("Paris is big", "city"), ("cats are small and quick", "animal")] * 8

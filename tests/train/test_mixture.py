@@ -19,8 +19,8 @@ from t2t_torch.pipeline.mixture import MIXTURE_VERSION
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies
+from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.resume import same_position
-from t2t_torch.train.task import ProblemTask
 
 NAMES = ("algorithmic_reverse_binary40_test", "algorithmic_identity_binary40")
 

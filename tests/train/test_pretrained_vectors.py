@@ -16,7 +16,7 @@ from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
 from t2t_torch.text_problem import VocabType
 from t2t_torch.train.dry_run import dry_run_lines
-from t2t_torch.train.task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask
 
 SAMPLES = [
     {"inputs": "Paris is big big", "targets": "city"},

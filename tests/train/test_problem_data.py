@@ -14,7 +14,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.train.problem_data import longest_row
-from t2t_torch.train.task import check_pairing
+from t2t_torch.train.problem_task import check_pairing
 
 
 def test_that_examples_of_evaluation_are_cut_is_said_once(make_task, capsys):

@@ -19,10 +19,10 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.pipeline.streams import STREAMS_MARK, StreamPlan
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.resume import same_position
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.task import ProblemTask
 
 PROGRAM = Path(__file__).with_name("process_of_two.py")
 PROBLEM = "languagemodel_ptb10k"
