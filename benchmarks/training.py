@@ -24,7 +24,7 @@ from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
 from report import print_header, print_table
 
 if TYPE_CHECKING:
-    from t2t_torch.train.task import Batch
+    from t2t_torch.train.batch import Batch
 
 _OURS = "t2t_torch auto"
 _FEW = {"pad_batch": True, "length_bucket_step": 1.6}  # shapes

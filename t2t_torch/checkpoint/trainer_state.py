@@ -53,6 +53,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       mean_values: the watched metric at evaluations that it has waited for.
       since_report: what the next report will be of.
       hooks: what each hook remembers, by its name.
+      task: what a task remembers, as the optimizer's settings of a trial that schedules its own.
     """
 
     step: int = 0
@@ -80,3 +81,4 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     mean_values: tuple[float, ...] = ()
     since_report: SinceReport = SinceReport()
     hooks: dict[str, dict[str, Any]] = {}
+    task: dict[str, Any] = {}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
+    from t2t_torch.train.batch import Batch
     from t2t_torch.train.learner import Learner
-    from t2t_torch.train.task import Batch
 
 _NONE, _BATCH, _STOP = range(3)  # what a process has; the greatest of all is what they do
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -37,6 +37,8 @@ _FOR_PARTS = (
     "rms_prop",
     "sgd",
 )
+
+_BUFFER = 1 << 24  # numbers that are averaged at once
 
 
 def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
@@ -129,6 +131,46 @@ def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
 def is_sharded(network: nn.Module) -> bool:
     """Whether each process holds a part of the weights: then every pass exchanges them."""
     return isinstance(network, FSDPModule)
+
+
+def exchanges_gradients(network: nn.Module) -> bool:
+    """Whether a backward pass by itself averages gradients over processes."""
+    return isinstance(network, DistributedDataParallel | FSDPModule)
+
+
+def average_gradients(model: nn.Module, processes: int) -> None:
+    """Averages the gradients of a plain model over processes; all of them must call it.
+
+    What no process has used has no gradient afterwards either; what some have not used counts as
+    zero there.  Gradients of a kind go together, in buffers of at most `_BUFFER` numbers.
+
+    Args:
+      model: in each process, with its own gradients.
+      processes: that train together.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    device = parameters[0].device
+    used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device)
+    dist.all_reduce(used)
+    kinds: dict[torch.dtype, list[list[Tensor]]] = {}
+    for parameter, count in zip(parameters, used.tolist(), strict=True):
+        if not count:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+        buffers = kinds.setdefault(parameter.dtype, [[]])
+        if buffers[-1] and sum(g.numel() for g in buffers[-1]) + parameter.numel() > _BUFFER:
+            buffers.append([])
+        buffers[-1].append(parameter.grad)
+    for gradients in (buffer for buffers in kinds.values() for buffer in buffers):
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= processes
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
 
 def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:

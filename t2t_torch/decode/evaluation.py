@@ -12,7 +12,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.loading import load
-from t2t_torch.train.learner import to_device
+from t2t_torch.train.batch import to_device
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_directory import RunDirectory
 

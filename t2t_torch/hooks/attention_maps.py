@@ -20,14 +20,15 @@ from t2t_torch.layers.relative_positions import distances
 from t2t_torch.registry import register_hook
 from t2t_torch.report.heat_map import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
+from t2t_torch.train.batch import to_device
 from t2t_torch.train.hook import Hook
-from t2t_torch.train.learner import to_device
 from t2t_torch.train.multi_task import MultiTask
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
+    from t2t_torch.train.batch import Batch
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.task import Batch, Task
+    from t2t_torch.train.task import Task
 
 _LONGEST = (
     24  # tokens of the sentence, if the first batch has one so short; of a figure in any case

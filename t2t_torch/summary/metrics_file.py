@@ -31,15 +31,16 @@ class MetricsFile:
         self._seen: set[tuple[int, str]] = set()
         self._file_seen = (0, 0)  # which file `_seen` is of, and how far
 
-    def add(self, split: str, step: int, values: Mapping[str, float]) -> None:
+    def add(self, split: str, step: int, values: Mapping[str, float | list[Any]]) -> None:
         """Adds a report; one of the same step and split that is there already gives way.
 
         Args:
           split: "train", or the name of what was evaluated.
           step: optimizer steps done.
-          values: by name; JSON has no NaN, so what is not finite becomes null.
+          values: by name, numbers or nested lists of them; JSON has no NaN, so what is not finite
+            becomes null.
         """
-        numbers = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        numbers = {name: _finite(value) for name, value in values.items()}
         report = {"step": step, "split": split, "time": round(time.time(), 3), **numbers}
         with self._locked() as file:
             if self._holds(file, split, step):
@@ -128,3 +129,9 @@ def _is_torn(file: BinaryIO) -> bool:
         return False
     file.seek(size - 1)
     return file.read(1) != b"\n"
+
+
+def _finite(value: float | list[Any]) -> float | list[Any] | None:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return value if math.isfinite(value) else None

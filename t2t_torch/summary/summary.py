@@ -55,22 +55,35 @@ class Summary:
             with self.surviving("metrics.jsonl"):
                 self._metrics.trim(step)
 
-    def write(self, split: str, step: int, values: Mapping[str, float]) -> None:
+    def write(
+        self,
+        split: str,
+        step: int,
+        values: Mapping[str, float],
+        arrays: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         """Adds a report.
 
         Args:
           split: "train", or the name of what was evaluated.
           step: optimizer steps done.
           values: by name.
+          arrays: what is no single number, by name: TensorBoard gets their histograms.
         """
         if not self.leads:
             return
+        arrays = arrays or {}
         with self.surviving("metrics.jsonl"):
-            self._metrics.add(split, step, values)
+            lists = {name: array.tolist() for name, array in arrays.items()}
+            self._metrics.add(split, step, {**values, **lists})
         folder = "" if split == "train" else EVAL_FOLDER
         with self.surviving(_EVENTS), self._writing(folder, step) as writer:
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
+            for name, array in arrays.items():
+                finite = array[array.isfinite()]
+                if len(finite):
+                    writer.add_histogram(name, finite, step)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds numbers to TensorBoard alone: too many for `metrics.jsonl`."""

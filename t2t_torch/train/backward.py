@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from t2t_torch.compute.network import exchanges_gradients
 from t2t_torch.errors import T2TError
-from t2t_torch.modality import Loss
 from t2t_torch.train.randomness import seed_batch
-from t2t_torch.train.tally import totals_of
 
 if TYPE_CHECKING:
-    from t2t_torch.model import Output
+    from t2t_torch.train.batch import Batch
     from t2t_torch.train.learner import Learner
-    from t2t_torch.train.task import Batch
 
 _MOST_PIECES = 64  # of a batch
 
@@ -36,6 +34,7 @@ class Backward:
 
     def __init__(self, run: Learner, seed: int) -> None:
         self._run = run
+        self._task = run.task
         self._seed = seed
         self._talks_to_others = False  # whether the pass under way sums gradients over processes
 
@@ -64,31 +63,32 @@ class Backward:
                 told = str(error).splitlines()[0]
             # Outside the handler: the traceback holds on to the tensors of the pass.
             self._clear()
-            rows = max(_rows(batch) for _, batch in batches)
+            rows = max(self._task.rows_of(batch) for _, batch in batches)
             if pieces >= min(rows, _MOST_PIECES):
-                _warn(batches, f"{told}. Even {pieces} pieces are too large: the step is skipped")
+                self._warn(batches, f"{told}. {_too_large(pieces)}: the step is skipped")
                 return self._nothing(batches)
             pieces *= 2
-            _warn(batches, f"{told}. The step is computed again in {pieces} pieces a batch")
+            self._warn(batches, f"{told}. The step is computed again in {pieces} pieces a batch")
 
     def _passes(self, batches: Sequence[tuple[int, Batch]], pieces: int) -> Tensor:
         run, device = self._run, self._run.device
         totals = torch.zeros(4, dtype=torch.float64, device=device)
+        exchanges = exchanges_gradients(run.network)
         parts = [
             (number, index, part)
             for number, batch in batches
-            for index, part in enumerate(split_rows(batch, pieces))
+            for index, part in enumerate(self._task.split(batch, pieces))
         ]
         for i, (number, index, batch) in enumerate(parts):
             seed_batch(self._seed, number, device, piece=index)
             with run.accumulating(more=i + 1 < len(parts)):
                 self._talks_to_others = run.is_sharded
                 with run.precision.autocast():
-                    loss = total_loss(run.network(batch))
-                self._talks_to_others |= i + 1 == len(parts)
+                    loss = self._task.loss(run.network, batch)
+                self._talks_to_others |= exchanges and i + 1 == len(parts)
                 scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
                 scaled.backward()  # type: ignore[no-untyped-call]
-            totals += totals_of(loss, batch, run.paddings)
+            totals += self._task.totals(loss, batch)
         return totals
 
     def _clear(self) -> None:
@@ -99,17 +99,26 @@ class Backward:
 
     def _nothing(self, batches: Sequence[tuple[int, Batch]]) -> Tensor:
         """Returns totals that are not numbers; the other processes' sums still find a partner."""
-        if self._run.processes > 1:
+        if self._run.processes > 1 and exchanges_gradients(self._run.network):
             _, batch = batches[0]
             try:
+                smallest = self._task.split(batch, self._task.rows_of(batch))[0]
                 with self._run.precision.autocast():
-                    loss = total_loss(self._run.network({k: v[:1] for k, v in batch.items()}))
+                    loss = self._task.loss(self._run.network, smallest)
                 (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
             except (torch.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 raise _others_wait(error) from error
         return torch.full([4], torch.nan, dtype=torch.float64, device=self._run.device)
+
+    def _warn(self, batches: Sequence[tuple[int, Batch]], what: str) -> None:
+        shapes = ", ".join(
+            f"batch {number}: "
+            + " ".join(f"{name} {list(t.shape)}" for name, t in self._task.tensors(batch).items())
+            for number, batch in batches
+        )
+        print(f"WARNING: {what} ({shapes})", file=sys.stderr, flush=True)
 
 
 def _others_wait(error: BaseException) -> T2TError:
@@ -129,34 +138,5 @@ def is_out_of_memory(error: BaseException) -> bool:
     return "can't allocate memory" in str(error) or "not enough memory" in str(error)
 
 
-def split_rows(batch: Batch, pieces: int) -> list[Batch]:
-    """Splits a batch into at most so many, of about as many rows each."""
-    if pieces == 1:
-        return [batch]
-    names = list(batch)
-    chunks = [batch[name].chunk(pieces) for name in names]
-    return [dict(zip(names, parts, strict=True)) for parts in zip(*chunks, strict=True)]
-
-
-def total_loss(output: Output) -> Loss:
-    """Returns the loss of a batch: of several targets the sum, each with the examples as weight.
-
-    (`T2TModel.forward` gives each of several targets that weight.)  Their weights differ where an
-    example lacks a target; the mean of them still adds up over batches.
-    """
-    losses = output.losses.values()
-    sums = torch.stack([loss.sum for loss in losses])
-    weights = torch.stack([loss.weight.float() for loss in losses])
-    return Loss(sums.sum(), weights.mean())
-
-
-def _rows(batch: Batch) -> int:
-    return len(next(iter(batch.values())))
-
-
-def _warn(batches: Sequence[tuple[int, Batch]], what: str) -> None:
-    shapes = ", ".join(
-        f"batch {number}: " + " ".join(f"{name} {list(t.shape)}" for name, t in batch.items())
-        for number, batch in batches
-    )
-    print(f"WARNING: {what} ({shapes})", file=sys.stderr, flush=True)
+def _too_large(pieces: int) -> str:
+    return f"Even {pieces} pieces are too large" if pieces > 1 else "It cannot be divided"

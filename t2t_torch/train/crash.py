@@ -21,12 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import T2TError
-from t2t_torch.train.backward import total_loss
 from t2t_torch.train.randomness import seed_batch
 
 if TYPE_CHECKING:
+    from t2t_torch.train.batch import Batch
     from t2t_torch.train.learner import Learner
-    from t2t_torch.train.task import Batch
 
 _FAULTS = {
     "weights_not_finite": "bad of the weights is",
@@ -63,7 +62,8 @@ def dump(
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, batch in batches:
-        tensors = {name: tensor.cpu().contiguous() for name, tensor in batch.items()}
+        named = run.task.tensors(batch).items()
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in named}
         safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
         found.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
     told = {"step": step + 1, "rank": rank, "seed": seed, "batches": found}
@@ -100,7 +100,7 @@ def _faults(run: Learner, seed: int, number: int, batch: Batch) -> dict[str, Any
     seed_batch(seed, number, run.device)
     with _watched(run.model) as bad_outputs:
         with run.precision.autocast():
-            loss = total_loss(run.model(batch))
+            loss = run.task.loss(run.model, batch)
         loss.sum.backward()  # type: ignore[no-untyped-call]
     parameters = list(run.model.named_parameters())
     bad_gradients = [n for n, p in parameters if p.grad is not None and not _finite(p.grad)]

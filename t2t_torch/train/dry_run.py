@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.batch import Batch
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
     from t2t_torch.train.run_config import RunConfig
-    from t2t_torch.train.task import Batch
 
 _SHOWN_ROWS = 3
 _SHOWN_NUMBERS = 24

@@ -24,7 +24,7 @@ from t2t_torch.summary.progress import Progress
 from t2t_torch.summary.summary import Summary
 from t2t_torch.train.crash import dump
 from t2t_torch.train.first_weights import first_weights, tell_first_weights
-from t2t_torch.train.learner import Learner, to_device
+from t2t_torch.train.learner import Learner
 from t2t_torch.train.opening import opening_lines
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import check_seed, open_data, steps_of_run
@@ -167,16 +167,17 @@ class Estimator:
         with average.applied(self.model) if average is not None else contextlib.nullcontext():
             shown = self._progress.evaluation(batches, share, split.value)
             for batch, counts in in_step(shown, self.run, self.world, self._stop):
-                on_device = to_device(batch, self.world.device)
+                on_device = self.task.to_device(batch, self.world.device)
                 with self.precision.autocast():
-                    output = model(on_device)
+                    output = self.task.evaluated(model, on_device)
                 if counts:
                     evaluator.update(output, on_device)
+        self.task.agree(evaluator, self.world)
         self.world.sum(evaluator.sums)
         if self.is_asked_to_stop():
             return {}
-        results = evaluator.result()
-        self.summary.write(_reported(split), self.state.step, results)
+        results, arrays = evaluator.result(), self.task.arrays(evaluator)
+        self.summary.write(_reported(split), self.state.step, results, arrays)
         names = short_names([name for name in results if "_per_label/" not in name])
         told = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
         part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
@@ -344,6 +345,7 @@ class Estimator:
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
         report["memory_mib"] = peak_memory(self.world.device)
+        report.update(self.task.report(self.world))
         self.summary.write("train", self.state.step, report)
         self._progress.report(self.state.step, report)
 

@@ -221,7 +221,10 @@ class Experiment:
         There is none if a run is watched by what it decodes and this process only evaluates.
         """
         asked = self.config.eval_early_stopping_metric.removeprefix("decode/")
-        names = list(self.estimator.task.evaluator().result())
+        less = self.config.eval_early_stopping_metric_minimize
+        names = self.estimator.task.metric_names()
+        if names is None:
+            return Watched(self.config.eval_early_stopping_metric, less is not False)
         if (
             schedule == "continuous_eval"
             and asked in SCORES
@@ -231,7 +234,6 @@ class Experiment:
         if schedule == "train_eval_and_decode":
             names += self._scores
         name = full_name(self.config.eval_early_stopping_metric, names)
-        less = self.config.eval_early_stopping_metric_minimize
         return Watched(name, lower_is_better(name) if less is None else less)
 
     def _rate(self, step: int, metrics: Mapping[str, float]) -> float:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.compute.precision import Precision
-from t2t_torch.train.backward import total_loss
+from t2t_torch.train.task import total_loss
 
 if TYPE_CHECKING:
-    from t2t_torch.train.task import Batch, Task
+    from t2t_torch.train.batch import Batch
+    from t2t_torch.train.task import Task
 
 _MOST_WORK = 4e10  # multiplications of a forward pass that a dry run may take: some seconds
 

@@ -14,7 +14,13 @@ from torch import Tensor, nn
 
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.weights import optimizer_tensors
-from t2t_torch.compute.network import accumulating, is_sharded, network, share_buffers
+from t2t_torch.compute.network import (
+    accumulating,
+    average_gradients,
+    exchanges_gradients,
+    is_sharded,
+    share_buffers,
+)
 from t2t_torch.compute.precision import Precision, check_trainable
 from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.optimization.noise import WeightNoise
@@ -23,11 +29,10 @@ from t2t_torch.train.backward import Backward
 from t2t_torch.train.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.compute.distributed import World
-    from t2t_torch.train.task import Batch, Task, TrainSource
+    from t2t_torch.train.batch import Batch
+    from t2t_torch.train.task import Task, TrainSource
 
 
 @dataclasses.dataclass
@@ -35,38 +40,38 @@ class Learner:
     """What a training loop works with.
 
     Attributes:
+      task: what is trained.
       model: whose weights are saved.
       network: the model, compiled, or what sums its gradients over processes.
       optimizer: of the model's parameters.
       finish_gradients: turns summed gradients into the optimizer's.
       weight_noise: moves the weights besides, if it is asked for.
-      learning_rate: a function of the steps done.
+      learning_rate: a function of the steps done; None where the optimizer has its own.
       source: where the batches come from.
       batches: endless (number of the global batch, batch on the device).
       accumulate: micro-batches of a step in this process.
       precision: the type of number that the network computes with.
       average: the running mean of the weights, if there is one.
       tally: what happened since the last report.
-      paddings: what fills up each text-like sequence of a batch.
       device: where the model computes.
       processes: that train together.
       recent: (steps done before, batches) of the last two steps, as numbers that a GPU has found
         are known a step late.
     """
 
+    task: Task
     model: nn.Module
     network: nn.Module
     optimizer: torch.optim.Optimizer
     finish_gradients: GradientFinisher
     weight_noise: WeightNoise | None
-    learning_rate: Callable[[float], float]
+    learning_rate: Callable[[float], float] | None
     source: TrainSource
     batches: Iterator[tuple[int, Batch]]
     accumulate: int
     precision: Precision
     average: WeightAverage | None
     tally: Tally
-    paddings: Mapping[str, int]
     device: torch.device
     processes: int
     recent: collections.deque[tuple[int, list[tuple[int, Batch]]]] = dataclasses.field(
@@ -104,10 +109,12 @@ class Learner:
         if state.loss_scale:
             precision.load(state.loss_scale, state.loss_scale_steps)
         task.make_ready(model)
-        wrapped = network(model, hparams, world)  # before the optimizer: it may replace parameters
+        wrapped = task.network(model, world)  # before the optimizer: it may replace parameters
         optimizer = task.optimizer(model)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
+        task.restore(optimizer, state.task)
         return cls(
+            task=task,
             model=model,
             network=wrapped,
             optimizer=optimizer,
@@ -116,14 +123,13 @@ class Learner:
             learning_rate=task.learning_rate(train_steps),
             source=source,
             batches=(
-                (number, to_device(batch, world.device))
+                (number, task.to_device(batch, world.device))
                 for number, batch in zip(numbers, source, strict=False)
             ),
             accumulate=state.batches_per_step // world.size,
             precision=precision,
             average=WeightAverage.of(hparams, model),
             tally=Tally(world.device, state),
-            paddings=task.paddings,
             device=world.device,
             processes=world.size,
         )
@@ -152,7 +158,10 @@ class Learner:
         if at_step is not None:
             at_step(state.step)
         share_buffers(self.model, self.processes)
-        return Backward(self, state.seed)(batches)
+        totals = Backward(self, state.seed)(batches)
+        if self.processes > 1 and not exchanges_gradients(self.network):
+            average_gradients(self.model, self.processes)
+        return totals
 
     def finish(self, totals: Tensor, state: TrainerState) -> Tensor:
         """Turns the summed gradients into those of the mean loss, clipped; returns their norm, [].
@@ -181,10 +190,11 @@ class Learner:
           loss: of the step, over all processes, [].
           norm: of its gradient, [].
         """
-        rate = self.learning_rate(state.step) * state.plateau_factor
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("lr_scale", 1.0)
-            group["updates"] = state.step
+        if self.learning_rate is not None:
+            rate = self.learning_rate(state.step) * state.plateau_factor
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate * group.get("lr_scale", 1.0)
+                group["updates"] = state.step
         found_inf = (~(loss + norm).isfinite()).float()
         optimizer: Any = self.optimizer
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler asks
@@ -201,13 +211,9 @@ class Learner:
             groups = optimizer.param_groups
             self.weight_noise(groups, seed=state.seed, step=state.step, skipped=found_inf)
         self.precision.update(found_inf)
+        self.task.after_update(optimizer, state, found_inf)
         after_step = getattr(self.model, "after_step", None)
         if after_step is not None:
             after_step()
         if self.average is not None:
             self.average.update(self.model, state.step + 1, state.mean_begun)
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Returns the batch where the model computes."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}

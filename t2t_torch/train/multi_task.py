@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.model import Output, T2TModel
     from t2t_torch.problem import Problem
-    from t2t_torch.train.task import Batch, EvalSource, Evaluator
+    from t2t_torch.train.batch import Batch
+    from t2t_torch.train.task import EvalSource, Evaluator
 
 
 class MultiTask(Task):

@@ -125,6 +125,10 @@ def _early_end(estimator: Estimator) -> Iterator[str]:
 
 def _rates(estimator: Estimator, run: Learner) -> str:
     """Tells the rates of the next step, of the warm-up's end if it is to come, and of the last."""
+    if run.learning_rate is None:
+        now = sorted({group["lr"] for group in run.optimizer.param_groups})
+        return f"{', '.join(f'{float(rate):.3g}' for rate in now)} now, as the optimizer has it"
+    learning_rate = run.learning_rate
     state, last = estimator.state, estimator.train_steps
     following = min(state.step + 1, last)
     # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends at the
@@ -133,7 +137,7 @@ def _rates(estimator: Estimator, run: Learner) -> str:
     groups = run.optimizer.param_groups
     scale = state.plateau_factor * max(group.get("lr_scale", 1.0) for group in groups)
     rates = ", ".join(
-        f"{scale * run.learning_rate(step - 1):.3g} at step {step}"
+        f"{scale * learning_rate(step - 1):.3g} at step {step}"
         for step in sorted({following, max(following, warm), last})
     )
     if state.plateau_factor != 1.0:

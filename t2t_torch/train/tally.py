@@ -14,7 +14,7 @@ from t2t_torch.checkpoint.trainer_state import SinceReport, TrainerState
 
 if TYPE_CHECKING:
     from t2t_torch.model import Loss
-    from t2t_torch.train.task import Batch
+    from t2t_torch.train.batch import Batch
 
 
 def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.compute.network import network
+from t2t_torch.modality import Loss
 from t2t_torch.mode import Split
+from t2t_torch.train.batch import Batch, rows_of, split_rows, to_device
+from t2t_torch.train.tally import totals_of
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.trainer_state import TrainerState
+    from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
     from t2t_torch.model import Output
     from t2t_torch.pipeline.plan import PlanReport
-
-Batch = dict[str, Tensor]
 
 
 class TrainSource(Protocol):
@@ -91,8 +95,11 @@ class Task(ABC):
         """Returns the optimizer of a model's parameters; its learning rate is set at every step."""
 
     @abstractmethod
-    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
-        """Returns the learning rate as a function of the steps already done."""
+    def learning_rate(self, train_steps: int) -> Callable[[float], float] | None:
+        """Returns the learning rate as a function of the steps already done.
+
+        None leaves it to the optimizer and to `after_update`.
+        """
 
     @abstractmethod
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainSource:
@@ -105,3 +112,82 @@ class Task(ABC):
     @abstractmethod
     def evaluator(self) -> Evaluator:
         """Returns metrics that have seen nothing yet."""
+
+    def metric_names(self) -> list[str] | None:
+        """Returns what evaluations will report; None if only an evaluation can tell."""
+        return list(self.evaluator().result())
+
+    def agree(self, evaluator: Evaluator, world: World) -> None:  # noqa: B027 (as above)
+        """Makes the sums of all processes addable, after the last batch; they are, mostly."""
+
+    def arrays(self, evaluator: Evaluator) -> dict[str, Tensor]:
+        """Returns the metrics of an evaluation that are no single numbers; nothing here."""
+        return {}
+
+    def network(self, model: nn.Module, world: World) -> nn.Module:
+        """Returns the model as it is trained: see `compute.network`."""
+        return network(model, self.hparams, world)
+
+    def loss(self, network: nn.Module, batch: Batch) -> Loss:
+        """Returns the loss of a batch on the device: a sum and a weight, which add up."""
+        return total_loss(network(batch))
+
+    def totals(self, loss: Loss, batch: Batch) -> Tensor:
+        """Returns what a step's report is made of, [4]: see `totals_of`."""
+        return totals_of(loss, batch, self.paddings)
+
+    def evaluated(self, model: nn.Module, batch: Batch) -> Any:
+        """Returns what the evaluator is given with a batch on the device: the model's output."""
+        return model(batch)
+
+    def to_device(self, batch: Batch, device: torch.device) -> Batch:
+        """Returns the batch where the model computes."""
+        return to_device(batch, device)
+
+    def rows_of(self, batch: Batch) -> int:
+        """Returns how many pieces a batch can be divided into."""
+        return rows_of(batch)
+
+    def split(self, batch: Batch, pieces: int) -> list[Batch]:
+        """Divides a batch whose pass does not fit in memory into at most so many."""
+        return split_rows(batch, pieces)
+
+    def tensors(self, batch: Batch) -> dict[str, Tensor]:
+        """Returns the tensors of a batch by name, to be told and kept of a step that failed."""
+        return batch
+
+    def after_update(  # noqa: B027 (most tasks have nothing to do)
+        self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
+    ) -> None:
+        """Is told of each update, before its step is counted; nothing here.
+
+        Args:
+          optimizer: of the model.
+          state: where the run stands.
+          skipped: [], 1.0 if nothing has moved, as the loss or its gradient was not finite.
+        """
+
+    def report(self, world: World) -> dict[str, float]:
+        """Returns what a report tells besides, of the steps since the last; in all processes."""
+        return {}
+
+    def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
+        """Returns what a checkpoint keeps of a task that remembers; called in all processes."""
+        return {}
+
+    def restore(  # noqa: B027 (most tasks have nothing to do)
+        self, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> None:
+        """Takes back what `state` returned; called once, when training begins or goes on."""
+
+
+def total_loss(output: Output) -> Loss:
+    """Returns the loss of a batch: of several targets the sum, each with the examples as weight.
+
+    (`T2TModel.forward` gives each of several targets that weight.)  Their weights differ where an
+    example lacks a target; the mean of them still adds up over batches.
+    """
+    losses = output.losses.values()
+    sums = torch.stack([loss.sum for loss in losses])
+    weights = torch.stack([loss.weight.float() for loss in losses])
+    return Loss(sums.sum(), weights.mean())

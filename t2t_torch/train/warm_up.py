@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from t2t_torch.compute.network import compiled_layers
-from t2t_torch.train.backward import total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
@@ -38,9 +37,9 @@ def warm_up(
     for batch in run.source.one_of_each_shape():
         if world.maximum(int(bool(stop))):
             break
-        on_device = {name: tensor.to(run.device) for name, tensor in batch.items()}
+        on_device = run.task.to_device(batch, run.device)
         with run.precision.autocast():
-            loss = total_loss(run.network(on_device))
+            loss = run.task.loss(run.network, on_device)
         loss.sum.backward()  # type: ignore[no-untyped-call]
         run.optimizer.zero_grad()
         shapes += 1

@@ -33,8 +33,8 @@ from t2t_torch.problem import Problem
 from t2t_torch.testing import check_problem, small
 from t2t_torch.text.word_cutter import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
-from t2t_torch.train.backward import total_loss
 from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.task import total_loss
 
 CITIES = ("Boston", "Denver", "Oslo")
 

@@ -25,7 +25,7 @@ from t2t_torch.optimization.learning_rate import learning_rate
 from t2t_torch.optimization.parameter_groups import parameter_groups
 from t2t_torch.text.encoder import NUM_RESERVED
 from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.train.backward import total_loss
+from t2t_torch.train.task import total_loss
 
 FOLDER = Path(__file__).parent / "train_parity"
 BATCHES = dict(np.load(FOLDER / "batches.npz"))

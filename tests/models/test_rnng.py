@@ -17,7 +17,7 @@ from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.transition import TransitionEncoder
-from t2t_torch.train.backward import total_loss
+from t2t_torch.train.task import total_loss
 
 WORDS = Words(IntegerEncoder(17))
 PHRASES = TreeFeature(TransitionEncoder(["S", "NP", "VP"]))
