@@ -13,7 +13,10 @@ _OF_DECODING = (
     *("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"),
     "decode_problem",
 )
-_OF_TRAINING = ("profile", "warm_start_from", "train_epochs", "train_seconds", "generate_data")
+_OF_TRAINING = (
+    *("profile", "pause_at_step", "warm_start_from", "train_epochs", "train_seconds"),
+    "generate_data",
+)
 
 
 def check_flags() -> None:
@@ -72,6 +75,8 @@ def _of_schedule() -> Iterator[str]:
     for name in _OF_TRAINING:
         if schedule not in TRAINING and chosen(name):
             yield f"--{name} is for training, which --schedule={schedule} does not do."
+    if schedule == "test" and flag("pause_at_step"):
+        yield "--pause_at_step: --schedule=test trains one step."
     if schedule.endswith("_on_train_data") and flag("eval_use_test_set"):
         yield f"--eval_use_test_set: --schedule={schedule} looks at the training split."
 

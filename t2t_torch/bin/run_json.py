@@ -29,8 +29,8 @@ NAME = "config.json"
 _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
     """
-    config dry_run generate_data help_hparams hp hparams output_dir print_config registry_help
-    resume_data teacher tmp_dir verbosity
+    config dry_run generate_data help_hparams hp hparams output_dir pause_at_step print_config
+    registry_help resume_data teacher tmp_dir verbosity
     """.split()
 )
 _ENDS = ("train_steps", "train_epochs")

@@ -34,7 +34,7 @@ shared.define(
 )
 _DEFAULTS = RunConfig()
 _OF_ONE_START = (
-    "train_steps random_seed eval_split resume_data warm_start_from warm_start_patterns profile"
+    "train_steps pause_at_step random_seed eval_split resume_data warm_start_from warm_start_patterns profile"
 )
 REMEMBERED = (
     *(one.name for one in dataclasses.fields(RunConfig) if one.name not in _OF_ONE_START.split()),
@@ -49,6 +49,11 @@ _INTEGERS = {
         "Passes over the data after which it ends, in place of --train_steps; 0: by steps.",
     ),
     "train_seconds": (0, "Seconds of training after which it ends, resumes counted; 0: no limit."),
+    "pause_at_step": (
+        0,
+        "Step at which this command saves, evaluates and ends; the run goes on from there when it "
+        "is run again.  0: none.",
+    ),
     "eval_steps": (0, "Batches of an evaluation; 0: the whole split."),
     "local_eval_frequency": (0, "Steps between checkpoints and evaluations; 0: the end only."),
     "save_checkpoints_secs": (0, "Seconds between checkpoints, besides; 0: by steps alone."),

@@ -75,7 +75,7 @@ def _series(reports: Iterable[Report]) -> Series:
     series: Series = {}
     for report in sorted(reports, key=lambda report: int(report["step"])):
         for name, value in report.items():
-            if name in ("step", "split", "time", "seconds"):
+            if name in ("step", "split", "time", "seconds") or isinstance(value, list):
                 continue
             value = math.nan if value is None else float(value)
             points = series.setdefault(name, {}).setdefault(report["split"], [])

@@ -88,7 +88,8 @@ class Experiment:
             self._watched = self._find_watched(schedule)
         getattr(self, schedule)()
         trained = schedule in TRAINING and schedule != "test"
-        if trained and not self.estimator.signal and not self._is_beyond():
+        ended = not self._is_beyond() and (self.estimator.is_done or not self._is_paused)
+        if trained and not self.estimator.signal and ended:
             self._note_end()
 
     def continuous_train_and_eval(self) -> None:
@@ -102,7 +103,7 @@ class Experiment:
     def train(self) -> None:
         """Trains, and evaluates nothing."""
         if not self._is_done():
-            self.estimator.train(self.estimator.train_steps)
+            self.estimator.train(self._until(self.estimator.train_steps))
 
     def evaluate(self) -> None:
         """Evaluates the newest checkpoint once.
@@ -174,7 +175,7 @@ class Experiment:
         if self._is_beyond():
             return
         while True:
-            state, done = estimator.state, estimator.is_done
+            state, done = estimator.state, estimator.is_done or self._is_paused
             is_turn = turn > 0 and state.step % turn == 0
             if state.step and state.evaluated < state.step and (is_turn or done):
                 self._evaluate_and_judge(then)
@@ -187,9 +188,18 @@ class Experiment:
             if reason or done:
                 return
             next_turn = (state.step // turn + 1) * turn if turn else estimator.train_steps
-            estimator.train(min(next_turn, estimator.train_steps), must_save=False)
+            until = self._until(min(next_turn, estimator.train_steps))
+            estimator.train(until, must_save=until == self.config.pause_at_step)
             if estimator.signal:
                 return
+
+    def _until(self, step: int) -> int:
+        """Returns the step up to which training may go, if it is to go to this one."""
+        return min(step, self.config.pause_at_step or step)
+
+    @property
+    def _is_paused(self) -> bool:
+        return 0 < self.config.pause_at_step <= self.estimator.state.step
 
     def _evaluate_and_judge(self, then: Callable[[], Mapping[str, float]]) -> None:
         """Evaluates, and decodes; then the rules look at the watched metric."""

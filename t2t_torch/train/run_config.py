@@ -78,6 +78,8 @@ class RunConfig:
       train_epochs: passes over the data after which it ends instead; 0: by steps.
       train_seconds: of training, evaluations not counted, after which the run ends; over all
         resumes; 0: by steps alone.
+      pause_at_step: a step at which this command saves, evaluates and ends, while the run's end and
+        so its learning rates stay where they are; 0: none.
       eval_steps: batches of an evaluation, of all processes; 0 evaluates the whole split.
       local_eval_frequency: steps from one checkpoint (and evaluation) to the next.
       save_checkpoints_secs: seconds from one checkpoint to the next, besides; 0 saves by steps
@@ -117,6 +119,7 @@ class RunConfig:
     train_steps: int = 250000
     train_epochs: int = 0
     train_seconds: int = 0
+    pause_at_step: int = 0
     eval_steps: int = 100
     local_eval_frequency: int = 1000
     save_checkpoints_secs: int = 0

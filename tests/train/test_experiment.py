@@ -56,6 +56,32 @@ def test_after_a_resume_it_evaluates_at_the_same_steps(make_estimator):
     assert reports(estimator, "dev") == [4, 6]
 
 
+def test_a_pause_saves_evaluates_and_ends_the_command_and_not_the_run(make_estimator):
+    first = make_estimator(train_steps=6, local_eval_frequency=2, pause_at_step=3)
+    Experiment(first).run("continuous_train_and_eval")
+    first.close()
+    assert (checkpoints(first), reports(first, "dev")) == ([2, 3], [2, 3])
+    assert first.directory.ended_at() is None
+    again = make_estimator(train_steps=6, local_eval_frequency=2, pause_at_step=3)
+    Experiment(again).run("continuous_train_and_eval")
+    again.close()
+    assert (checkpoints(again), reports(again, "dev")) == ([2, 3], [2, 3])
+    rest = make_estimator(train_steps=6, local_eval_frequency=2)
+    Experiment(rest).run("continuous_train_and_eval")
+    assert reports(rest, "dev") == [2, 3, 4, 6]
+    assert rest.directory.ended_at() == 6
+
+
+def test_a_paused_run_goes_on_as_one_that_was_not(make_estimator):
+    for pause in (3, 0):
+        with make_estimator(train_steps=5, pause_at_step=pause, name="paused") as run:
+            Experiment(run).run("train")
+    with make_estimator(train_steps=5, name="whole") as whole:
+        Experiment(whole).run("train")
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, run.model.state_dict()[name]), name
+
+
 def test_train_evaluates_nothing(make_estimator):
     estimator = make_estimator(train_steps=3, log_step_count_steps=3)
     Experiment(estimator).run("train")
