@@ -26,9 +26,11 @@ if TYPE_CHECKING:
         HParamsError,
         RegistryError,
         T2TError,
+        TrialError,
         UsageError,
     )
     from t2t_torch.loading import load
+    from t2t_torch.trial.pytorch_trial import PyTorchTrial
 
 __version__ = "0.1.0"
 
@@ -42,8 +44,10 @@ __all__ = [
     "HParamsError",
     "LabelPredictor",
     "Predictor",
+    "PyTorchTrial",
     "RegistryError",
     "T2TError",
+    "TrialError",
     "UsageError",
     "__version__",
     "load",
@@ -54,6 +58,7 @@ _ELSEWHERE = {
     "Artifact": "t2t_torch.artifact.session",
     "LabelPredictor": "t2t_torch.decode.label_predictor",
     "Predictor": "t2t_torch.decode.predictor",
+    "PyTorchTrial": "t2t_torch.trial.pytorch_trial",
     "load": "t2t_torch.loading",
 }
 

@@ -8,7 +8,9 @@
     ├── CheckpointError   a run directory or checkpoint is broken, or of another run
     ├── DecodeError       something cannot be decoded as asked
     ├── ExportError       a model cannot be exported, or its artifact does not answer as it does
-    └── ArtifactError     an artifact is broken or altered, or something that it needs is missing
+    ├── ArtifactError     an artifact is broken or altered, or something that it needs is missing
+    ├── TrialError        a user's trial lacks something, or answers otherwise than a trial does
+    └── ConfigError       an experiment's configuration cannot be read, or says something wrong
 
 A message says what is wrong, what was expected, and the command or edit that mends it.  The command
 line prints a `T2TError` without a traceback and exits with `EXIT_CODE`; any other exception is a
@@ -54,3 +56,11 @@ class ExportError(T2TError):
 
 class ArtifactError(T2TError):
     """An artifact is broken, altered or newer than this, or something that it needs is missing."""
+
+
+class TrialError(T2TError):
+    """A user's trial lacks something, or answers otherwise than a trial does."""
+
+
+class ConfigError(T2TError):
+    """An experiment's configuration cannot be read, or says something wrong."""

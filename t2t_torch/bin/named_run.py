@@ -20,6 +20,7 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+    from t2t_torch.train.estimator import Estimator
 
 
 def recall(directory: RunDirectory) -> list[str]:
@@ -168,4 +169,14 @@ def check_warm_start(directory: RunDirectory) -> None:
             + (f"with --warm_start_from={begun}" if begun else "without --warm_start_from")
             + f", not with {asked}: weights are taken over at the beginning alone. Leave it out to "
             "go on, or train in another --output_dir."
+        )
+
+
+def tell_saved(estimator: Estimator) -> None:
+    """Says after a signal where the run goes on."""
+    steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
+    if steps:
+        print(
+            f"saved {estimator.directory.path}/ckpt-{max(steps)}; run the same command to go on",
+            file=sys.stderr,
         )

@@ -30,7 +30,7 @@ _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
     """
     config dry_run generate_data help_hparams hp hparams output_dir pause_at_step print_config
-    registry_help resume_data teacher tmp_dir verbosity
+    registry_help resume_data test_mode teacher tmp_dir verbosity
     """.split()
 )
 _ENDS = ("train_steps", "train_epochs")
@@ -47,8 +47,8 @@ def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
     """
     known = _without_shorthands(arguments)
     file = _value_of("config", known)
-    if not file:
-        return known
+    if not file or _value_of("trial", known) or file.endswith((".yaml", ".yml")):
+        return known  # of a trial it is the experiment's
     read = RunJson.read(Path(file).expanduser(), values)
     # A list is added to, not replaced, by absl: what is given replaces it as other flags do.
     given = {word.lstrip("-").partition("=")[0] for word in known if word.startswith("-")}

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from t2t_torch import registry
 from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import named_run, run_json
+from t2t_torch.bin import named_run, run_json, trial_run
 from t2t_torch.bin.flag_conflicts import check_flags
-from t2t_torch.bin.trainer_flags import FLAGS, eval_split, flag, run_config, trains
+from t2t_torch.bin.trainer_flags import FLAGS, chosen, eval_split, flag, run_config, trains
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
+
+
+_OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    if trial_run.is_asked():
+        check_flags()
+        with EarlyExit(flag("signal_exit_code")) as early:
+            return trial_run.run(early)
+    _check_no_trial()
     if flag("help_hparams"):
         shared.require(FLAGS, "hparams_set")
         print(named_run.changed(registry.hparams(flag("hparams_set"))).describe())
@@ -54,6 +61,17 @@ def _run() -> int:
         return _dry_run()
     with EarlyExit(flag("signal_exit_code")) as early:
         return _prepare(early)
+
+
+def _check_no_trial() -> None:
+    """Refuses what only a trial reads.
+
+    Raises:
+      UsageError: it is given, and there is no --trial.
+    """
+    names = [name for name in _OF_TRIALS if chosen(name)]
+    if names:
+        raise UsageError(f"--{', --'.join(names)}: of a trial; give --trial=..., too.")
 
 
 def _prepare(early: EarlyExit) -> int:
@@ -136,21 +154,11 @@ def _run_schedule(
             if not estimator.signal:
                 return 0
             if world.leads and trains():
-                _tell_saved(estimator)
+                named_run.tell_saved(estimator)
             code: int = flag("signal_exit_code") or 128 + estimator.signal
             return code
         finally:
             directory.unlock()
-
-
-def _tell_saved(estimator: Estimator) -> None:
-    """Says after a signal where the run goes on."""
-    steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
-    if steps:
-        print(
-            f"saved {estimator.directory.path}/ckpt-{max(steps)}; run the same command to go on",
-            file=sys.stderr,
-        )
 
 
 def _dry_run() -> int:

@@ -34,7 +34,8 @@ shared.define(
 )
 _DEFAULTS = RunConfig()
 _OF_ONE_START = (
-    "train_steps pause_at_step random_seed eval_split resume_data warm_start_from warm_start_patterns profile"
+    "train_steps pause_at_step random_seed eval_split resume_data warm_start_from "
+    "warm_start_patterns profile"
 )
 REMEMBERED = (
     *(one.name for one in dataclasses.fields(RunConfig) if one.name not in _OF_ONE_START.split()),
@@ -56,6 +57,7 @@ _INTEGERS = {
     ),
     "eval_steps": (0, "Batches of an evaluation; 0: the whole split."),
     "local_eval_frequency": (0, "Steps between checkpoints and evaluations; 0: the end only."),
+    "save_checkpoints_steps": (0, "Steps between checkpoints, besides; 0: at evaluations alone."),
     "save_checkpoints_secs": (0, "Seconds between checkpoints, besides; 0: by steps alone."),
     "keep_checkpoint_max": (0, "Newest checkpoints to keep; 0: all."),
     "keep_checkpoint_best": (0, "Checkpoints of the best evaluations to keep besides; 0: none."),
@@ -205,7 +207,11 @@ def _define_others() -> None:
     )
     FLAGS["hp"].help = "One hyperparameter, name=value; may be repeated; also --hp_name=value."
     shared.define_path(
-        FLAGS, "config", None, "JSON file of flags and hyperparameters; flags given here win."
+        FLAGS,
+        "config",
+        None,
+        "JSON file of flags and hyperparameters; flags given here win.  With --trial: the YAML of "
+        "the experiment.",
     )
     for name, meaning in {
         "print_config": "Prints the JSON that reproduces this command, and exits.",
@@ -214,6 +220,46 @@ def _define_others() -> None:
         "writes nothing.",
     }.items():
         flags.DEFINE_boolean(name, False, meaning, flag_values=FLAGS)
+
+
+def _define_trial() -> None:
+    """Defines what a trial has in place of a problem, a model and a set."""
+    flags.DEFINE_string(
+        "trial",
+        None,
+        "In place of a problem, a PyTorchTrial: its folder, file or module, and :Class where there "
+        "are several.  See docs/trials.md.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_boolean(
+        "test_mode",
+        False,
+        "Of a trial: one batch through everything, and its shapes; nothing is kept.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_integer(
+        "global_batch_size",
+        0,
+        "Of a trial: records of an optimizer step, of all processes, made of as many of the "
+        "loader's batches as it takes; 0: as the configuration says.",
+        lower_bound=0,
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_integer(
+        "max_restarts",
+        None,
+        "Of a trial: how often its failure begins again from the newest checkpoint; by default as "
+        "the configuration says.",
+        lower_bound=0,
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_float(
+        "download_timeout",
+        7200.0,
+        "Of a trial: seconds that the other processes of a machine wait for its download_data.",
+        lower_bound=0.0,
+        flag_values=FLAGS,
+    )
 
 
 def _define_decoding() -> None:
@@ -229,6 +275,7 @@ def _define_decoding() -> None:
 
 _define_config()
 _define_others()
+_define_trial()
 _define_decoding()
 
 

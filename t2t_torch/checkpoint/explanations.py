@@ -8,7 +8,7 @@ from pathlib import Path
 
 from t2t_torch.data.manifest import sha256_of
 
-_COPIES = ("task.json", "hparams.json", "config.json")
+_COPIES = ("task.json", "hparams.json", "experiment.json", "config.json")
 _VOCABULARIES = ("vocab.*", "labels.*", "moments.*")  # as problems name them
 
 

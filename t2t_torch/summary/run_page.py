@@ -58,9 +58,10 @@ def run_page(directory: Path) -> str:
         _hparams(directory, task),
         _starts(starts),
     ]
+    trial = task.get("trial", "")
     head = Head(
-        title=f"{task['problem']}: a run",
-        heading=f"{task['problem']} learnt by {task['model']}",
+        title=f"{trial or task['problem']}: a run",
+        heading=f"The trial {trial}" if trial else f"{task['problem']} learnt by {task['model']}",
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
         note=f"As of {_told_time(time.time())}.  Written anew while the run goes on.",
@@ -179,7 +180,12 @@ def _figures(directory: Path) -> Iterator[Section]:
 
 
 def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
-    """Tells which hyperparameters are not those of the set."""
+    """Tells which hyperparameters are not those of the set; of a trial all."""
+    if task.get("trial"):
+        known = json.loads((directory / "experiment.json").read_text(encoding="utf-8"))
+        rows = [[name, json.dumps(value)] for name, value in _dotted(known["hparams"])]
+        table = [Table(("name", "value"), rows, frozenset({0, 1}))] if rows else [Note("None.")]
+        return Section("hparams", "Hyperparameters", "As they were chosen.", table)
     values = json.loads((directory / "hparams.json").read_text(encoding="utf-8"))
     values.pop("provenance", None)
     name = task["hparams_set"]
@@ -200,6 +206,15 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     return Section(
         "hparams", "Hyperparameters", meaning, blocks if rows else [Note(f"All are as in {name}.")]
     )
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields nested values by their dotted names."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:

@@ -44,7 +44,7 @@ class RunReport(Hook):
             add_start(estimator.directory.path, estimator)
         except _FAULTS as error:
             self._warn(estimator.directory.path, error)
-        estimator.summary.hparams(estimator.task.hparams.model_dump(mode="json"))
+        estimator.summary.hparams(estimator.task.told_hparams())
         self._write(estimator)
 
     def after_step(self, estimator: Estimator) -> None:

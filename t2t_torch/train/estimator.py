@@ -111,7 +111,7 @@ class Estimator:
             or the last checkpoint cannot be written.
           T2TError: the loss was not finite too many times in a row.
         """
-        run, state = self.begin(), self.state
+        run, state, config = self.begin(), self.state, self.config
         run.model.train()
         run.tally.start_clock()
         started, before = time.monotonic(), state.seconds
@@ -132,9 +132,9 @@ class Estimator:
             for hook in self.hooks:
                 hook.after_step(self)
             self._progress.advance(state.step)
-            if self._due(self.config.log_step_count_steps):
+            if self._due(config.log_step_count_steps):
                 self._report(run)
-            if self._due(self.config.local_eval_frequency):
+            if any(map(self._due, (config.local_eval_frequency, config.save_checkpoints_steps))):
                 self.save()
         run.tally.stop_clock()
         ends = self.signal != 0 or self.is_done
@@ -176,7 +176,7 @@ class Estimator:
         self.world.sum(evaluator.sums)
         if self.is_asked_to_stop():
             return {}
-        results, arrays = evaluator.result(), self.task.arrays(evaluator)
+        results, arrays = self.task.results(evaluator)
         self.summary.write(_reported(split), self.state.step, results, arrays)
         names = short_names([name for name in results if "_per_label/" not in name])
         told = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())

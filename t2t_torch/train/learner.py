@@ -112,7 +112,7 @@ class Learner:
         wrapped = task.network(model, world)  # before the optimizer: it may replace parameters
         optimizer = task.optimizer(model)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
-        task.restore(optimizer, state.task)
+        task.restore(optimizer, state.task, world)
         return cls(
             task=task,
             model=model,
@@ -174,7 +174,7 @@ class Learner:
             if group.get("unfreeze_step", 0) > state.step:
                 for parameter in group["params"]:
                     parameter.grad = None
-        weight = totals[1]
+        weight = self.task.divisor(totals, self.processes)
         if self.precision.scale is not None:
             weight = weight * self.precision.scale
         return self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)

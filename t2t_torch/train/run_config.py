@@ -82,6 +82,8 @@ class RunConfig:
         so its learning rates stay where they are; 0: none.
       eval_steps: batches of an evaluation, of all processes; 0 evaluates the whole split.
       local_eval_frequency: steps from one checkpoint (and evaluation) to the next.
+      save_checkpoints_steps: steps from one checkpoint to the next, besides; 0 saves at evaluations
+        alone.
       save_checkpoints_secs: seconds from one checkpoint to the next, besides; 0 saves by steps
         alone.
       async_save: whether a thread writes checkpoints while training goes on.
@@ -122,6 +124,7 @@ class RunConfig:
     pause_at_step: int = 0
     eval_steps: int = 100
     local_eval_frequency: int = 1000
+    save_checkpoints_steps: int = 0
     save_checkpoints_secs: int = 0
     async_save: bool = True
     on_save_error: str = "continue"

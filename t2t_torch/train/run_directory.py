@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,17 +41,19 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     """What a run directory is a run of (`task.json`).
 
     Attributes:
-      problem: with `_rev` and `_copy`.
+      problem: with `_rev` and `_copy`; empty of a trial.
       model: the registered name.
       hparams_set: the set that the run began with.
+      trial: the name of the trial's class; empty of a problem.
       usr_dirs: `--t2t_usr_dir`, absolute.
       train_steps: where the run ends, as was asked for last; 0 if nobody has said.
       version: of t2t_torch.
     """
 
-    problem: str
-    model: str
-    hparams_set: str
+    problem: str = ""
+    model: str = ""
+    hparams_set: str = ""
+    trial: str = ""
     usr_dirs: tuple[str, ...] = ()
     train_steps: int = 0
     version: str = ""
@@ -157,6 +159,12 @@ class RunDirectory:
           CheckpointError: it is another one's.
         """
         known = self.task()
+        if bool(known.trial) != bool(task.trial):
+            here = f"trial '{known.trial}'" if known.trial else f"problem '{known.problem}'"
+            raise CheckpointError(
+                f"'{self.path}' holds a run of {here}. Use another --output_dir, or go on with "
+                f"that run: t2t-trainer --output_dir={self.path}"
+            )
         for what in ("problem", "model"):
             here, asked = getattr(known, what), getattr(task, what)
             if here != asked:
@@ -228,6 +236,26 @@ class RunDirectory:
         if config:
             self._pending.append(functools.partial(_write, self.path / "config.json", config))
         return changes
+
+    def claim_files(self, task: TaskRecord, files: Mapping[str, str]) -> None:
+        """Locks this for a task whose own files say how it is trained; `commit` will write them.
+
+        Args:
+          task: what is trained.
+          files: texts by name.
+
+        Raises:
+          CheckpointError: it belongs to another kind of run, or to a process that trains here; or
+            nothing can be written here.
+        """
+        if self.exists or self.has_checkpoints:
+            self.check_is_of(task)
+        self.lock()
+        texts = {**files, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
+        self._pending = [
+            *(functools.partial(_write, self.path / name, text) for name, text in texts.items()),
+            functools.partial(self._end_file.unlink, missing_ok=True),
+        ]
 
     def commit(self) -> None:
         """Writes what `claim` and `claim_vocabularies` have found to fit; once."""

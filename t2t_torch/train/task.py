@@ -120,9 +120,9 @@ class Task(ABC):
     def agree(self, evaluator: Evaluator, world: World) -> None:  # noqa: B027 (as above)
         """Makes the sums of all processes addable, after the last batch; they are, mostly."""
 
-    def arrays(self, evaluator: Evaluator) -> dict[str, Tensor]:
-        """Returns the metrics of an evaluation that are no single numbers; nothing here."""
-        return {}
+    def results(self, evaluator: Evaluator) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns the metrics of an evaluation that are numbers, and those that are arrays."""
+        return evaluator.result(), {}
 
     def network(self, model: nn.Module, world: World) -> nn.Module:
         """Returns the model as it is trained: see `compute.network`."""
@@ -135,6 +135,15 @@ class Task(ABC):
     def totals(self, loss: Loss, batch: Batch) -> Tensor:
         """Returns what a step's report is made of, [4]: see `totals_of`."""
         return totals_of(loss, batch, self.paddings)
+
+    def divisor(self, totals: Tensor, processes: int) -> Tensor:
+        """Returns what a step's summed gradients are divided by, []: the weight of its loss.
+
+        Args:
+          totals: of the step, over all processes, [4].
+          processes: whose gradients are summed.
+        """
+        return totals[1]
 
     def evaluated(self, model: nn.Module, batch: Batch) -> Any:
         """Returns what the evaluator is given with a batch on the device: the model's output."""
@@ -167,6 +176,10 @@ class Task(ABC):
           skipped: [], 1.0 if nothing has moved, as the loss or its gradient was not finite.
         """
 
+    def told_hparams(self) -> dict[str, Any]:
+        """Returns what TensorBoard's page of hyperparameters tells of the run."""
+        return self.hparams.model_dump(mode="json")
+
     def report(self, world: World) -> dict[str, float]:
         """Returns what a report tells besides, of the steps since the last; in all processes."""
         return {}
@@ -176,7 +189,7 @@ class Task(ABC):
         return {}
 
     def restore(  # noqa: B027 (most tasks have nothing to do)
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any]
+        self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
     ) -> None:
         """Takes back what `state` returned; called once, when training begins or goes on."""
 

@@ -1,0 +1,324 @@
+"""`t2t-trainer --trial=...`: a user's `PyTorchTrial`, trained by a schedule."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.allocator import keep_freed_memory
+from t2t_torch.bin import named_run, run_json
+from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
+from t2t_torch.errors import ConfigError, T2TError, UsageError
+from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.stop import EarlyExit, StopRequest
+from t2t_torch.trial.chosen import chosen_values, parse_changes
+from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.trial.run_record import NAME, RunRecord
+
+if TYPE_CHECKING:
+    from t2t_torch.compute.distributed import World
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.trial.batches import TrialTrainBatches
+    from t2t_torch.trial.task import TrialTask
+
+SCHEDULES = ("continuous_train_and_eval", "train", "evaluate", "continuous_eval", "test")
+"""What `--schedule` may be for a trial."""
+
+_OF_PROBLEMS = (
+    *("problem", "model", "hparams_set", "data_dir", "tmp_dir", "generate_data", "eval_metrics"),
+    *("teacher", "dry_run", "help_hparams", "print_config", "eval_use_test_set", "loader_workers"),
+    *("reduce_lr_on_plateau_factor", "decode_hparams", "decode_from_file", "decode_to_file"),
+    *("decode_reference", "decode_problem", "train_epochs"),
+)
+"""Flags that mean nothing for a trial."""
+
+
+_NOWHERE = Path(os.devnull, "no-output-dir")
+
+
+def is_asked() -> bool:
+    """Whether the flags name a trial, or a run of one."""
+    if flag("trial"):
+        return True
+    directory = RunDirectory(flag("output_dir") or "")
+    return bool(flag("output_dir")) and directory.exists and bool(directory.task().trial)
+
+
+def run(early: EarlyExit) -> int:
+    """Runs the command; returns its exit code."""
+    _check_flags()
+    directory = RunDirectory(flag("output_dir") or _NOWHERE)
+    recalled = named_run.recall(directory)
+    record, config = _named(directory)
+    if os.environ.get("RANK", "0") == "0":
+        if recalled:
+            told = f"as in {directory.path / run_json.NAME}:  {' '.join(recalled)}"
+            print(told, file=sys.stderr)
+        if config.ignored:
+            told = f"ignored here, for a cluster alone:  {', '.join(config.ignored)}"
+            print(told, file=sys.stderr)
+    if flag("test_mode"):
+        return _test(record, config)
+    return _with_restarts(directory, record, config, early)
+
+
+def _check_flags() -> None:
+    """Checks flags against what a trial is.
+
+    Raises:
+      UsageError: one means nothing for a trial; all are told.
+    """
+    faults = [
+        f"--{name} is for a problem, and this is a trial: leave it out."
+        for name in _OF_PROBLEMS
+        if chosen(name)
+    ]
+    if flag("schedule") not in SCHEDULES:
+        faults.append(
+            f"--schedule={flag('schedule')} is for a problem; of a trial: {', '.join(SCHEDULES)}."
+        )
+    if not flag("output_dir") and not flag("test_mode"):
+        faults.append(f"missing flags:\n  --output_dir=...  {FLAGS['output_dir'].help}")
+    processes = named_run.processes()
+    if flag("global_batch_size") and not trains():
+        faults.append(f"--global_batch_size is for training, not --schedule={flag('schedule')}.")
+    if flag("test_mode") and processes > 1:
+        faults.append("--test_mode looks at one process: run it without torchrun.")
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
+    """Returns what the flags name, and where they are silent, what the run directory holds."""
+    known = RunRecord.read(directory.path) if directory.exists else None
+    changes = parse_changes(flag("hparams"), flag("hp"))
+    if flag("config"):
+        config = ExperimentConfig.read(Path(flag("config")))
+    elif known:
+        config = ExperimentConfig.from_dict(known.config, source=str(directory.path / NAME))
+    else:
+        config = ExperimentConfig.from_dict({})
+    if known and not flag("config") and not changes:
+        values = known.hparams
+    else:
+        values = chosen_values(config.hyperparameters, changes)
+    spec = flag("trial") or (known.trial if known else "")
+    if flag("trial") and config.entrypoint and ":" not in Path(spec).name:
+        spec += f":{config.entrypoint.rpartition(':')[2]}"
+    spec = _absolute(spec)
+    record = RunRecord(
+        trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__
+    )
+    if known:
+        for change in known.changes(record):
+            print(f"changed since the checkpoint:  {change}", file=sys.stderr)
+    return record, config
+
+
+def _absolute(spec: str) -> str:
+    """Returns a trial's place as it is found from everywhere; a module's name stays."""
+    place, colon, name = spec.partition(":")
+    return f"{Path(place).resolve()}{colon}{name}" if Path(place).exists() else spec
+
+
+def _with_restarts(
+    directory: RunDirectory, record: RunRecord, config: ExperimentConfig, early: EarlyExit
+) -> int:
+    """Trains; a failure of the trial's own code begins again from the newest checkpoint.
+
+    The same failure at the same step ends the run: it would come again.  Under torchrun it is for
+    torchrun to start the processes again, all of them.
+    """
+    most = config.max_restarts if flag("max_restarts") is None else flag("max_restarts")
+    if named_run.processes() > 1 or not trains():
+        most = 0
+    before, restarts = "", 0
+    while True:
+        estimators: list[Estimator] = []
+        try:
+            return _train(directory, record, config, early, estimators)
+        except T2TError:
+            raise
+        except Exception as error:
+            step = estimators[0].state.step if estimators else 0
+            told = f"step {step}: {type(error).__name__}: {error}"
+            if restarts >= most or told == before:
+                raise
+            traceback.print_exc()
+            before, restarts = told, restarts + 1
+            print(
+                f"restart {restarts} of {most} (max_restarts), from the newest checkpoint",
+                file=sys.stderr,
+                flush=True,
+            )
+        estimators.clear()
+        gc.collect()
+
+
+def _train(
+    directory: RunDirectory,
+    record: RunRecord,
+    config: ExperimentConfig,
+    early: EarlyExit,
+    made: list[Estimator],
+) -> int:
+    # torch takes seconds to import: everything before is answered without it.
+    from t2t_torch.compute.distributed import join_world
+    from t2t_torch.train.chosen_hooks import chosen_hooks
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.experiment import Experiment
+    from t2t_torch.trial.preparation import prepare
+
+    keep_freed_memory()
+    with (
+        join_world(use_gpu=flag("worker_gpu") > 0) as world,
+        early.gives_way_to(StopRequest()) as stop,
+    ):
+        try:
+            seed = _seed(directory, config)
+            task = prepare(
+                record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout()
+            )
+            told = _run_config(task, config, directory, world)
+            with world.leader_first() as leads:
+                if leads and trains():
+                    _claim(directory, record, task, told, seed)
+            hooks = chosen_hooks(told, task.hparams)
+            with Estimator(task, directory, told, world=world, stop=stop, hooks=hooks) as estimator:
+                made.append(estimator)
+                _run_schedule(estimator, Experiment(estimator), config)
+            if not estimator.signal:
+                return 0
+            if world.leads and trains():
+                named_run.tell_saved(estimator)
+            code: int = flag("signal_exit_code") or 128 + estimator.signal
+            return code
+        finally:
+            directory.unlock()
+
+
+def _run_schedule(estimator: Estimator, experiment: Any, config: ExperimentConfig) -> None:
+    if config.perform_initial_validation and flag("schedule") == "continuous_train_and_eval":
+        estimator.begin()
+        if not estimator.state.step:
+            estimator.evaluate()
+    experiment.run(flag("schedule"))
+
+
+def _timeout() -> float:
+    return float(flag("download_timeout"))
+
+
+def _seed(directory: RunDirectory, config: ExperimentConfig) -> int:
+    """Returns the seed: the flag's, the run's, the configuration's, in this order."""
+    if flag("random_seed") is not None:
+        return int(flag("random_seed"))
+    begun = run_json.remembered(directory.path, ["random_seed"], FLAGS)
+    default = config.reproducibility.experiment_seed or DEFAULT_SEED
+    return int(begun.get("random_seed", default))
+
+
+def _claim(
+    directory: RunDirectory, record: RunRecord, task: TrialTask, config: RunConfig, seed: int
+) -> None:
+    """Makes this the run directory of the trial, as soon as training has begun."""
+    known = TaskRecord(
+        trial=task.definition.trial_class.__name__,
+        usr_dirs=tuple(registry.usr_dirs()),
+        train_steps=config.train_steps,
+        version=t2t_torch.__version__,
+    )
+    told = {"train_steps": config.train_steps, "random_seed": seed, "trial": record.trial}
+    settings = run_json.content_of(FLAGS, task.hparams, told, processes=named_run.processes())
+    del settings["hparams"]
+    files = {NAME: record.text, run_json.NAME: run_json.written(settings)}
+    directory.claim_files(known, files)
+
+
+def _run_config(
+    task: TrialTask, config: ExperimentConfig, directory: RunDirectory, world: World
+) -> RunConfig:
+    """Returns what flags and configuration say of the run; flags win.
+
+    Raises:
+      ConfigError: nothing says how long to train.
+    """
+    source: TrialTrainBatches = task.train_batches(
+        seed=0, start=0, rank=world.rank, world_size=world.size
+    ).source
+    scale = config.scale(
+        world_size=world.size,
+        records_per_batch=source.records_per_batch,
+        batches_per_epoch=source.batches_per_epoch,
+    )
+    if flag("global_batch_size"):
+        task.hparams = task.hparams.replace(
+            optimizer_multistep_accumulate_steps=_accumulate(source.records_per_batch, world)
+        )
+    steps = flag("train_steps") if given("train_steps") else 0
+    if not steps and config.searcher.length:
+        steps = scale.steps(config.searcher.length)
+    if not steps and directory.exists:
+        steps = directory.task().train_steps
+    if not steps and trains():
+        raise ConfigError(
+            "nothing says how long to train: give --train_steps, or searcher.max_length in the "
+            "configuration, such as max_length: {epochs: 10}."
+        )
+    told: dict[str, Any] = {"train_steps": steps or 1, "eval_steps": 0}
+    periods = {
+        "local_eval_frequency": ("min_validation_period", config.min_validation_period),
+        "save_checkpoints_steps": ("min_checkpoint_period", config.min_checkpoint_period),
+    }
+    for name, (key, period) in periods.items():
+        told[name] = scale.period(period, key) if period else 0
+    told["keep_checkpoint_max"] = (
+        0 if config.checkpoint_policy == "all" else max(config.save_trial_latest, 1)
+    )
+    told["keep_checkpoint_best"] = config.save_trial_best if config.searcher.metric else 0
+    if config.searcher.metric:
+        told["eval_early_stopping_metric"] = config.searcher.metric
+        told["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
+    if config.searcher.source_checkpoint:
+        told["warm_start_from"] = config.searcher.source_checkpoint
+    for name, value in told.items():
+        if not chosen(name):
+            FLAGS[name].value = value
+    return run_config(int(flag("train_steps")))
+
+
+def _accumulate(records_per_batch: float, world: World) -> int:
+    """Returns the batches of a step in each process that make `--global_batch_size`.
+
+    Raises:
+      UsageError: no whole number does.
+    """
+    wanted, each = int(flag("global_batch_size")), records_per_batch * world.size
+    count = round(wanted / each)
+    if count < 1 or abs(count * each - wanted) > 1e-6:
+        raise UsageError(
+            f"--global_batch_size={wanted}: {world.size} processes with batches of "
+            f"{records_per_batch:g} make {each:g} in a step, or a multiple. Give one of these."
+        )
+    return count
+
+
+def _test(record: RunRecord, config: ExperimentConfig) -> int:
+    """Takes one batch through everything, and prints its shapes."""
+    from t2t_torch.compute.distributed import join_world
+    from t2t_torch.trial.preparation import prepare
+    from t2t_torch.trial.test_mode import tested
+
+    with join_world(use_gpu=flag("worker_gpu") > 0) as world:
+        seed = flag("random_seed") or config.reproducibility.experiment_seed or DEFAULT_SEED
+        task = prepare(record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout())
+        for line in tested(task, seed=seed, device=world.device):
+            print(line, flush=True)
+    return 0

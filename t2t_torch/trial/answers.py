@@ -1,0 +1,264 @@
+"""What a trial's methods return, checked: each fault by the name of the method that made it."""
+
+from __future__ import annotations
+
+import collections.abc
+from typing import Any
+
+import numpy as np
+import torch
+from absl import logging
+from torch import Tensor, nn
+
+from t2t_torch.errors import TrialError
+from t2t_torch.trial.nested import described
+
+_STRUCTURES = (
+    "Each batch is a pair of inputs and labels, and each of the two an array or a tensor, or such "
+    "in tuples, lists and dicts: (x, y), ((x1, x2), y), ({'a': x1, 'b': x2}, {'y': y})."
+)
+
+
+def check_model(model: Any) -> nn.Module:
+    """Returns what `build_model` returned.
+
+    Raises:
+      TrialError: it is no module, or nothing in it can be trained.
+    """
+    if not isinstance(model, nn.Module):
+        forgot = " Is a return missing?" if model is None else ""
+        raise TrialError(f"build_model returned {_kind(model)}; an nn.Module was expected.{forgot}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise TrialError(
+            f"build_model returned a {type(model).__name__} without a parameter that can be "
+            "trained. Layers in a plain list or dict are not found: put them in an nn.ModuleList "
+            "or an nn.ModuleDict."
+        )
+    return model
+
+
+def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
+    """Returns what `optimizer` returned; warns of parameters that it leaves out.
+
+    Raises:
+      TrialError: it is no optimizer, or trains what is not the model's.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TrialError(
+            f"optimizer returned {_kind(optimizer)}; a torch.optim.Optimizer was expected."
+        )
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = {id(parameter) for parameter in model.parameters()}
+    strange = [list(parameter.shape) for parameter in held if id(parameter) not in own]
+    if strange:
+        raise TrialError(
+            f"optimizer trains {len(strange)} parameters that are not the model's, the first of "
+            f"shape {strange[0]}. Make it of model.parameters(), with the model that it is given."
+        )
+    trained = {id(parameter) for parameter in held}
+    missed = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in trained
+    ]
+    if missed:
+        more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
+        logging.warning("optimizer does not train %s%s.", ", ".join(missed[:5]), more)
+    return optimizer
+
+
+def total_of(losses: Any, what: str = "losses") -> Tensor:
+    """Returns the loss that is trained on: what a method returned, or its entry "loss".
+
+    Args:
+      losses: what the method returned.
+      what: the method.
+
+    Raises:
+      TrialError: it is no tensor of one number, there is no "loss", or, where gradients are on,
+        it has none.
+    """
+    total, name = losses, f"{what} returned"
+    if isinstance(losses, dict):
+        if "loss" not in losses:
+            found = ", ".join(map(repr, losses)) or "nothing"
+            raise TrialError(
+                f"{what} returned a dict with {found}, but without 'loss'. The value of 'loss' is "
+                "what is trained on: add it."
+            )
+        total, name = losses["loss"], f"{what}: 'loss' is"
+    if not isinstance(total, Tensor):
+        raise TrialError(
+            f"{name} {_kind(total)}; a tensor of one number, or a dict with such a 'loss', was "
+            "expected."
+        )
+    if total.numel() != 1:
+        raise TrialError(
+            f"{name} a tensor of shape {list(total.shape)}; one number was expected. Reduce it by "
+            ".mean() or .sum()."
+        )
+    if torch.is_grad_enabled() and not total.requires_grad:
+        raise TrialError(
+            f"{name} a tensor that no gradient leads back from. Compute it from the predictions, "
+            "without .detach(), .item() or torch.no_grad()."
+        )
+    return total
+
+
+def check_metrics(metrics: Any, what: str) -> dict[str, Any]:
+    """Returns what a method of metrics returned.
+
+    Args:
+      metrics: what it returned.
+      what: the method.
+
+    Raises:
+      TrialError: it is no dict, is empty, or holds what is not a number, an array or a tensor of
+        numbers, by a name.
+    """
+    if not isinstance(metrics, dict):
+        forgot = " Is a return missing?" if metrics is None else ""
+        raise TrialError(
+            f"{what} returned {_kind(metrics)}; a dict of names and values was expected.{forgot}"
+        )
+    if not metrics:
+        raise TrialError(f"{what} returned an empty dict; at least one metric was expected.")
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise TrialError(f"{what} returned a metric named {name!r}; a name is a string.")
+        if not _is_number(value):
+            raise TrialError(
+                f"{what}: {name!r} is {_kind(value)}; a number, or an array or tensor of numbers, "
+                "was expected."
+            )
+    return metrics
+
+
+def join_metrics(losses: Any, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Returns all that a training batch reports: its losses by name, and `training_metrics`.
+
+    Args:
+      losses: a loss, or a dict with "loss".
+      metrics: of the batch; empty without the method.
+
+    Raises:
+      TrialError: a metric has the name of a loss and another value.
+    """
+    joined = dict(losses) if isinstance(losses, dict) else {"loss": losses}
+    for name, value in metrics.items():
+        if name in joined and not _equal(joined[name], value):
+            raise TrialError(
+                f"training_metrics: {name!r} is the name of a loss, and has another value. "
+                "Rename one of the two."
+            )
+        joined[name] = value
+    return joined
+
+
+def check_loaders(loaders: Any) -> tuple[Any, Any]:
+    """Returns the loaders of training and of validation that `make_data_loaders` returned.
+
+    Raises:
+      TrialError: there are not two, one is no loader, or the one of training is empty.
+    """
+    if not isinstance(loaders, list | tuple) or len(loaders) != 2:
+        count = f" of {len(loaders)}" if isinstance(loaders, list | tuple) else ""
+        raise TrialError(
+            f"make_data_loaders returned {_kind(loaders)}{count}; two loaders were expected: "
+            "(train, valid)."
+        )
+    for place, loader in zip(("first", "second"), loaders, strict=True):
+        _check_loader(loader, place)
+    train, valid = loaders
+    if _length(train) == 0:
+        raise TrialError(
+            "make_data_loaders: the first loader, of training, is empty. Its dataset has "
+            f"{_length(getattr(train, 'dataset', None))} examples; with drop_last=True fewer than "
+            "batch_size make no batch."
+        )
+    return train, valid
+
+
+def check_batch_pair(batch: Any) -> tuple[Any, Any]:
+    """Returns the inputs and the labels of a batch.
+
+    Raises:
+      TrialError: it is not a pair.
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return batch[0], batch[1]
+    count = f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else ""
+    raise TrialError(f"The loader yields {_kind(batch)}{count}. {_STRUCTURES}")
+
+
+def check_batch_size(batch_size: Any, loader: Any) -> int:
+    """Returns what `batch_size` says; warns if the loader of training has another one, and wins.
+
+    Args:
+      batch_size: what the method returned, or the attribute.
+      loader: of training.
+
+    Raises:
+      TrialError: it is no whole number of at least 1.
+    """
+    number = batch_size
+    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
+        number = number.item()
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise TrialError(
+            f"batch_size is {batch_size!r}; a whole number of examples, at least 1, was expected."
+        )
+    made = getattr(loader, "batch_size", None)
+    if isinstance(made, int) and made != number:
+        logging.warning(
+            "batch_size says %d, but the training loader makes batches of %d, and those are "
+            "trained on.",
+            number,
+            made,
+        )
+    return int(number)
+
+
+def _check_loader(loader: Any, place: str) -> None:
+    wrong = (Tensor, np.ndarray, str, bytes, dict, torch.utils.data.Dataset)
+    is_loader = isinstance(loader, collections.abc.Iterable) and not isinstance(loader, wrong)
+    if not is_loader:
+        wrap = " Wrap it: DataLoader(dataset, batch_size=...)." if _length(loader) else ""
+        raise TrialError(
+            f"make_data_loaders: the {place} is {_kind(loader)}; a DataLoader was expected.{wrap}"
+        )
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except TypeError:  # an iterable dataset does not know
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_complex()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in "biuf"
+    return isinstance(value, int | float)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if not _is_number(left):
+        return False
+    both = [
+        value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        for value in (left, right)
+    ]
+    return np.array_equal(both[0], both[1], equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    """What a value is, with its article: `None`, `a list`, `a tensor float32 [3]`."""
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor {described(value)}"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

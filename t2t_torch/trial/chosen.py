@@ -1,0 +1,93 @@
+"""A trial's hyperparameters: those of its configuration, and what the command says."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from t2t_torch.errors import ConfigError
+from t2t_torch.tune.space import Constant, Space
+
+
+def chosen_values(
+    hyperparameters: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns one value of each hyperparameter, nested as the configuration has them.
+
+    Args:
+      hyperparameters: values and ranges.
+      changes: dotted names and the values that the command gives them.
+
+    Raises:
+      ConfigError: a range is left without a value; a name is unknown.
+      HParamsError: the configuration's hyperparameters cannot be read.
+    """
+    space = Space.of_mapping(hyperparameters)
+    given = dict(changes or {})
+    for name in given:
+        if name not in space.kinds:
+            raise ConfigError(_unknown(name, list(space.kinds)))
+    values, ranges = {}, []
+    for name, kind in space.kinds.items():
+        if name in given:
+            values[name] = given[name]
+        elif isinstance(kind, Constant):
+            values[name] = copy.deepcopy(kind.value)
+        else:
+            ranges.append(name)
+    if ranges:
+        example = ",".join(f"{name}=..." for name in ranges)
+        raise ConfigError(
+            f"hyperparameters.{', hyperparameters.'.join(ranges)}: a range, and one training needs "
+            f"one value. Search with t2t-tuner --trial=... --config=..., or give values: "
+            f"--hparams={example}"
+        )
+    return space.nested(values)
+
+
+def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads "learning_rate=0.1,net.layers=[32,16]": dotted names, values as YAML has them.
+
+    Args:
+      text: of `--hparams`.
+      more: of each `--hp`, "name=value".
+
+    Raises:
+      ConfigError: something is no name=value, or a name stands there twice.
+    """
+    changes: dict[str, Any] = {}
+    items = re.findall(r"(?:[^,\[{]|\[(?:[^\[\]]|\[[^\]]*\])*\]?|\{[^}]*\}?)+", text)
+    for item in [*items, *more]:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"--hparams: {item.strip()!r} should be name=value.")
+        if name in changes:
+            raise ConfigError(f"--hparams sets {name!r} twice.")
+        changes[name] = read_value(name, value)
+    return changes
+
+
+def read_value(name: str, text: str) -> Any:
+    """Reads a value as YAML does; 1e-3 is a number, too.
+
+    Raises:
+      ConfigError: it is no YAML.
+    """
+    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):  # YAML wants a dot and a sign
+        return float(text)
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--hparams: {name}={text!r} cannot be read: {error}") from None
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    listed = hint or f"It has: {', '.join(known) or 'none'}."
+    return f"--hparams: the configuration has no hyperparameter {name!r}. {listed}"

@@ -1,0 +1,142 @@
+"""What a trial's code may ask while it runs: its hyperparameters, its configuration, its data.
+
+A user's module may ask at import already, so the context is entered before it is loaded.  Whatever
+is handed out is a copy: what a trial changes in it changes nothing here.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.errors import TrialError
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialContext:
+    """What a trial runs with.
+
+    Attributes:
+      experiment_config: the whole configuration, the chosen hyperparameters in it.
+      hparams: the chosen values, nested as they were written.
+      download_data_dir: what `download_data` returned; None without it.
+    """
+
+    experiment_config: dict[str, Any]
+    hparams: dict[str, Any]
+    download_data_dir: Path | None = None
+
+
+class _Current:
+    """The context of this process; a process runs one trial."""
+
+    context: TrialContext | None = None
+
+
+def enter(context: TrialContext) -> None:
+    """Makes a context the one that all questions are about."""
+    _Current.context = context
+
+
+def set_download_data_dir(path: Path | None) -> None:
+    """Says where the data are that `download_data` has fetched."""
+    _Current.context = dataclasses.replace(
+        _entered("set_download_data_dir"), download_data_dir=path
+    )
+
+
+def get_hyperparameter(name: str) -> Any:
+    """Returns one hyperparameter's chosen value; of a nested one by its dotted name.
+
+    Raises:
+      TrialError: there is none of that name, or no trial runs.
+    """
+    hparams = _entered(f"get_hyperparameter({name!r})").hparams
+    found: Any = hparams
+    if name in hparams:
+        return copy.deepcopy(hparams[name])
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            raise TrialError(f"The trial asks for hyperparameter {name!r}, {_known(name, hparams)}")
+        found = found[part]
+    return copy.deepcopy(found)
+
+
+def get_hyperparameters() -> dict[str, Any]:
+    """Returns all chosen values, nested as they were written.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_hyperparameters()").hparams)
+
+
+def get_experiment_config() -> dict[str, Any]:
+    """Returns the whole configuration.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_experiment_config()").experiment_config)
+
+
+def get_data_config() -> dict[str, Any]:
+    """Returns what the configuration has under `data`; empty if it has nothing.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_data_config()").experiment_config.get("data") or {})
+
+
+def get_download_data_dir() -> str:
+    """Returns what `download_data` returned.
+
+    Raises:
+      TrialError: there is no `download_data`, it has not been called yet, or no trial runs.
+    """
+    path = _entered("get_download_data_dir()").download_data_dir
+    if path is None:
+        raise TrialError(
+            "The trial asks for get_download_data_dir(), but there is no such directory. Either "
+            "its module has no function download_data(experiment_config, hparams) that returns "
+            "one: write it. Or it is asked while the module is imported: ask in make_data_loaders "
+            "or later."
+        )
+    return str(path)
+
+
+def _entered(asked: str) -> TrialContext:
+    """Returns the context.
+
+    Raises:
+      TrialError: none was entered.
+    """
+    if _Current.context is None:
+        raise TrialError(
+            f"{asked} was asked outside of a trial: nothing is configured here. Run the trial by "
+            "t2t-trainer --trial=... --config=experiment.yaml --output_dir=..."
+        )
+    return _Current.context
+
+
+def _known(name: str, hparams: dict[str, Any]) -> str:
+    names = sorted(_dotted(hparams))
+    if not names:
+        return "but the configuration has no hyperparameters. Write it under hyperparameters."
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    return f"but the configuration has only {', '.join(names)}.{guess}"
+
+
+def _dotted(hparams: dict[str, Any]) -> list[str]:
+    names = []
+    for name, value in hparams.items():
+        if isinstance(value, dict) and value:
+            names += [f"{name}.{inner}" for inner in _dotted(value)]
+        else:
+            names.append(str(name))
+    return names

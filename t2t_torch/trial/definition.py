@@ -1,0 +1,211 @@
+"""What a user's trial consists of: its class and the functions beside it, found and checked."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from t2t_torch.errors import TrialError
+from t2t_torch.shelf import camelcase_to_snakecase
+from t2t_torch.trial.pytorch_trial import PyTorchTrial
+from t2t_torch.trial.shim import install_shim
+from t2t_torch.trial.source import BASE, TOO_NEW, Source, load, module_beside, several
+
+DOCUMENTED, TRAIN_BATCH = "documented", "train_batch"
+
+_NEEDED = {
+    DOCUMENTED: ("build_model", "losses", "optimizer", "validation_metrics"),
+    TRAIN_BATCH: ("build_model", "optimizer", "train_batch"),
+}
+_API = {DOCUMENTED: "documented API", TRAIN_BATCH: "API with train_batch"}
+_EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
+_OF_DETERMINED = ("build_training_data_loader", "build_validation_data_loader")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A trial as its author wrote it.
+
+    Attributes:
+      spec: by which it was found.
+      path: its directory or file.
+      trial_class: the subclass of `PyTorchTrial`.
+      download_data: the function of its module; None without one.
+      make_data_loaders: the function of its module; None if the class has it as a method.
+      generation: "documented": `losses` and `validation_metrics`; "train_batch": the step is one
+        method.
+      name: of the class, in snake_case.
+    """
+
+    spec: str
+    path: Path
+    trial_class: type[Any]
+    download_data: Callable[..., Any] | None
+    make_data_loaders: Callable[..., Any] | None
+    generation: str
+    name: str
+
+    def has(self, method: str) -> bool:
+        """Whether the class has a method."""
+        return callable(getattr(self.trial_class, method, None))
+
+
+def load_definition(spec: str) -> Definition:
+    """Imports a trial's code and finds in it what belongs to a trial.
+
+    The context has to be entered before: modules may ask for hyperparameters while they load.
+
+    Args:
+      spec: `dir`, `file.py` or `pkg.mod`, each with or without `:Class` at its end.
+
+    Raises:
+      TrialError: there is no such place, it does not import, it has no trial or several, or the
+        trial lacks methods or mixes two interfaces.
+    """
+    install_shim()
+    source = Source.of(spec)
+    modules = load(source)
+    trial_class = _trial_class(source, modules)
+    modules.append(sys.modules.get(trial_class.__module__, modules[0]))
+    path = source.path or Path(getattr(modules[0], "__file__", None) or source.module)
+    make_data_loaders = None
+    if not callable(getattr(trial_class, "make_data_loaders", None)):
+        make_data_loaders = _function(source, modules, "make_data_loaders")
+    definition = Definition(
+        spec=spec,
+        path=path,
+        trial_class=trial_class,
+        download_data=_function(source, modules, "download_data"),
+        make_data_loaders=make_data_loaders,
+        generation=_generation(trial_class),
+        name=camelcase_to_snakecase(trial_class.__name__),
+    )
+    _check(definition)
+    return definition
+
+
+def _function(source: Source, modules: list[ModuleType], name: str) -> Callable[..., Any] | None:
+    """Returns the first of that name that can be called; a directory's may stand in any file."""
+    known = (getattr(module, name, None) for module in modules)
+    found: Callable[..., Any] | None = next(filter(callable, known), None)
+    if found is None:
+        found = getattr(module_beside(source, name), name, None)
+    return found
+
+
+def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
+    """Returns the class that the spec means.
+
+    Raises:
+      TrialError: there is none, there are several, or the one that is named is no trial.
+    """
+    entry, name = modules[0], source.class_name
+    known = [vars(module).get(name) for module in modules]
+    named: Any = next((thing for thing in known if thing is not None), None)
+    trials = [named] if name and _is_trial(named) else _last_heirs(entry)
+    told = ", ".join(trial.__name__ for trial in trials)
+    where = getattr(entry, "__file__", None) or entry.__name__
+    if name and trials != [named]:
+        _refuse_determined(source, [named])
+        fault = f"has no class {name}" if named is None else f"has {name}, no subclass of {BASE}"
+        raise TrialError(f"--trial={source.spec}: {where} {fault}. Its trials: {told or 'none'}.")
+    if not trials:
+        _refuse_determined(source, list(vars(entry).values()))
+        raise TrialError(
+            f"--trial={source.spec}: there is no subclass of {BASE} in {where}. Write `from "
+            f"pedl.frameworks.pytorch import {BASE}` and `class MyTrial({BASE})`."
+        )
+    if len(trials) > 1:
+        raise TrialError(several(source.spec, told, trials[0].__name__))
+    _refuse_context(source, trials[0])
+    return trials[0]
+
+
+def _last_heirs(module: ModuleType) -> list[type[Any]]:
+    """Returns the trials of a module that no other one in it inherits from, each once."""
+    classes = dict.fromkeys(thing for thing in vars(module).values() if isinstance(thing, type))
+    trials = [thing for thing in classes if _is_trial(thing)]
+    return [
+        trial
+        for trial in trials
+        if not any(issubclass(other, trial) and other is not trial for other in trials)
+    ]
+
+
+def _is_trial(thing: Any) -> bool:
+    """Whether it is a subclass of this package's class, or of an installed PEDL's."""
+    if not isinstance(thing, type):
+        return False
+    return any(
+        base is PyTorchTrial or (base.__name__ == BASE and base.__module__.split(".")[0] == "pedl")
+        for base in thing.__mro__[1:]
+    )
+
+
+def _refuse_determined(source: Source, things: list[Any]) -> None:
+    """Refuses classes of Determined's own package.
+
+    Raises:
+      TrialError: one is among them.
+    """
+    for thing in things:
+        bases = thing.__mro__[1:] if isinstance(thing, type) else ()
+        if any(base.__module__.split(".")[0] == "determined" for base in bases):
+            raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
+
+
+def _refuse_context(source: Source, trial_class: type[Any]) -> None:
+    """Refuses a trial that expects a context to be handed to it.
+
+    Raises:
+      TrialError: it does.
+    """
+    own = trial_class.__init__
+    parameters = list(inspect.signature(own).parameters)[1:]
+    given = any(name in ("context", "trial_context") for name in parameters)
+    if given or any(hasattr(trial_class, name) for name in _OF_DETERMINED):
+        raise TrialError(f"--trial={source.spec}: {trial_class.__name__}: {TOO_NEW}")
+
+
+def _generation(trial_class: type[Any]) -> str:
+    """Returns which interface a trial has.
+
+    Raises:
+      TrialError: it mixes two.
+    """
+    has = {name for name in ("losses", "train_batch", *_EVALUATIONS) if hasattr(trial_class, name)}
+    if {"losses", "train_batch"} <= has:
+        raise TrialError(
+            f"{trial_class.__name__} has both losses and train_batch, and each says how to train. "
+            "Keep losses with validation_metrics (documented API), or train_batch with "
+            "evaluate_batch or evaluate_full_dataset; rename what is only called by the other."
+        )
+    if has.issuperset(_EVALUATIONS):
+        raise TrialError(
+            f"{trial_class.__name__} has both evaluate_batch and evaluate_full_dataset. Keep one."
+        )
+    return TRAIN_BATCH if has and "losses" not in has else DOCUMENTED
+
+
+def _check(definition: Definition) -> None:
+    """Checks that a trial has all that its interface needs.
+
+    Raises:
+      TrialError: names all that is missing.
+    """
+    missing = [name for name in _NEEDED[definition.generation] if not definition.has(name)]
+    evaluates = any(map(definition.has, _EVALUATIONS))
+    if definition.generation == TRAIN_BATCH and not evaluates:
+        missing.append("evaluate_batch or evaluate_full_dataset")
+    if definition.make_data_loaders is None and not definition.has("make_data_loaders"):
+        missing.append("make_data_loaders, a function beside the class")
+    if missing:
+        raise TrialError(
+            f"{definition.trial_class.__name__} is missing: {', '.join(missing)} "
+            f"({_API[definition.generation]}). --trial={definition.spec}"
+        )

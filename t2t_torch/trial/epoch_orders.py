@@ -1,0 +1,303 @@
+"""The order in which a loader of a user's is read, epoch by epoch, as lists of indices.
+
+An epoch's order is what the loader's sampler yields while Python's, NumPy's and torch's generators
+are seeded by (seed, "order", epoch).  A sampler with a state of its own, such as a generator, goes
+on from epoch to epoch, and so all epochs before are listed too, in milliseconds.  The user's own
+objects are never advanced: copies are, so that the order is the same whoever has asked before.
+"""
+
+from __future__ import annotations
+
+import array
+import bisect
+import contextlib
+import copy
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils import data
+from torch.utils.data.distributed import DistributedSampler
+
+from t2t_torch.errors import TrialError
+from t2t_torch.trial.item_randomness import isolated, mix
+
+Loader = Any
+"""torch's `DataLoader`, PEDL's, or what has its `dataset`, `batch_sampler` and `collate_fn`."""
+
+_KEPT = 3  # epochs whose order is in memory: the one trained on, and those that are read ahead
+_MOST = 20_000_000  # indices in an epoch of a small data set; a sampler that yields more never ends
+
+
+def order_of_epoch(loader: Loader, seed: int, epoch: int) -> list[list[Any]]:
+    """Returns the indices of each batch of an epoch, as a trial is trained on them.
+
+    So that a loop written by hand may train on the same batches:
+
+        for indices in order_of_epoch(loader, seed, epoch):
+            inputs, labels = loader.collate_fn([loader.dataset[i] for i in indices])
+
+    The loader itself yields them too, if the generators are seeded as here; `isolated` and `mix`
+    are of `item_randomness.py`.  One whose sampler has a generator of its own needs no seed.
+
+        with isolated(mix(seed, "order", epoch)):
+            batches = list(loader)
+
+    Args:
+      loader: of a data set with indices.
+      seed: of the run, `reproducibility.experiment_seed`.
+      epoch: from 0.
+
+    Raises:
+      TrialError: as `EpochOrders`.
+    """
+    order = EpochOrders(loader, seed).order(epoch)
+    return [order.indices(place) for place in range(len(order))]
+
+
+def has_indices(loader: Loader) -> bool:
+    """Whether a loader's order can be listed without reading data.
+
+    It cannot if the data set has no indices, or if the loader's class has an `__iter__` of its own,
+    which may do anything.
+    """
+    if isinstance(loader, data.DataLoader):
+        plain = type(loader).__iter__ is data.DataLoader.__iter__
+        return plain and not isinstance(loader.dataset, data.IterableDataset)
+    names = ("dataset", "batch_sampler", "collate_fn")
+    return all(getattr(loader, name, None) is not None for name in names)
+
+
+class EpochOrder:
+    """The indices of an epoch's batches.
+
+    Args:
+      batches: what a sampler yields, a list of indices for each batch.
+      most: indices that are taken for an epoch without an end.
+
+    Raises:
+      TrialError: there are more.
+    """
+
+    def __init__(self, batches: Iterator[list[Any]], most: int) -> None:
+        # Numbers one after another: an epoch of ten million lists would fill the memory.
+        self._numbers = array.array("q")
+        self._ends = array.array("q")
+        self._of_numpy: set[int] = set()
+        self._others: dict[int, list[Any]] = {}  # batches of what is no number
+        self.records = 0
+        for place, batch in enumerate(batches):
+            kinds = set(map(type, batch))
+            if kinds <= {int} or kinds == {np.int64}:
+                self._numbers.extend(batch)
+                if np.int64 in kinds:
+                    self._of_numpy.add(place)
+            else:
+                self._others[place] = batch
+            self._ends.append(len(self._numbers))
+            self.records += len(batch)
+            if self.records > most:
+                raise TrialError(
+                    f"the sampler of the loader does not end: it has yielded {self.records:,} "
+                    "indices for one epoch. Give it an end; the trainer begins it again for every "
+                    "epoch."
+                )
+
+    def __len__(self) -> int:
+        """Returns the number of batches."""
+        return len(self._ends)
+
+    def indices(self, place: int) -> list[Any]:
+        """Returns the indices of a batch, as the sampler has yielded them."""
+        if place in self._others:
+            return self._others[place]
+        start = self._ends[place - 1] if place else 0
+        numbers = self._numbers[start : self._ends[place]]
+        return list(np.array(numbers, np.int64)) if place in self._of_numpy else numbers.tolist()
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many records each batch has."""
+        return [len(self.indices(place)) for place in range(len(self))]
+
+    @property
+    def digest(self) -> str:
+        """A hash of all indices in order."""
+        digest = hashlib.sha256(self._ends.tobytes())
+        digest.update(self._numbers.tobytes())
+        for place, batch in self._others.items():
+            digest.update(f"{place}:{batch!r}".encode())
+        return digest.hexdigest()
+
+
+class EpochOrders:
+    """The order of every epoch of a loader whose data set has indices.
+
+    Attributes:
+      repeatable: whether the same epoch, listed twice, has the same order.
+
+    Args:
+      loader: one for which `has_indices` holds.
+      seed: of the run.
+
+    Raises:
+      TrialError: the loader divides the data among processes by itself, its sampler has no end, or
+        can be read only once.
+    """
+
+    def __init__(self, loader: Loader, seed: int) -> None:
+        self._loader = loader
+        self._seed = seed
+        self._collates = loader.batch_sampler is not None
+        sampler = loader.batch_sampler if self._collates else loader.sampler
+        self._original = sampler, getattr(loader, "generator", None)
+        for each in _chain(sampler):
+            if isinstance(each, DistributedSampler) and each.num_replicas > 1:
+                raise TrialError(
+                    "the loader has a DistributedSampler, and so divides the data among the "
+                    "processes by itself. The trainer does that: leave the sampler out "
+                    "(shuffle=True instead)."
+                )
+        self._stateless = _is_stateless(*self._original)
+        self._starts = [0]  # the first batch of each epoch, of the run, and of the next one
+        self._begin_again()
+        first = self.order(0).digest
+        self.repeatable = True
+        if not self._stateless:
+            self._begin_again()
+            self.repeatable = self.order(0).digest == first
+
+    def order(self, epoch: int) -> EpochOrder:
+        """Returns the order of an epoch, from 0; epochs that were not listed yet are.
+
+        Raises:
+          TrialError: an epoch has no batch.
+        """
+        if epoch in self._orders:
+            return self._orders[epoch]
+        if self._stateless:
+            self._next = epoch
+        elif epoch < self._next:
+            self._begin_again()
+        while self._next <= epoch:
+            self._list_next()
+        return self._orders[epoch]
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Returns the epoch of a batch of the run, and its place there, each from 0."""
+        if self._stateless:
+            return divmod(number, self._starts[1])
+        while number >= self._starts[-1]:
+            self.order(len(self._starts) - 1)
+        epoch = bisect.bisect_right(self._starts, number) - 1
+        return epoch, number - self._starts[epoch]
+
+    def _begin_again(self) -> None:
+        self._orders: dict[int, EpochOrder] = {}
+        self._next = 0
+        self._sampler, self._generator = self._original
+        if not self._stateless:
+            self._sampler, self._generator = _copied(self._original, self._loader.dataset)
+
+    def _list_next(self) -> None:
+        """Lists the next epoch."""
+        epoch = self._next
+        tell_epoch(self._sampler, epoch)
+        # torch's own loader reads the sampler: it draws from the generators just as it does for a
+        # loop written by hand.
+        given: dict[str, Any] = {"batch_sampler": self._sampler, "collate_fn": as_it_is}
+        if not self._collates:  # then the sampler's indices are batches, of one item each
+            given = {"batch_size": None, "sampler": self._sampler, "collate_fn": _alone}
+        most = max(_MOST, 4 * size_of(self._loader.dataset))
+        with isolated(mix(self._seed, "order", epoch)):
+            reader = data.DataLoader(_Indices(), generator=self._generator, **given)
+            order = EpochOrder(iter(reader), most)
+        if not len(order) and self._starts[-1]:  # it had batches before
+            raise TrialError(
+                "the sampler of the loader yields nothing the second time: it can be read only "
+                "once. Give the loader an object whose __iter__ begins anew, or a list."
+            )
+        if epoch == len(self._starts) - 1:
+            self._starts.append(self._starts[-1] + len(order))
+        self._orders[epoch] = order
+        while len(self._orders) > _KEPT:
+            del self._orders[next(iter(self._orders))]
+        self._next = epoch + 1
+
+
+class _Indices(data.Dataset[Any]):
+    """A data set of which each item is its own index."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return index
+
+    def __getitems__(self, indices: Any) -> list[Any]:
+        return list(indices)
+
+
+def as_it_is(batch: Any) -> Any:
+    """Returns a batch; a `collate_fn` that does nothing."""
+    return batch
+
+
+def _alone(index: Any) -> list[Any]:
+    return [index]
+
+
+def tell_epoch(sampler: Any, epoch: int) -> None:
+    """Tells a sampler, and the one that it is made of, which epoch begins, if it asks for it."""
+    for each in _chain(sampler):
+        if callable(getattr(each, "set_epoch", None)):
+            each.set_epoch(epoch)
+
+
+def _chain(sampler: Any) -> list[Any]:
+    """Returns a sampler of batches and the sampler that it is made of."""
+    inner = getattr(sampler, "sampler", None)
+    return [sampler] if inner is None else [sampler, inner]
+
+
+def _is_stateless(sampler: Any, generator: Any) -> bool:
+    """Whether it is known that an epoch's order depends on nothing but the global generators."""
+    kinds = (
+        data.BatchSampler,
+        data.RandomSampler,
+        data.SequentialSampler,
+        data.SubsetRandomSampler,
+        data.WeightedRandomSampler,
+    )
+    own = (getattr(each, "generator", None) for each in _chain(sampler))
+    known = all(type(each) in kinds for each in _chain(sampler))
+    return known and generator is None and all(each is None for each in own)
+
+
+def size_of(dataset: Any) -> int:
+    """Returns the number of items of a data set, 0 if it does not tell."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return 0
+
+
+def _copied(original: tuple[Any, Any], dataset: Any) -> tuple[Any, Any]:
+    """Returns copies of a sampler and a generator; the data set and what it holds stay shared."""
+    memo: dict[int, Any] = {}
+    pending = [dataset]
+    while pending:
+        each = pending.pop()
+        if id(each) in memo:
+            continue
+        memo[id(each)] = each
+        if isinstance(each, list | tuple):
+            pending += [one for one in each if isinstance(one, data.Dataset)]
+        elif isinstance(each, data.Dataset) or each is dataset:
+            pending += [one for one in getattr(each, "__dict__", {}).values() if _holds_data(one)]
+    with contextlib.suppress(Exception):  # what cannot be copied is read as it is
+        return copy.deepcopy(original, memo)
+    return original
+
+
+def _holds_data(value: Any) -> bool:
+    return isinstance(value, data.Dataset | list | tuple | dict | Tensor | np.ndarray)

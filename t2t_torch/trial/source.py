@@ -1,0 +1,348 @@
+"""Where a trial's code is: a directory, a file or a module, found by its spec and imported.
+
+A directory is on `sys.path` while its trial runs, and its files are a package where they import
+each other as `from .layers import Flatten`; so both ways work.  A process has one trial at a time:
+to load another is to forget the modules of the one before.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import importlib.machinery
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from absl import logging
+
+from t2t_torch.errors import T2TError, TrialError
+from t2t_torch.shelf import PACKAGE
+
+BASE = "PyTorchTrial"
+
+TOO_NEW = (
+    "This trial is written for Determined (0.12 or later), whose trials are given a context and "
+    "wrap their model in it. Accepted are trials of PEDL: build_model, optimizer, losses and "
+    "validation_metrics, or build_model, optimizer, train_batch and evaluate_batch, with a "
+    "function make_data_loaders(experiment_config, hparams) beside the class. docs/trials.md shows "
+    "the way."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a spec names: `dir`, `file.py`, `pkg.mod`, each with or without `:Class`.
+
+    Attributes:
+      spec: as it was given.
+      path: the directory or file; None of a module, until it is imported.
+      module: the dotted name of a module; empty of a path.
+      class_name: empty if the spec names none.
+    """
+
+    spec: str
+    path: Path | None
+    module: str
+    class_name: str
+
+    @classmethod
+    def of(cls, spec: str) -> Source:
+        """Reads a spec.
+
+        Raises:
+          TrialError: there is no such directory, file or module.
+        """
+        head, colon, class_name = spec.rpartition(":")
+        if not colon or Path(spec).exists():
+            head, class_name = spec, ""
+        path = Path(head).expanduser()
+        if path.is_dir() or (path.is_file() and path.suffix == ".py"):
+            return cls(spec, path.resolve(), "", class_name)
+        if path.exists() or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", head):
+            raise TrialError(
+                f"--trial={spec}: there is no such directory or Python file. Expected: a "
+                "directory, a file.py or a module pkg.mod, each also with :Class at its end."
+            )
+        return cls(spec, None, head, class_name)
+
+
+def load(source: Source) -> list[ModuleType]:
+    """Imports a trial's code; returns the modules to look in, those that count more first.
+
+    Raises:
+      TrialError: it does not import (the message ends with the user's part of the traceback), there
+        is no trial in it, or there are several.
+    """
+    _Loaded.forget()
+    if source.path is None:
+        return [_load_module(source)]
+    folder = source.path if source.path.is_dir() else source.path.parent
+    _Loaded.enter(folder)
+    if source.path.is_file():
+        return [_load_file(source.path)]
+    return _load_directory(source, folder)
+
+
+def trials_in(folder: Path) -> dict[str, Path]:
+    """Returns the trials that a directory's files define, by reading them; none but the last heirs.
+
+    A file that is not valid Python is passed over: who imports it is told.
+    """
+    found: dict[str, tuple[Path, set[str]]] = {}
+    for path in sorted(folder.glob("*.py")):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = path, {ast.unparse(base).split(".")[-1] for base in node.bases}
+    known: set[str] = set()
+    while heirs := {name for name, (_, bases) in found.items() if bases & {BASE, *known}} - known:
+        known |= heirs
+    parents = set().union(*(found[name][1] for name in known))
+    return {name: found[name][0] for name in sorted(known - parents)}
+
+
+def module_beside(source: Source, name: str) -> ModuleType | None:
+    """Imports the one file of a trial's directory that defines a function; None if none does.
+
+    Raises:
+      TrialError: several do, or it does not import.
+    """
+    if source.path is None or not source.path.is_dir():
+        return None
+    files = [path for path in sorted(source.path.glob("*.py")) if name in _functions(path)]
+    if len(files) > 1:
+        raise TrialError(
+            f"{name} is defined in {', '.join(path.name for path in files)}. Import the one that "
+            "is meant beside the trial."
+        )
+    return _load_file(files[0]) if files else None
+
+
+class _Loaded:
+    """What loading a trial has changed in this process."""
+
+    folder: Path | None = None
+    package: str = ""
+
+    @classmethod
+    def enter(cls, folder: Path) -> None:
+        """Puts a directory on `sys.path`."""
+        cls.folder, cls.package = folder, ""
+        sys.path.insert(0, str(folder))
+        importlib.invalidate_caches()
+        hidden = [
+            f"{name} (it is {getattr(module, '__file__', None) or 'built in'})"
+            for name, module in list(sys.modules.items())
+            if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+        ]
+        if hidden:
+            logging.warning(
+                "Files of %s have the names of modules that are imported already, and `import` "
+                "gives those: %s.",
+                folder,
+                ", ".join(hidden),
+            )
+
+    @classmethod
+    def forget(cls) -> None:
+        """Takes the trial before off `sys.path`, and its modules out of `sys.modules`."""
+        if cls.folder is None:
+            return
+        if str(cls.folder) in sys.path:
+            sys.path.remove(str(cls.folder))
+        for name, module in list(sys.modules.items()):
+            if any(Path(place).is_relative_to(cls.folder) for place in _places(module)):
+                del sys.modules[name]
+        sys.modules.pop(cls.package, None)
+        cls.folder = None
+
+
+def _places(module: ModuleType | None) -> list[str]:
+    """Returns a module's file, or the directory of one that has none, and is not this package's."""
+    known = vars(module) if module is not None else {}  # torch has modules that answer to any name
+    path = known.get("__path__")
+    places = [known.get("__file__"), *(path if isinstance(path, Iterable) else ())]
+    return [place for place in places if place and not Path(place).is_relative_to(PACKAGE)]
+
+
+def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
+    init = folder / "__init__.py"
+    if init.is_file():
+        package = _import(lambda: _load_package(folder), init)
+        named = [source.class_name] if source.class_name else list(trials_in(folder))
+        if any(hasattr(package, name) for name in named):
+            return [package]
+        if not named and any(_is_trial_by_name(thing) for thing in vars(package).values()):
+            return [package]  # a trial that is defined below the directory, or elsewhere
+    path = _file_of_trial(source, folder)
+    modules = [_load_file(path)]
+    if init.is_file():
+        modules.append(package)
+    return modules
+
+
+def _file_of_trial(source: Source, folder: Path) -> Path:
+    """Returns the file of a directory that defines the trial that is asked for.
+
+    Raises:
+      TrialError: there is none, or there are several.
+    """
+    trials = trials_in(folder)
+    told = ", ".join(f"{name} ({path.name})" for name, path in trials.items())
+    if source.class_name:
+        if source.class_name not in trials:
+            raise TrialError(
+                f"--trial={source.spec}: {folder} defines no trial {source.class_name}. It "
+                f"defines {told or 'none'}."
+            )
+        return trials[source.class_name]
+    if not trials:
+        files = sorted(folder.glob("*.py"))
+        if any(_imports(path, "determined") for path in files):
+            raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
+        raise TrialError(
+            f"--trial={source.spec}: no file of {folder} defines a subclass of {BASE}. Looked in: "
+            f"{', '.join(path.name for path in files) or 'no Python file'}."
+        )
+    if len(trials) > 1:
+        raise TrialError(several(source.spec, told, next(iter(trials))))
+    return next(iter(trials.values()))
+
+
+def several(spec: str, told: str, first: str) -> str:
+    """Says that one of several trials is to be chosen, and how."""
+    return f"--trial={spec} has several trials: {told}. Choose one, as in --trial={spec}:{first}."
+
+
+def _load_module(source: Source) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+        importlib.invalidate_caches()
+    return _import(lambda: importlib.import_module(source.module), Path(source.module))
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Imports a file, if it is not yet: of a package if it imports as such, else by its name."""
+    for module in list(sys.modules.values()):
+        if str(path) in _places(module):
+            return module
+    is_relative = any(
+        isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(_tree(path))
+    )
+    if not is_relative:
+        return _import(lambda: _execute(path.stem, path), path)
+
+    def in_package() -> ModuleType:
+        package = sys.modules.get(_Loaded.package) or _load_package(path.parent)
+        name = f"{package.__name__}.{path.stem}"
+        return sys.modules.get(name) or _execute(name, path)
+
+    return _import(in_package, path)
+
+
+def _load_package(folder: Path) -> ModuleType:
+    """Imports a directory as a package, with what its `__init__.py` does if it has one."""
+    name = re.sub(r"\W", "_", folder.name)
+    if name[:1].isdigit() or name in sys.modules or _is_elsewhere(name, folder):
+        name = f"trial_{name}"
+    _Loaded.package = name
+    init = folder / "__init__.py"
+    if init.is_file():
+        return _execute(name, init, [str(folder)])
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    package.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
+    sys.modules[name] = package
+    return package
+
+
+def _is_elsewhere(name: str, folder: Path) -> bool:
+    spec = importlib.util.find_spec(name)
+    return spec is not None and str(folder) not in (spec.submodule_search_locations or ())
+
+
+def _execute(name: str, path: Path, within: list[str] | None = None) -> ModuleType:
+    """Imports a file under a name, whatever else is importable by it."""
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=within)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be imported as {name}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
+    """Imports what a user wrote.
+
+    Raises:
+      TrialError: it raised, or ended the process.
+    """
+    try:
+        return importing()
+    except T2TError:
+        raise
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] == "determined":
+            raise TrialError(f"{what}: {TOO_NEW}") from error
+        raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error
+    except SystemExit as error:
+        raise TrialError(
+            f"importing {what} ended the process ({error!r}). Put what runs as a script under "
+            f'`if __name__ == "__main__":`.\n{users_traceback(error)}'
+        ) from error
+    except Exception as error:
+        raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error
+
+
+def users_traceback(error: BaseException) -> str:
+    """Returns the traceback of an error, from the first frame on that is a user's."""
+    frames = error.__traceback__
+    while frames and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def _is_ours(file: str) -> bool:
+    importing = str(Path(importlib.__file__ or "").parent)
+    return file.startswith(("<frozen", importing)) or Path(file).is_relative_to(PACKAGE)
+
+
+def _is_trial_by_name(thing: object) -> bool:
+    return isinstance(thing, type) and any(base.__name__ == BASE for base in thing.__mro__[1:])
+
+
+def _imports(path: Path, package: str) -> bool:
+    names = (name for node in ast.walk(_tree(path)) for name in _imported(node))
+    return any(name.split(".")[0] == package for name in names)
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield node.module or ""
+
+
+def _functions(path: Path) -> set[str]:
+    return {node.name for node in _tree(path).body if isinstance(node, ast.FunctionDef)}
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])

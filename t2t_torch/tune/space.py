@@ -1,0 +1,375 @@
+"""What a search tries: kinds of hyperparameters, and how values are drawn from them.
+
+Two files of settings become a `Space`: the `hyperparameters` of a PEDL experiment (`of_mapping`)
+and the ranges of a problem's hparams (`of_ranges`, `t2t_torch/ranged_hparam.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import difflib
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.ranged_hparam import (
+    LINEAR_SCALE,
+    LOG_SCALE,
+    CategoricalRange,
+    DiscreteRange,
+    FloatRange,
+    IntRange,
+    Range,
+    RangedHParams,
+)
+
+Value: TypeAlias = Any
+"""What YAML can say: a number, a string, a boolean, None, or a list of them."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One value, the same in every trial."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Integer:
+    """Any whole number from `low` to `high`, both included.
+
+    Attributes:
+      log: whether logarithms are as likely as each other, not values.
+      reverse: whether the scale is mirrored: values crowd at the upper end.
+      count: of a grid's points.
+    """
+
+    low: int
+    high: int
+    count: int | None = None
+    log: bool = False
+    reverse: bool = False
+
+
+@dataclass(frozen=True)
+class Double:
+    """Any number from `low` to `high`.
+
+    Attributes:
+      count: of a grid's points.
+      log: whether logarithms are as likely as each other, not values; `low` is above 0.
+      reverse: whether the scale is mirrored: values crowd at the upper end.
+    """
+
+    low: float
+    high: float
+    count: int | None = None
+    log: bool = False
+    reverse: bool = False
+
+
+@dataclass(frozen=True)
+class LogDouble:
+    """Any number from `base ** low` to `base ** high`, its exponent drawn evenly: PEDL's log."""
+
+    low: float
+    high: float
+    base: float = 10.0
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Any of some values.
+
+    Attributes:
+      ordered: whether they are numbers in their order.
+      log: whether they are best seen on a logarithmic axis.
+    """
+
+    values: tuple[Value, ...]
+    ordered: bool = False
+    log: bool = False
+
+
+Kind: TypeAlias = Constant | Integer | Double | LogDouble | Categorical
+
+_KEYS = {
+    "const": ({"val"}, set[str]()),
+    "int": ({"minval", "maxval"}, {"count"}),
+    "double": ({"minval", "maxval"}, {"count"}),
+    "log": ({"minval", "maxval", "base"}, {"count"}),
+    "categorical": ({"vals"}, set[str]()),
+}
+"""PEDL's types -> (keys that must be there, keys that may be)."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Dotted names and what they may be, in the order in which they were written.
+
+    Attributes:
+      kinds: by name.
+    """
+
+    kinds: Mapping[str, Kind]
+
+    @classmethod
+    def of_mapping(cls, hyperparameters: Mapping[str, Any]) -> Space:
+        """Reads the `hyperparameters` of a PEDL experiment: nested, bare values are constants.
+
+        Raises:
+          HParamsError: something cannot be read; all is reported, each with its dotted name.
+        """
+        kinds: dict[str, Kind] = {}
+        faults: list[str] = []
+        _read_level("", hyperparameters, kinds, faults)
+        if faults:
+            raise HParamsError("\n".join(faults))
+        return cls(kinds)
+
+    @classmethod
+    def of_ranges(cls, ranges: RangedHParams) -> Space:
+        """Returns the space of a problem's ranges."""
+        return cls({name: _kind_of(one) for name, one in ranges.ranges.items()})
+
+    @classmethod
+    def from_list(cls, entries: Sequence[Mapping[str, Any]]) -> Space:
+        """Reads what `to_list` has made.
+
+        Raises:
+          HParamsError: it is something else.
+        """
+        kinds: dict[str, Kind] = {}
+        try:
+            for entry in entries:
+                fields = {key: value for key, value in entry.items() if key not in ("name", "kind")}
+                if "values" in fields:
+                    fields["values"] = tuple(fields["values"])
+                kinds[entry["name"]] = _KINDS[entry["kind"]](**fields)
+        except (KeyError, TypeError) as error:
+            raise HParamsError(
+                f"this space was written by another version of t2t_torch: {error!r}."
+            ) from error
+        return cls(kinds)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Returns the space as JSON can say it."""
+        return [
+            {"name": name, "kind": type(kind).__name__, **dataclasses.asdict(kind)}
+            for name, kind in self.kinds.items()
+        ]
+
+    @property
+    def searched(self) -> dict[str, Kind]:
+        """What is not constant, by name."""
+        return {name: kind for name, kind in self.kinds.items() if not isinstance(kind, Constant)}
+
+    def sample(self, rng: random.Random) -> dict[str, Value]:
+        """Draws a value of each, constants included, in their order."""
+        return {name: _drawn(kind, rng) for name, kind in self.kinds.items()}
+
+    def grid(self) -> Iterator[dict[str, Value]]:
+        """Yields every combination; the last name changes fastest.
+
+        Raises:
+          HParamsError: a range has no count; all such are named.
+        """
+        lacking = [
+            name
+            for name, kind in self.kinds.items()
+            if isinstance(kind, Integer | Double | LogDouble) and kind.count is None
+        ]
+        if lacking:
+            raise HParamsError(
+                f"a grid needs a count for each range; {', '.join(lacking)} has none. Write "
+                "count: 5, or take --searcher=random."
+            )
+        yield from _product([(name, points(kind)) for name, kind in self.kinds.items()])
+
+    def grid_size(self) -> int:
+        """Returns how many combinations `grid` has.
+
+        Raises:
+          HParamsError: as `grid`.
+        """
+        next(self.grid())
+        return math.prod(len(points(kind)) for kind in self.kinds.values())
+
+    def nested(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """Returns values as the experiment's file nests them."""
+        made: dict[str, Any] = {}
+        for name, value in values.items():
+            *outer, last = name.split(".")
+            level = made
+            for part in outer:
+                level = level.setdefault(part, {})
+            level[last] = copy.deepcopy(value)
+        return made
+
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Constant, Integer, Double, LogDouble, Categorical)
+}
+
+
+def points(kind: Kind) -> list[Value]:
+    """Returns the points of a grid: of a range, `count` of them, its ends included."""
+    if isinstance(kind, Constant):
+        return [kind.value]
+    if isinstance(kind, Categorical):
+        return list(kind.values)
+    count = kind.count
+    if count is None:
+        raise HParamsError("a grid needs a count for each range.")
+    if isinstance(kind, Integer):
+        count = min(count, kind.high - kind.low + 1)
+    places = [0.5] if count == 1 else [place / (count - 1) for place in range(count)]
+    return [at(kind, place) for place in places]
+
+
+def at(kind: Integer | Double | LogDouble, place: float) -> int | float:
+    """Returns the value at a place of a range: 0 is its low end, 1 its high one."""
+    if isinstance(kind, LogDouble):
+        return float(kind.base ** (kind.low + place * (kind.high - kind.low)))
+    if place <= 0:
+        return kind.low
+    if place >= 1:
+        return kind.high
+    if kind.reverse:
+        mirrored = _spread(kind.low, kind.high, 1 - place, log=True)
+        value = kind.high + kind.low - mirrored
+    else:
+        value = _spread(kind.low, kind.high, place, log=kind.log)
+    value = min(max(value, kind.low), kind.high)
+    return round(value) if isinstance(kind, Integer) else value
+
+
+def _spread(low: float, high: float, place: float, *, log: bool) -> float:
+    if not log:
+        return low + place * (high - low)
+    return math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
+
+
+def _drawn(kind: Kind, rng: random.Random) -> Value:
+    if isinstance(kind, Constant):
+        return copy.deepcopy(kind.value)
+    if isinstance(kind, Categorical):
+        return copy.deepcopy(kind.values[rng.randrange(len(kind.values))])
+    if isinstance(kind, Integer):
+        if not kind.log and not kind.reverse:
+            return rng.randint(kind.low, kind.high)
+        # Each whole number stands for half a unit to both sides, the ends as well.
+        wide = Double(kind.low - 0.5, kind.high + 0.5, log=kind.log, reverse=kind.reverse)
+        return min(max(round(at(wide, rng.random())), kind.low), kind.high)
+    return at(kind, rng.random())
+
+
+def _product(axes: Sequence[tuple[str, list[Value]]]) -> Iterator[dict[str, Value]]:
+    if not axes:
+        yield {}
+        return
+    (name, values), *others = axes
+    for value in values:
+        for rest in _product(others):
+            yield {name: copy.deepcopy(value), **rest}
+
+
+def _kind_of(one: Range) -> Kind:
+    if isinstance(one, CategoricalRange):
+        return Categorical(one.values)
+    if isinstance(one, DiscreteRange):
+        return Categorical(one.values, ordered=True, log=one.scale == LOG_SCALE)
+    log, reverse = one.scale == LOG_SCALE, one.scale not in (LOG_SCALE, LINEAR_SCALE)
+    if isinstance(one, IntRange):
+        return Integer(one.low, one.high, log=log, reverse=reverse)
+    assert isinstance(one, FloatRange)
+    return Double(one.low, one.high, log=log, reverse=reverse)
+
+
+def _read_level(
+    prefix: str, level: Mapping[str, Any], kinds: dict[str, Kind], faults: list[str]
+) -> None:
+    for name, value in level.items():
+        path = f"{prefix}{name}"
+        if not isinstance(name, str) or not name or "." in name:
+            faults.append(
+                f"hyperparameters.{path}: a name should be a word without dots; {name!r} is none."
+            )
+        elif isinstance(value, Mapping) and isinstance(value.get("type"), str):
+            try:
+                kinds[path] = _read_kind(path, value)
+            except HParamsError as error:
+                faults.append(str(error))
+        elif isinstance(value, Mapping):
+            _read_level(f"{path}.", value, kinds, faults)
+        else:
+            kinds[path] = Constant(value)
+
+
+def _read_kind(path: str, fields: Mapping[str, Any]) -> Kind:
+    kind, where = fields["type"], f"hyperparameters.{path}"
+    if kind not in _KEYS:
+        near = difflib.get_close_matches(str(kind), _KEYS, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise HParamsError(f"{where}: type is {kind!r}; one of {', '.join(_KEYS)} is known.{hint}")
+    needed, more = _KEYS[kind]
+    given = set(fields) - {"type"}
+    if unknown := sorted(map(str, given - needed - more)):
+        known = ", ".join(sorted(needed | more))
+        raise HParamsError(f"{where}: {', '.join(unknown)} is no key of {kind}; it has {known}.")
+    if missing := sorted(needed - given - ({"base"} if kind == "log" else set())):
+        raise HParamsError(f"{where}: {kind} needs {', '.join(missing)}.")
+    if kind == "const":
+        return Constant(fields["val"])
+    if kind == "categorical":
+        values = fields["vals"]
+        if not isinstance(values, list) or not values:
+            raise HParamsError(f"{where}: vals is {values!r}; a list of one or more was expected.")
+        return Categorical(tuple(values))
+    return _read_range(where, kind, fields)
+
+
+def _read_range(where: str, kind: str, fields: Mapping[str, Any]) -> Kind:
+    whole = kind == "int"
+    low, high = (_number(where, key, fields[key], whole=whole) for key in ("minval", "maxval"))
+    if low > high:
+        raise HParamsError(
+            f"{where}: minval is {low} and maxval {high}; the least comes first. Exchange them."
+        )
+    count = fields.get("count")
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise HParamsError(f"{where}: count is {count!r}; a whole number from 1 was expected.")
+    if kind == "int":
+        return Integer(int(low), int(high), count)
+    if kind == "double":
+        return Double(float(low), float(high), count)
+    base = _number(where, "base", fields.get("base", 10.0), whole=False)
+    if base <= 0 or base == 1:
+        raise HParamsError(f"{where}: base is {base}; a positive number but 1 was expected.")
+    try:
+        ends = base**low, base**high
+    except OverflowError:
+        ends = (math.inf, math.inf)
+    if not all(map(math.isfinite, ends)):
+        raise HParamsError(
+            f"{where}: of a log, minval and maxval are exponents: {base} to the power of {low} and "
+            f"of {high} are not both finite. Write minval: -5 for 0.00001."
+        )
+    return LogDouble(float(low), float(high), float(base), count)
+
+
+def _number(where: str, key: str, value: Any, *, whole: bool) -> float:
+    if isinstance(value, str):  # YAML 1.1 reads 1e-4 as a string.
+        with contextlib.suppress(ValueError):
+            value = float(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not good or (whole and value != int(value)):
+        expected = "a whole number" if whole else "a finite number"
+        raise HParamsError(f"{where}: {key} is {value!r}; {expected} was expected.")
+    return int(value) if whole else float(value)

@@ -1,0 +1,59 @@
+"""What a trial's code may ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.errors import TrialError
+from t2t_torch.trial import context
+
+
+def test_nested_hyperparameters_have_dotted_names(enter):
+    enter({"lr": 0.1, "net": {"layers": {"count": 2}}, "a.b": 3})
+    assert context.get_hyperparameter("lr") == 0.1
+    assert context.get_hyperparameter("net.layers.count") == 2
+    assert context.get_hyperparameter("net") == {"layers": {"count": 2}}
+    assert context.get_hyperparameter("a.b") == 3
+
+
+def test_what_a_trial_changes_changes_nothing_here(enter):
+    enter({"net": {"sizes": [1, 2]}}, {"path": "here"})
+    context.get_hyperparameter("net")["sizes"].append(3)
+    context.get_hyperparameters()["net"] = None
+    context.get_data_config()["path"] = "there"
+    context.get_experiment_config()["data"]["path"] = "there"
+    assert context.get_hyperparameters() == {"net": {"sizes": [1, 2]}}
+    assert context.get_data_config() == {"path": "here"}
+    assert context.get_experiment_config()["data"] == {"path": "here"}
+
+
+def test_an_unknown_name_is_answered_by_the_nearest(enter):
+    enter({"learning_rate": 0.1, "net": {"hidden": 4}})
+    with pytest.raises(
+        TrialError, match=r"only learning_rate, net\.hidden\. Did you mean 'learning"
+    ):
+        context.get_hyperparameter("learning_rat")
+    enter({})
+    with pytest.raises(TrialError, match="has no hyperparameters"):
+        context.get_hyperparameter("lr")
+
+
+def test_outside_of_a_trial_every_question_says_how_to_run_one(enter):
+    for ask in (
+        context.get_hyperparameters,
+        context.get_data_config,
+        context.get_experiment_config,
+        context.get_download_data_dir,
+    ):
+        with pytest.raises(TrialError, match=f"{ask.__name__}.. was asked outside.*t2t-trainer"):
+            ask()
+
+
+def test_the_directory_of_the_data_is_a_string_once_it_is_there(enter):
+    enter()
+    with pytest.raises(TrialError, match=r"no function download_data\(experiment_config, hparams"):
+        context.get_download_data_dir()
+    context.set_download_data_dir(Path("/data/mnist"))
+    assert context.get_download_data_dir() == "/data/mnist"

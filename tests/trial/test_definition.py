@@ -1,0 +1,273 @@
+"""A user's trial is found, imported and checked, whatever way it was written."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from t2t_torch.errors import TrialError
+from t2t_torch.trial.definition import load_definition
+from t2t_torch.trial.invalid_hp import InvalidHP
+
+HEAD = "from pedl.frameworks.pytorch import PyTorchTrial\n"
+LOADERS = "def make_data_loaders(experiment_config, hparams): pass\n"
+TRIAL = """
+class {name}({base}):
+    def build_model(self, hparams): pass
+    def optimizer(self, model): pass
+    def losses(self, predictions, labels): pass
+    def validation_metrics(self, predictions, labels, losses): pass
+"""
+
+
+def trial(name: str = "MyTrial", base: str = "PyTorchTrial") -> str:
+    return TRIAL.format(name=name, base=base)
+
+
+GOOD = HEAD + LOADERS + trial()
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def entered(enter):
+    enter({"hidden_size": 4, "optimizer": {"learning_rate": 0.1}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "generation", "has_download", "has_function"),
+    [
+        ("gen0.py", "LineTrial", "documented", True, True),
+        ("mnist", "MNistTrial", "documented", True, True),
+        ("gen1_prime.py", "CIFARTrial", "documented", False, True),
+        ("gen2", "TwoMoonsTrial", "train_batch", False, True),
+        ("full_dataset.py", "CubeTrial", "train_batch", False, True),
+        ("multi_input.py", "TwoLossesTrial", "documented", False, True),
+        ("per_class.py", "BlobsTrial", "documented", False, False),
+        ("yolo_like.py", "YOLOv3Trial", "train_batch", True, True),
+    ],
+)
+def test_trials_as_they_were_written_load(
+    trials, spec, name, generation, has_download, has_function
+):
+    found = load_definition(str(trials / spec))
+    assert found.trial_class.__name__ == name
+    assert found.path == trials / spec
+    assert found.generation == generation
+    assert (found.download_data is not None) == has_download
+    assert (found.make_data_loaders is not None) == has_function
+    named = load_definition(f"{trials / spec}:{name}")
+    assert (named.trial_class.__name__, named.spec) == (name, f"{trials / spec}:{name}")
+
+
+def test_a_trial_is_named_in_snake_case(tmp_path):
+    assert load_definition(str(write(tmp_path, {"m.py": GOOD}))).name == "my_trial"
+
+
+def test_a_module_is_found_by_its_dotted_name(tmp_path, monkeypatch):
+    write(tmp_path, {"dotted_trials/__init__.py": "", "dotted_trials/one.py": GOOD})
+    monkeypatch.chdir(tmp_path)
+    for spec in ("dotted_trials.one:MyTrial", "dotted_trials.one"):
+        found = load_definition(spec)
+        assert found.trial_class.__module__ == "dotted_trials.one"
+        assert found.path == tmp_path / "dotted_trials" / "one.py"
+    del sys.modules["dotted_trials.one"], sys.modules["dotted_trials"]
+
+
+FILES_IMPORT = {
+    "relatively, all in __init__": {
+        "__init__.py": "from .model_def import MyTrial\nfrom .data import make_data_loaders\n",
+        "model_def.py": HEAD + "from .layers import WIDTH\n" + trial(),
+        "layers.py": "WIDTH = 3\n",
+        "data.py": "from .layers import WIDTH\n" + LOADERS,
+    },
+    "absolutely, all in __init__": {
+        "__init__.py": "from model_def import MyTrial\nfrom data import make_data_loaders\n",
+        "model_def.py": HEAD + "from layers import WIDTH\n" + trial(),
+        "layers.py": "WIDTH = 3\n",
+        "data.py": LOADERS,
+    },
+    "both ways": {
+        "__init__.py": "from .model_def import MyTrial, make_data_loaders\n",
+        "model_def.py": HEAD
+        + "from layers import WIDTH\nfrom .data import make_data_loaders\n"
+        + trial(),
+        "layers.py": "WIDTH = 3\n",
+        "data.py": "import layers\n" + LOADERS,
+    },
+    "with an empty __init__": {
+        "__init__.py": "",
+        "model_def.py": HEAD + "from .data import make_data_loaders\n" + trial(),
+        "data.py": LOADERS,
+    },
+    "without an __init__": {
+        "model_def.py": HEAD + "from data import make_data_loaders\n" + trial(),
+        "data.py": LOADERS,
+    },
+    "relatively, without an __init__": {
+        "model_def.py": HEAD + "from .data import make_data_loaders\n" + trial(),
+        "data.py": LOADERS,
+    },
+    "not at all": {"model_def.py": HEAD + trial(), "data.py": LOADERS, "setup.py": "1 / 0\n"},
+    "not at all, with an __init__": {
+        "__init__.py": "from model_def import MyTrial\n",
+        "model_def.py": HEAD + trial(),
+        "data.py": LOADERS,
+    },
+    "with a base of their own": {
+        "base.py": HEAD + trial("Base"),
+        "model_def.py": "import base\n" + LOADERS + "class MyTrial(base.Base): pass\n",
+    },
+}
+
+
+@pytest.mark.parametrize("how", FILES_IMPORT)
+def test_files_of_a_directory_import_each_other(tmp_path, how):
+    folder = write(tmp_path / "my-trial 2", FILES_IMPORT[how])
+    for spec in (str(folder), f"{folder}:MyTrial"):
+        found = load_definition(spec)
+        assert found.trial_class.__name__ == "MyTrial"
+        assert found.make_data_loaders is not None
+
+
+def test_a_file_may_import_its_neighbours(tmp_path):
+    files = {"a.py": HEAD + "from .b import *\n" + trial(), "b.py": "from c import *\n"}
+    folder = write(tmp_path / "together", {**files, "c.py": LOADERS})
+    assert load_definition(str(folder / "a.py")).make_data_loaders is not None
+
+
+def test_a_second_trial_does_not_see_the_first_ones_files(tmp_path):
+    first = write(tmp_path / "one", {"m.py": "from layers import *\n" + GOOD, "layers.py": "W=1"})
+    second = write(tmp_path / "two", {"m.py": "from layers import *\n" + GOOD, "layers.py": "W=2"})
+    for folder, width in ((first, 1), (second, 2), (first, 1)):
+        loaded = load_definition(str(folder)).trial_class
+        assert vars(sys.modules[loaded.__module__])["W"] == width
+    assert str(second) not in sys.path
+
+
+def test_hyperparameters_are_there_while_a_module_loads(tmp_path):
+    asking = "import pedl\nSIZE = pedl.get_hyperparameter('hidden_size')\n"
+    loaded = load_definition(str(write(tmp_path, {"m.py": asking + GOOD}))).trial_class
+    assert sys.modules[loaded.__module__].SIZE == 4
+    wrong = "import pedl\nSIZE = pedl.get_hyperparameter('hiden_size')\n"
+    with pytest.raises(TrialError, match="Did you mean 'hidden_size'"):
+        load_definition(str(write(tmp_path, {"m.py": wrong + GOOD})))
+
+
+def test_a_module_may_say_that_its_hyperparameters_are_impossible(tmp_path):
+    raising = "import pedl\nraise pedl.InvalidHP('too wide')\n"
+    with pytest.raises(InvalidHP, match="too wide"):
+        load_definition(str(write(tmp_path, {"m.py": raising + GOOD})))
+
+
+def refused(folder: Path, files: dict[str, str], suffix: str = "") -> str:
+    with pytest.raises(TrialError) as caught:
+        load_definition(f"{write(folder, files)}{suffix}")
+    return str(caught.value)
+
+
+def test_a_place_that_is_not_there_is_said(tmp_path):
+    for spec in (f"{tmp_path}/none", f"{tmp_path}/none.py:Trial", "no such"):
+        with pytest.raises(TrialError, match=r"no such directory or Python file.*pkg\.mod"):
+            load_definition(spec)
+    with pytest.raises(TrialError, match=r"importing nowhere_at_all failed:\n.*No module named"):
+        load_definition("nowhere_at_all:Trial")
+
+
+def test_no_trial_is_said(tmp_path):
+    assert "Looked in: no Python file" in refused(tmp_path, {})
+    assert "Looked in: m.py" in refused(tmp_path, {"m.py": LOADERS})
+    assert "no subclass of PyTorchTrial in" in refused(tmp_path, {"m.py": LOADERS}, "/m.py")
+
+
+def test_of_several_trials_one_is_to_be_chosen(tmp_path):
+    both = {"a.py": GOOD, "b.py": GOOD.replace("MyTrial", "Other")}
+    said = refused(tmp_path, both)
+    assert "several trials: MyTrial (a.py), Other (b.py)" in said and f"{tmp_path}:MyTrial" in said
+    assert load_definition(f"{tmp_path}:Other").trial_class.__name__ == "Other"
+    one_file = {"c.py": GOOD + trial("Third")}
+    assert "several trials: MyTrial, Third" in refused(tmp_path, one_file, "/c.py")
+    assert load_definition(f"{tmp_path}/c.py:Third").trial_class.__name__ == "Third"
+    init = {"__init__.py": "from a import MyTrial\nfrom b import Other\n"}
+    said = refused(tmp_path, init)
+    assert "several trials: MyTrial, Other" in said
+
+
+def test_a_class_that_is_not_there_or_no_trial_is_said(tmp_path):
+    files = {"m.py": GOOD + "class Net: pass\n"}
+    assert "has no class Trial. Its trials: MyTrial" in refused(tmp_path, files, "/m.py:Trial")
+    assert "has Net, no subclass" in refused(tmp_path, files, "/m.py:Net")
+    assert "no trial Trial. It defines MyTrial (m.py)" in refused(tmp_path, files, ":Trial")
+
+
+def test_all_that_is_missing_is_said_at_once(tmp_path):
+    bare = "class MyTrial(PyTorchTrial):\n    def build_model(self): pass\n"
+    said = refused(tmp_path, {"m.py": HEAD + LOADERS + bare})
+    assert "MyTrial is missing: losses, optimizer, validation_metrics (documented API)" in said
+    assert "make_data_loaders" in refused(tmp_path, {"m.py": HEAD + trial()})
+    later = GOOD.replace("losses(self", "train_batch(self")
+    said = refused(tmp_path, {"m.py": later})
+    assert "is missing: evaluate_batch or evaluate_full_dataset (API with train_batch)" in said
+
+
+def test_two_interfaces_are_not_mixed(tmp_path):
+    mixed = GOOD + "    def train_batch(self, batch, model, epoch_idx, batch_idx): pass\n"
+    assert "both losses and train_batch" in refused(tmp_path, {"m.py": mixed})
+    both = "".join(f"    def {name}(self, a, b): pass\n" for name in ("build_model", "optimizer"))
+    both += "".join(
+        f"    def {name}(self, a, b): pass\n"
+        for name in ("train_batch", "evaluate_batch", "evaluate_full_dataset")
+    )
+    text = HEAD + LOADERS + "class MyTrial(PyTorchTrial):\n" + both
+    assert "both evaluate_batch and evaluate_full_dataset" in refused(tmp_path, {"m.py": text})
+
+
+def test_an_error_of_the_users_import_keeps_the_users_traceback(tmp_path):
+    files = {"m.py": "import layers\n" + GOOD, "layers.py": "def f():\n    1 / 0\nf()\n"}
+    said = refused(tmp_path, files)
+    assert re.search(r'm\.py", line 1.*layers\.py", line 3.*ZeroDivisionError', said, re.DOTALL)
+    assert "t2t_torch/trial" not in said and "importlib" not in said
+    said = refused(tmp_path, {"layers.py": "def f(:\n"})
+    assert "SyntaxError" in said and 'layers.py", line 1' in said
+    said = refused(tmp_path, {"layers.py": "import no_such_package\n"})
+    assert "No module named 'no_such_package'" in said
+    said = refused(tmp_path, {"layers.py": "import argparse, sys\nsys.exit(3)\n"})
+    assert "ended the process (SystemExit(3))" in said and "__main__" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from determined.pytorch import PyTorchTrial\n" + LOADERS + trial(),
+        GOOD + "    def build_training_data_loader(self): pass\n",
+        GOOD + "    def __init__(self, context): pass\n",
+        GOOD + "    def __init__(self, trial_context): pass\n",
+    ],
+)
+def test_trials_of_determined_are_told_what_is_accepted(tmp_path, text):
+    said = refused(tmp_path, {"m.py": text})
+    assert "written for Determined" in said and "Accepted are trials of PEDL" in said
+
+
+def test_a_script_that_imports_determined_and_has_no_trial_is_told_too(tmp_path):
+    files = {"m.py": "import determined as det\n", "n.py": "1 / 0\n"}
+    assert "written for Determined" in refused(tmp_path, files)
+
+
+def test_a_method_that_makes_loaders_comes_before_a_function(tmp_path):
+    method = "    def make_data_loaders(self, experiment_config, hparams): pass\n"
+    assert load_definition(str(write(tmp_path, {"m.py": GOOD + method}))).make_data_loaders is None
+
+
+def test_what_a_class_has_can_be_asked(trials):
+    found = load_definition(str(trials / "gen2"))
+    assert found.has("create_lr_scheduler")
+    assert not found.has("training_metrics")
