@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
 
+OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
+"""Flags that only a trial reads."""
+
+
 def recall(directory: RunDirectory) -> list[str]:
     """Gives flags that are silent the values with which the run was begun; returns which.
 
@@ -143,6 +147,7 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
         "train_epochs": flag("train_epochs") or None,
         "random_seed": seed,
         "t2t_usr_dir": list(named.usr_dirs),
+        **dict.fromkeys(OF_TRIALS),
     }
     return run_json.content_of(FLAGS, resolved, known, processes=processes())
 

@@ -29,7 +29,8 @@ NAME = "config.json"
 _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
     """
-    config dry_run generate_data help_hparams hp hparams output_dir pause_at_step print_config
+    autotune_max_trials autotune_maximize autotune_objective autotune_parallel_trials config dry_run
+    generate_data help_hparams hp hparams hparams_range output_dir pause_at_step print_config
     registry_help resume_data test_mode teacher tmp_dir verbosity
     """.split()
 )

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from t2t_torch.train.problem_task import ProblemTask
 
 
-_OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
+_OF_SEARCHES = (
+    *("autotune_objective", "autotune_maximize", "autotune_max_trials"),
+    "autotune_parallel_trials",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    if flag("hparams_range"):
+        from t2t_torch.bin.autotune import autotune
+
+        return autotune()
     if trial_run.is_asked():
         check_flags()
         with EarlyExit(flag("signal_exit_code")) as early:
@@ -64,14 +71,17 @@ def _run() -> int:
 
 
 def _check_no_trial() -> None:
-    """Refuses what only a trial reads.
+    """Refuses what only a trial or a search reads.
 
     Raises:
-      UsageError: it is given, and there is no --trial.
+      UsageError: it is given, and there is neither.
     """
-    names = [name for name in _OF_TRIALS if chosen(name)]
+    names = [name for name in named_run.OF_TRIALS if chosen(name)]
     if names:
         raise UsageError(f"--{', --'.join(names)}: of a trial; give --trial=..., too.")
+    names = [name for name in _OF_SEARCHES if chosen(name)]
+    if names:
+        raise UsageError(f"--{', --'.join(names)}: of a search; give --hparams_range=..., too.")
 
 
 def _prepare(early: EarlyExit) -> int:

@@ -40,6 +40,7 @@ _OF_ONE_START = (
 REMEMBERED = (
     *(one.name for one in dataclasses.fields(RunConfig) if one.name not in _OF_ONE_START.split()),
     "loader_workers",
+    "global_batch_size",
 )
 """Flags that a run that goes on takes from its beginning, where the new command is silent.
 (`train_steps` is in task.json, the seed in the checkpoint.)"""
@@ -262,6 +263,30 @@ def _define_trial() -> None:
     )
 
 
+def _define_search() -> None:
+    """Defines tensor2tensor's flags of a search, which `t2t-tuner` makes."""
+    flags.DEFINE_string(
+        "hparams_range",
+        None,
+        "Searches these named ranges, as t2t-tuner does, in place of one training.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_string(
+        "autotune_objective", None, "Of a search: the metric that ranks runs.", flag_values=FLAGS
+    )
+    flags.DEFINE_boolean(
+        "autotune_maximize",
+        None,
+        "Of a search: more of it is better; by default as the metric says itself.",
+        flag_values=FLAGS,
+    )
+    for name, default, meaning in (
+        ("autotune_max_trials", 10, "Of a search: runs in all."),
+        ("autotune_parallel_trials", 1, "Of a search: runs at once."),
+    ):
+        flags.DEFINE_integer(name, default, meaning, lower_bound=1, flag_values=FLAGS)
+
+
 def _define_decoding() -> None:
     """Defines what the schedules that decode read."""
     flags.DEFINE_string("decode_hparams", "", "How the schedules decode.", flag_values=FLAGS)
@@ -276,6 +301,7 @@ def _define_decoding() -> None:
 _define_config()
 _define_others()
 _define_trial()
+_define_search()
 _define_decoding()
 
 

@@ -53,6 +53,7 @@ def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
         "problem": PROBLEM,
         "model": "transformer",
         "hparams_set": "transformer_test",
+        "trial": "",
         "train_steps": 2,
     }
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 256
