@@ -51,8 +51,9 @@ class State(Protocol):
     """
 
     def expand(self, hypotheses: int) -> State:
-        """Returns a state in which each row stands `hypotheses` times; once, before the first
-        step.
+        """Returns a state in which each row stands `hypotheses` times, side by side.
+
+        It is called once: before the first step, or after those that all hypotheses have in common.
         """
 
     def reorder(self, index: Tensor) -> State:

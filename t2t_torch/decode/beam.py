@@ -94,7 +94,10 @@ def is_done(beam: Beam, length: int | Tensor, alpha: float, *, stop_early: bool)
 def candidates_of(
     logits: Tensor, beam: Beam, length: int | Tensor, alpha: float, candidates_per_beam: int
 ) -> Candidates:
-    """The best candidates_per_beam * K continuations of each row: `best_of`, from logits."""
+    """The best candidates_per_beam * K continuations of each row: `best_of`, from logits.
+
+    The logits may be of the first place of each row alone: [R, V], with at least so many ids.
+    """
     # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
     if logits.device.type != "cpu" or torch.compiler.is_exporting():
         return best_of(logits.float().log_softmax(-1), beam, length, alpha, candidates_per_beam)
@@ -130,9 +133,9 @@ def _ranked(
     log_probs: Tensor, ids: Tensor, beam: Beam, length: int | Tensor, alpha: float, count: int
 ) -> Candidates:
     """The best `count` of what the places of each row bring; [R * K, width] each."""
-    num_rows, beam_size = beam.alive_log_probs.shape
-    width = ids.size(-1)
-    log_probs = log_probs.view(num_rows, beam_size, width) + beam.alive_log_probs.unsqueeze(-1)
+    num_rows, width = beam.alive_log_probs.size(0), ids.size(-1)
+    log_probs = log_probs.view(num_rows, -1, width)  # [R, K or 1, width]
+    log_probs = log_probs + beam.alive_log_probs[:, : log_probs.size(1)].unsqueeze(-1)
     lengths = torch.as_tensor(length, dtype=torch.float32, device=log_probs.device)
     penalty = length_penalty(lengths + 1.0, alpha)
     scores = log_probs.flatten(1) / penalty  # [R, K * width]

@@ -70,6 +70,8 @@ def beam_search(
     length = int(prefix_lengths.min()) if prefix.numel() else 0  # what all rows are forced to
     beam, state, step = _begin(step, state, max_lengths, prefix[:, :length], beam_size, rules)
     beam_size = beam.alive_ids.size(1)  # with groups, of each
+    # Until hypotheses differ, one of them stands for all; rules may tell them apart at once.
+    places = 1 if rules is None else beam_size
     done_of = is_done if rules is None else rules.done
     grow_by_one = functools.partial(_grow, eos=eos) if rules is None else rules.grow
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
@@ -83,10 +85,14 @@ def beam_search(
         if not going.numel():
             found = done_beams if rules is None else [rules.united(beam) for beam in done_beams]
             return assemble(found, prefix_lengths)
-        if leaving or beam_size > 1:
-            index = going.unsqueeze(1) * beam_size + parents[going]  # [R', K]
+        if leaving or places > 1:
+            index = (
+                going.unsqueeze(1) * places + parents[going, :places]
+            )  # [R', K], at first [R', 1]
             state = _reordered(state, index, rules)
-        logits, state = step(beam.alive_ids[:, :, -1].flatten(), state)
+        logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
+        if places < beam_size:
+            logits, state, places = _spread(logits, state, beam_size, candidates_per_beam)
         grown, parents = grow_by_one(logits, beam, length, alpha, candidates_per_beam)
         if length < prefix.size(1):
             grown, parents = force(beam, grown, parents, prefix[beam.rows, length])
@@ -101,16 +107,32 @@ def _begin(
     beam_size: int,
     rules: Rules | None,
 ) -> tuple[Beam, Any, Step]:
-    """Returns the beam, the state and the step after what all rows are forced to, [B, P]."""
-    state = state.expand(beam_size)
+    """Returns the beam, the state and the step after what all rows are forced to, [B, P].
+
+    With rules the state is that of K hypotheses, else of one, which stands for all.
+    """
     if rules is None:
         beam = first_beam(max_lengths, prefix, beam_size)
+        read = beam.alive_ids[:, 0]  # [B, 1 + P]
     else:
         beam = first_beam(max_lengths, prefix, beam_size // rules.groups)
-        beam, state, step = rules.begin(beam, state, step)
+        beam, state, step = rules.begin(beam, state.expand(beam_size), step)
+        read = beam.alive_ids.flatten(0, 1)
     for position in range(prefix.size(1)):
-        _, state = step(beam.alive_ids[:, :, position].flatten(), state)
+        _, state = step(read[:, position], state)
     return beam, state, step
+
+
+def _spread(
+    logits: Tensor, state: Any, beam_size: int, candidates_per_beam: int
+) -> tuple[Tensor, Any, int]:
+    """Returns logits, state and places of a step after which the K hypotheses of a row differ.
+
+    The logits stay those of one place, [R, V], where its ids alone are enough continuations.
+    """
+    if logits.size(-1) < candidates_per_beam * beam_size:
+        logits = logits.repeat_interleave(beam_size, 0)
+    return logits, state.expand(beam_size), beam_size
 
 
 def _reordered(state: Any, index: Tensor, rules: Rules | None) -> Any:
