@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import inspect
 from typing import Any
 
 import numpy as np
@@ -41,11 +42,17 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
     """Returns what `optimizer` returned; warns of parameters that it leaves out.
 
     Raises:
-      TrialError: it is no optimizer, or trains what is not the model's.
+      TrialError: it is no optimizer, trains what is not the model's, or cannot step by itself.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TrialError(
             f"optimizer returned {_kind(optimizer)}; a torch.optim.Optimizer was expected."
+        )
+    if any(p.default is p.empty for p in inspect.signature(optimizer.step).parameters.values()):
+        raise TrialError(
+            f"optimizer returned {_kind(optimizer)}, whose step() needs a closure that computes "
+            "the loss again and again. Here a step has its gradients already: use an optimizer "
+            "whose step() does without, such as SGD or Adam."
         )
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     own = {id(parameter) for parameter in model.parameters()}
@@ -232,7 +239,7 @@ def _check_loader(loader: Any, place: str) -> None:
 def _length(value: Any) -> int | None:
     try:
         return len(value)
-    except TypeError:  # an iterable dataset does not know
+    except (TypeError, NotImplementedError):  # an iterable dataset does not know
         return None
 
 
@@ -260,5 +267,7 @@ def _kind(value: Any) -> str:
         return "None"
     if isinstance(value, Tensor):
         return f"a tensor {described(value)}"
+    if isinstance(value, np.ndarray):
+        return f"an array {described(value)}"
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

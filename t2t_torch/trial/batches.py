@@ -95,14 +95,14 @@ class TrialTrainBatches:
     def epoch_of(self, batch_number: int) -> int:
         """Returns the epoch of a global batch of the run, both from 0.
 
-        Where `resume_guarantee` speaks of reading again, of one that has been read.
+        Where all has to be read again: of one that has been yielded, or the next of this process.
         """
         return self._place(batch_number)[0]
 
     def index_in_epoch(self, batch_number: int) -> int:
         """Returns the place of a global batch of the run within its epoch, from 0.
 
-        Where `resume_guarantee` speaks of reading again, of one that has been read.
+        Where all has to be read again: of one that has been yielded, or the next of this process.
         """
         return self._place(batch_number)[1]
 

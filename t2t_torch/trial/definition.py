@@ -203,7 +203,10 @@ def _check(definition: Definition) -> None:
     if definition.generation == TRAIN_BATCH and not evaluates:
         missing.append("evaluate_batch or evaluate_full_dataset")
     if definition.make_data_loaders is None and not definition.has("make_data_loaders"):
-        missing.append("make_data_loaders, a function beside the class")
+        hint = (
+            "" if definition.path.is_dir() else "; --trial=DIRECTORY also finds it in other files"
+        )
+        missing.append(f"make_data_loaders, a function beside the class{hint}")
     if missing:
         raise TrialError(
             f"{definition.trial_class.__name__} is missing: {', '.join(missing)} "

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -29,6 +29,9 @@ from t2t_torch.trial.context import TrialContext
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.invalid_hp import InvalidHP
 from t2t_torch.trial.source import users_traceback
+
+if TYPE_CHECKING:
+    from t2t_torch.compute.distributed import World
 
 _LOOK_SECONDS = 0.05  # between two looks at what has come of it
 _KEPT_SECONDS = 86400.0  # files of starts that are over; the longest wait for one is shorter
@@ -53,7 +56,7 @@ def download_once(
       context: its configuration and hyperparameters.
       timeout_s: how long the other processes wait.
       local_rank: of this process on this machine; 0 calls the trial.
-      attempt_id: the same in all processes of this start, and in those of no other: `this_start()`.
+      attempt_id: the same in all processes of this start, and in those of no other: `this_start`.
 
     Returns:
       What `download_data` returned, absolute; None of a trial without it.
@@ -71,20 +74,9 @@ def download_once(
     return _wait(definition, files, timeout_s)
 
 
-def this_start() -> str:
-    """Returns a name of this start of the job: one for all processes that torchrun has started.
-
-    They have the process that started them in common, and how often it has done so.
-    """
-    if "LOCAL_RANK" not in os.environ:
-        return f"{os.getpid()}-{time.time_ns()}"
-    parent = os.getppid()
-    begun = ""  # a process id may be given again
-    with contextlib.suppress(OSError):
-        # After the name, which may have blanks and brackets: the 20th field is when it began.
-        begun = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
-    return "-".join([str(parent), begun, *(os.environ.get(name, "") for name in names)])
+def this_start(world: World) -> str:
+    """Returns a name of this start of the job, the same in all its processes; all must ask."""
+    return str(world.from_leader(time.time_ns()))
 
 
 @dataclasses.dataclass(frozen=True)

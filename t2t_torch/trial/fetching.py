@@ -7,6 +7,7 @@ global generators, which threads share with the model.
 
 from __future__ import annotations
 
+import atexit
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
@@ -75,19 +76,35 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
             "worker_init_fn": _Beginning(getattr(loader, "worker_init_fn", None)),
             "timeout": getattr(loader, "timeout", 0),
         }
-    return iter(
-        data.DataLoader(
-            Fetcher(loader, seed, purpose),
-            batch_size=None,
-            sampler=_Places(places),
-            num_workers=workers,
-            collate_fn=as_it_is,
-            pin_memory=getattr(loader, "pin_memory", False),
-            # So that the workers' first seeds are not drawn from the model's generator.
-            generator=torch.Generator().manual_seed(mix(seed, "workers")),
-            **of_workers,
-        )
+    reader: data.DataLoader[Any] = data.DataLoader(
+        Fetcher(loader, seed, purpose),
+        batch_size=None,
+        sampler=_Places(places),
+        num_workers=workers,
+        collate_fn=as_it_is,
+        pin_memory=getattr(loader, "pin_memory", False),
+        # So that the workers' first seeds are not drawn from the model's generator.
+        generator=torch.Generator().manual_seed(mix(seed, "workers")),
+        **of_workers,
     )
+    return _read(reader)
+
+
+def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
+    """Yields the batches of a loader; its workers end when the reading does."""
+    batches = iter(reader)
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is None:  # no workers
+        yield from batches
+        return
+    # By hand, also after an error and at exit: when the garbage collector comes to it, the queues
+    # are closed before the workers are told, and each is waited for in vain for seconds.
+    atexit.register(end)
+    try:
+        yield from batches
+    finally:
+        atexit.unregister(end)
+        end()
 
 
 class _Places(data.Sampler[Place]):

@@ -32,7 +32,7 @@ def to_device(value: Any, device: torch.device) -> Any:
       device: where to.
     """
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return value.to(device, non_blocking=device.type == "cuda")  # to a CPU it would be too soon
     if isinstance(value, np.ndarray):
         return _tensor(value).to(device) if value.dtype.kind in _NUMBERS else value
     if callable(getattr(value, "to", None)):  # PackedSequence is a tuple, and moves itself

@@ -53,11 +53,14 @@ class ReplayedLoader:
     def run(self, start: int, step: int) -> Iterator[Any]:
         """Yields every `step`th batch of all epochs, from batch `start` of the run on.
 
+        One is read ahead: whoever has a batch may ask in which epoch the next one is.
+
         Raises:
           TrialError: an epoch has no batch.
         """
         number = epoch = 0
         wanted = start
+        ahead: list[Any] = []
         while True:
             began = number
             if epoch == len(self._starts):
@@ -66,13 +69,18 @@ class ReplayedLoader:
                 number += 1
                 if number - 1 == wanted:
                     wanted += step
-                    yield batch
+                    yield from ahead
+                    ahead = [batch]
             if number == began:
+                yield from ahead  # which was there
                 raise TrialError(_nothing(self._loader, epoch))
             epoch += 1
 
     def place(self, number: int) -> tuple[int, int]:
-        """Returns the epoch of a batch that has been read, and its place there, each from 0."""
+        """Returns the epoch of a batch, and its place there, each from 0.
+
+        Of those that `run` has yielded, and of the next `step` ones.
+        """
         epoch = bisect.bisect_right(self._starts, number) - 1
         return epoch, number - self._starts[epoch]
 

@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import importlib.machinery
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -96,7 +97,7 @@ def trials_in(folder: Path) -> dict[str, Path]:
     """
     found: dict[str, tuple[Path, set[str]]] = {}
     for path in sorted(folder.glob("*.py")):
-        for node in ast.walk(_tree(path)):
+        for node in _top_level(_tree(path).body):
             if isinstance(node, ast.ClassDef):
                 found[node.name] = path, {ast.unparse(base).split(".")[-1] for base in node.bases}
     known: set[str] = set()
@@ -123,22 +124,30 @@ def module_beside(source: Source, name: str) -> ModuleType | None:
     return _load_file(files[0]) if files else None
 
 
+def imported_files() -> list[Path]:
+    """Returns the files from which the trial that is loaded was imported, below its directory."""
+    return [Path(_place(sys.modules[name])) for name in _Loaded.names()]
+
+
 class _Loaded:
     """What loading a trial has changed in this process."""
 
     folder: Path | None = None
     package: str = ""
+    before: frozenset[str] = frozenset()  # names of modules; a user's folder may hold all of Python
 
     @classmethod
     def enter(cls, folder: Path) -> None:
         """Puts a directory on `sys.path`."""
-        cls.folder, cls.package = folder, ""
+        cls.folder, cls.package, cls.before = folder, "", frozenset(sys.modules)
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
+        own = [path.stem for path in folder.glob("*.py")]
+        own += [path.parent.name for path in folder.glob("*/__init__.py")]
         hidden = [
-            f"{name} (it is {getattr(module, '__file__', None) or 'built in'})"
-            for name, module in list(sys.modules.items())
-            if (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+            f"{name} (it is {getattr(sys.modules[name], '__file__', None) or 'built in'})"
+            for name in own
+            if name in sys.modules
         ]
         if hidden:
             logging.warning(
@@ -155,19 +164,30 @@ class _Loaded:
             return
         if str(cls.folder) in sys.path:
             sys.path.remove(str(cls.folder))
-        for name, module in list(sys.modules.items()):
-            if any(Path(place).is_relative_to(cls.folder) for place in _places(module)):
-                del sys.modules[name]
+        for name in cls.names():
+            del sys.modules[name]
         sys.modules.pop(cls.package, None)
         cls.folder = None
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Returns the names of the modules that were imported from the directory."""
+        below = f"{cls.folder}{os.sep}"
+        places = {name: _place(sys.modules[name]) for name in set(sys.modules) - cls.before}
+        return [
+            name
+            for name, place in places.items()
+            if f"{place}{os.sep}".startswith(below) and "site-packages" not in place
+        ]
 
-def _places(module: ModuleType | None) -> list[str]:
-    """Returns a module's file, or the directory of one that has none, and is not this package's."""
+
+def _place(module: ModuleType | None) -> str:
+    """Returns a module's file, or the directory of one that has none; empty if it has neither."""
     known = vars(module) if module is not None else {}  # torch has modules that answer to any name
+    if known.get("__file__"):
+        return str(known["__file__"])
     path = known.get("__path__")
-    places = [known.get("__file__"), *(path if isinstance(path, Iterable) else ())]
-    return [place for place in places if place and not Path(place).is_relative_to(PACKAGE)]
+    return next(map(str, path), "") if isinstance(path, Iterable) else ""
 
 
 def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
@@ -224,19 +244,24 @@ def _load_module(source: Source) -> ModuleType:
     if here not in sys.path:
         sys.path.append(here)
         importlib.invalidate_caches()
+    if importlib.util.find_spec(source.module.split(".")[0]) is None:
+        raise TrialError(
+            f"--trial={source.spec}: there is no directory, Python file or module of that name."
+        )
     return _import(lambda: importlib.import_module(source.module), Path(source.module))
 
 
 def _load_file(path: Path) -> ModuleType:
     """Imports a file, if it is not yet: of a package if it imports as such, else by its name."""
-    for module in list(sys.modules.values()):
-        if str(path) in _places(module):
-            return module
+    for name in set(sys.modules) - _Loaded.before:
+        if _place(sys.modules[name]) == str(path):
+            return sys.modules[name]
     is_relative = any(
         isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(_tree(path))
     )
     if not is_relative:
-        return _import(lambda: _execute(path.stem, path), path)
+        taken = path.stem in sys.modules  # by a part of Python, say: it stays what it is
+        return _import(lambda: _execute(f"trial_{path.stem}" if taken else path.stem, path), path)
 
     def in_package() -> ModuleType:
         package = sys.modules.get(_Loaded.package) or _load_package(path.parent)
@@ -338,7 +363,16 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def _functions(path: Path) -> set[str]:
-    return {node.name for node in _tree(path).body if isinstance(node, ast.FunctionDef)}
+    nodes = _top_level(_tree(path).body)
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yields the statements that run when a module is imported, also those under `if` and `try`."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try):
+            yield from _top_level([*node.body, *node.orelse])
 
 
 def _tree(path: Path) -> ast.Module:

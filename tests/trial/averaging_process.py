@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from t2t_torch.compute.distributed import World, join_world
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.averages import MetricAverages
+from t2t_torch.trial.download import this_start
 
 
 def batch(number: int) -> dict[str, Any]:
@@ -49,6 +51,14 @@ def fault(world: World, metrics: dict[str, Any] | None) -> str:
     return ""
 
 
+def started(world: World) -> list[int]:
+    """By process, what it takes this start to be called."""
+    own = torch.zeros(world.size, dtype=torch.int64)
+    own[world.rank] = int(this_start(world))
+    found: list[int] = world.sum(own).tolist()
+    return found
+
+
 if __name__ == "__main__":
     with join_world(use_gpu=False) as world:
         found = {
@@ -56,6 +66,7 @@ if __name__ == "__main__":
             "1 batch": averaged(world, 1),
             "no batch": fault(world, None),
             "other names": fault(world, {"ab"[world.rank]: 1.0}),
+            "starts": started(world),
             "other shapes": fault(world, {"a": np.ones(1 + world.rank)}),
         }
         if world.leads:

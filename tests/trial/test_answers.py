@@ -103,7 +103,7 @@ def test_metrics_are_numbers_by_name():
         ({"a": "high"}, "'a' is a str; a number"),
         ({"a": None}, "'a' is None; a number"),
         ({"a": [1.0]}, "'a' is a list; a number"),
-        ({"a": np.array(["x"])}, "'a' is a ndarray; a number"),
+        ({"a": np.array(["x"])}, "'a' is an array <U1 [1]; a number"),
     ],
 )
 def test_what_is_no_metric_is_told(metrics, fault):

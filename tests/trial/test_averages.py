@@ -109,6 +109,11 @@ def test_two_processes_find_what_one_finds(of_two, count):
         np.testing.assert_allclose(found[name], value, rtol=1e-15)
 
 
+def test_processes_agree_on_the_name_of_their_start(of_two):
+    first, second = of_two["starts"]
+    assert first == second > 0
+
+
 def test_processes_without_a_batch_or_with_other_metrics_are_told(of_two):
     assert "gave no batch" in of_two["no batch"]
     assert "returned a [] in process 0, but b [] in process 1" in of_two["other names"]

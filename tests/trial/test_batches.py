@@ -5,9 +5,12 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
+import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -387,6 +390,11 @@ def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:
     for number, (indices, _) in enumerate(itertools.islice(map(drawn, source), 20)):
         assert source.index_in_epoch(number) == indices[0] // 3
     assert source.epoch_of(0) == 0 < source.epoch_of(19)
+    for world_size in (1, 2):  # with a batch, the epoch of the next one is known
+        again = TrialTrainBatches(loader(), seed=11, world_size=world_size)
+        for number, _ in zip(range(0, 18, world_size), again, strict=False):
+            after = number + world_size
+            assert again.epoch_of(after) == source.epoch_of(after)
     assert len(list(source.one_of_each_shape())) == 1
 
 
@@ -471,6 +479,25 @@ def test_an_error_in_the_users_data_set_keeps_its_kind_and_its_traceback() -> No
         loader = data.DataLoader(Broken(), 4, num_workers=workers)
         with pytest.raises(KeyError, match="no image 0"):
             train(loader, 1)
+
+
+def test_workers_end_with_the_reading_and_with_the_process() -> None:
+    source = iter(TrialTrainBatches(shuffled(num_workers=2), seed=0))
+    next(source)
+    assert len(multiprocessing.active_children()) == 2
+    source.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
+    script = """if True:
+        import torch
+        from torch.utils import data
+        from t2t_torch.trial.batches import TrialTrainBatches
+        loader = data.DataLoader(data.TensorDataset(torch.zeros(9)), num_workers=2)
+        source = iter(TrialTrainBatches(loader, seed=0))
+        next(source)
+        raise SystemExit(3)  # while workers wait, who let a first signal pass
+    """
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=300)
+    assert done.returncode == 3
 
 
 def test_a_sampler_may_be_huge_data_which_is_not_copied() -> None:

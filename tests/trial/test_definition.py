@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import TrialError
+from t2t_torch.trial import source
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.invalid_hp import InvalidHP
 
@@ -153,6 +155,26 @@ def test_a_second_trial_does_not_see_the_first_ones_files(tmp_path):
     assert str(second) not in sys.path
 
 
+def test_a_file_named_like_a_module_of_python_hides_none(tmp_path, monkeypatch):
+    lines: list[str] = []
+    monkeypatch.setattr(source.logging, "warning", lambda line, *given: lines.append(line % given))
+    folder = write(tmp_path, {"random.py": GOOD, "random_trial.py": ""})
+    assert load_definition(str(folder)).trial_class.__module__ == "trial_random"
+    assert not Path(sys.modules["random"].__file__).is_relative_to(folder)
+    assert len(lines) == 1
+    assert "imported already, and `import` gives those: random (it is /" in lines[0]
+
+
+def test_what_was_imported_before_from_the_folder_stays(tmp_path, monkeypatch):
+    folder = write(tmp_path, {"m.py": GOOD, "lib/kept.py": "", "lib/__init__.py": ""})
+    monkeypatch.syspath_prepend(str(folder))
+    kept = importlib.import_module("lib.kept")
+    for _ in range(2):
+        load_definition(str(folder))
+    assert sys.modules["lib.kept"] is kept
+    del sys.modules["lib.kept"], sys.modules["lib"]
+
+
 def test_hyperparameters_are_there_while_a_module_loads(tmp_path):
     asking = "import pedl\nSIZE = pedl.get_hyperparameter('hidden_size')\n"
     loaded = load_definition(str(write(tmp_path, {"m.py": asking + GOOD}))).trial_class
@@ -178,8 +200,10 @@ def test_a_place_that_is_not_there_is_said(tmp_path):
     for spec in (f"{tmp_path}/none", f"{tmp_path}/none.py:Trial", "no such"):
         with pytest.raises(TrialError, match=r"no such directory or Python file.*pkg\.mod"):
             load_definition(spec)
-    with pytest.raises(TrialError, match=r"importing nowhere_at_all failed:\n.*No module named"):
+    with pytest.raises(TrialError, match="no directory, Python file or module of that name"):
         load_definition("nowhere_at_all:Trial")
+    with pytest.raises(TrialError, match=r"importing json\.nowhere failed:\n.*No module named"):
+        load_definition("json.nowhere:Trial")
 
 
 def test_no_trial_is_said(tmp_path):
@@ -212,7 +236,9 @@ def test_all_that_is_missing_is_said_at_once(tmp_path):
     bare = "class MyTrial(PyTorchTrial):\n    def build_model(self): pass\n"
     said = refused(tmp_path, {"m.py": HEAD + LOADERS + bare})
     assert "MyTrial is missing: losses, optimizer, validation_metrics (documented API)" in said
-    assert "make_data_loaders" in refused(tmp_path, {"m.py": HEAD + trial()})
+    alone = {"m.py": HEAD + trial()}
+    assert "missing: make_data_loaders, a function beside the class (" in refused(tmp_path, alone)
+    assert "--trial=DIRECTORY also finds it" in refused(tmp_path, alone, "/m.py")
     later = GOOD.replace("losses(self", "train_batch(self")
     said = refused(tmp_path, {"m.py": later})
     assert "is missing: evaluate_batch or evaluate_full_dataset (API with train_batch)" in said

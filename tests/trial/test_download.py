@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.context import TrialContext
 from t2t_torch.trial.definition import Definition
@@ -57,7 +58,7 @@ def of_three(tmp_path_factory):
     folder = tmp_path_factory.mktemp("three")
     (folder / "trial.py").write_text(TRIAL)
     script = str(Path(__file__).parent / "downloading_process.py")
-    own = {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "LOCAL_RANK": "x"}
+    own = {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
             [sys.executable, script, str(folder / "trial.py"), str(folder), str(rank)],
@@ -99,16 +100,8 @@ def test_a_process_that_dies_in_it_is_not_waited_for(of_three):
         assert each["dies at"] - float(calls["dies"]) < 10
 
 
-def test_processes_of_one_start_have_one_name_for_it(of_three, monkeypatch):
-    _, _, found, _, _ = of_three
-    assert len({each["start"] for each in found}) == 1
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    assert this_start() != this_start()
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    first = this_start()
-    assert this_start() == first
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert this_start() != first
+def test_every_start_has_its_own_name():
+    assert this_start(ONE_PROCESS) != this_start(ONE_PROCESS)
 
 
 @pytest.fixture(autouse=True)

@@ -177,7 +177,10 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
             {"optimizations": {"xyz": 2}},
             "optimizations.xyz: there is no such key. There are: aggre",
         ),
-        ({"searcher": {"name": "singel"}}, "searcher.name: 'singel': should be 'single', 'random'"),
+        (
+            {"searcher": {"name": "single_"}},
+            "searcher.name: 'single_': should be 'single', 'random'",
+        ),
         ({"searcher": {"name": "random"}}, "a search (random) needs metric"),
         ({"searcher": {"max_steps": "4"}}, "searcher.max_steps: '4': should be a valid integer."),
         ({"searcher": {"max_steps": 0}}, "searcher.max_steps: 0: should be greater than or equal"),
