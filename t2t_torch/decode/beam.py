@@ -6,6 +6,7 @@ too: none of them looks at the values of a tensor to decide what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -92,17 +93,37 @@ def is_done(beam: Beam, length: int | Tensor, alpha: float, *, stop_early: bool)
 
 
 def candidates_of(
-    logits: Tensor, beam: Beam, length: int | Tensor, alpha: float, candidates_per_beam: int
+    logits: Tensor,
+    beam: Beam,
+    length: int | Tensor,
+    alpha: float,
+    candidates_per_beam: int,
+    forbid: Callable[[Tensor, slice], None] | None = None,
 ) -> Candidates:
     """The best candidates_per_beam * K continuations of each row: `best_of`, from logits.
 
-    The logits may be of the first place of each row alone: [R, V], with at least so many ids.
+    Args:
+      logits: [R * K, V]; or of the first place of each row alone, [R, V], with at least so many
+        ids.
+      beam: before the step.
+      length: ids so far, the first `PAD` left out.
+      alpha: exponent of the length penalty.
+      candidates_per_beam: continuations looked at per place.
+      forbid: puts minus infinity into log-probabilities, given those of some of the logits' rows
+        and which rows these are.
     """
-    # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
-    if logits.device.type != "cpu" or torch.compiler.is_exporting():
+    if torch.compiler.is_exporting():
         return best_of(logits.float().log_softmax(-1), beam, length, alpha, candidates_per_beam)
     count = candidates_per_beam * beam.alive_log_probs.size(1)
-    found = [_highest(part.float().log_softmax(-1), count) for part in logits.split(_CACHED_ROWS)]
+    # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
+    size = _CACHED_ROWS if logits.device.type == "cpu" else len(logits)
+    found = []
+    for first in range(0, len(logits), size):
+        part = slice(first, first + size)
+        of_part = logits[part].float().log_softmax(-1)
+        if forbid is not None:
+            forbid(of_part, part)
+        found.append(_highest(of_part, count))
     log_probs, ids = (torch.cat(parts) for parts in zip(*found, strict=True))
     return _ranked(log_probs, ids, beam, length, alpha, count)
 

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.bans import Ban, ForbiddenPhrases, MinimumLength, RepeatedNgrams, Written
-from t2t_torch.decode.beam import NO_SCORE, Beam, Candidates, best_of, grow, is_done, length_penalty
+from t2t_torch.decode.beam import (
+    NO_SCORE,
+    Beam,
+    Candidates,
+    best_of,
+    candidates_of,
+    grow,
+    is_done,
+    length_penalty,
+)
 from t2t_torch.decode.constraints import Constraints, Progress
 from t2t_torch.decode.coverage import Coverage
 from t2t_torch.decode.diversity import Diversity, Less, add_taken
@@ -50,6 +59,12 @@ class Rules:
     def groups(self) -> int:
         """Groups that a beam is divided into, each of which is a row of the search."""
         return self._diversity.groups if self._diversity is not None else 1
+
+    @property
+    def tells_places_apart(self) -> bool:
+        """Whether something but what is written makes the hypotheses of a row differ."""
+        asked = (self._constraints, self._coverage, self._diversity)
+        return any(one is not None for one in asked)
 
     def begin(self, beam: Beam, state: Any, step: _Step) -> tuple[Beam, Any, _Step]:
         """Returns beam, state and step as the rules need them.
@@ -95,12 +110,23 @@ class Rules:
         """Returns the beam one id later, and parents [R, K]: the place that each continues.
 
         Args:
-          logits: [R * K, V].
+          logits: [R * K, V]; or, if nothing `tells_places_apart`, as `candidates_of` takes them.
           beam: before.
           length: ids so far, the first `PAD` left out.
           alpha: exponent of the length penalty.
           candidates_per_beam: continuations looked at per place.
         """
+        if not self.tells_places_apart:
+            places = len(logits) // len(beam.rows)
+            ids = beam.alive_ids[:, :places, 1:].flatten(0, 1)
+            rows = beam.rows.repeat_interleave(places)
+
+            def forbid(scores: Tensor, part: slice) -> None:
+                self.forbid(scores, Written(ids[part], rows[part]))
+
+            best = candidates_of(logits, beam, length, alpha, candidates_per_beam, forbid)
+            grown, parents = grow(beam, best, EOS)
+            return _without_dead(grown), parents
         beam_size, diversity = beam.alive_ids.size(1), self._diversity
         at = _At(length, alpha, candidates_per_beam)
         log_probs = logits.float().log_softmax(-1).unflatten(0, (-1, self.groups, beam_size))
@@ -130,7 +156,8 @@ class Rules:
         ends = scores[:, EOS].clone()
         for ban in self._bans:
             ban.forbid(scores, written)
-        _let_end(scores, ends)
+        if not all(isinstance(ban, MinimumLength) for ban in self._bans):  # it leaves all words
+            _let_end(scores, ends)
 
     def _best(
         self, log_probs: Tensor, beam: Beam, number: int, at: _At, less: Less | None = None

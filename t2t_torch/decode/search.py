@@ -71,7 +71,7 @@ def beam_search(
     beam, state, step = _begin(step, state, max_lengths, prefix[:, :length], beam_size, rules)
     beam_size = beam.alive_ids.size(1)  # with groups, of each
     # Until hypotheses differ, one of them stands for all; rules may tell them apart at once.
-    places = 1 if rules is None else beam_size
+    places = beam_size if rules is not None and rules.tells_places_apart else 1
     done_of = is_done if rules is None else rules.done
     grow_by_one = functools.partial(_grow, eos=eos) if rules is None else rules.grow
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
@@ -109,15 +109,14 @@ def _begin(
 ) -> tuple[Beam, Any, Step]:
     """Returns the beam, the state and the step after what all rows are forced to, [B, P].
 
-    With rules the state is that of K hypotheses, else of one, which stands for all.
+    Where rules tell hypotheses apart the state is that of all K, else of one, which stands for all.
     """
-    if rules is None:
-        beam = first_beam(max_lengths, prefix, beam_size)
-        read = beam.alive_ids[:, 0]  # [B, 1 + P]
-    else:
-        beam = first_beam(max_lengths, prefix, beam_size // rules.groups)
-        beam, state, step = rules.begin(beam, state.expand(beam_size), step)
-        read = beam.alive_ids.flatten(0, 1)
+    beam = first_beam(max_lengths, prefix, beam_size // (rules.groups if rules else 1))
+    together = rules is None or not rules.tells_places_apart
+    if rules is not None:
+        state = state if together else state.expand(beam_size)
+        beam, state, step = rules.begin(beam, state, step)
+    read = beam.alive_ids[:, 0] if together else beam.alive_ids.flatten(0, 1)
     for position in range(prefix.size(1)):
         _, state = step(read[:, position], state)
     return beam, state, step
