@@ -1,4 +1,4 @@
-"""Names -> things: problems, models, hparams sets, optimizers, metrics, losses and hooks.
+"""Names -> things: problems, models, hparams sets and ranges, optimizers, metrics, losses, hooks.
 
 A name is declared by a decorator, which grep finds and tensor2tensor spells the same way:
 
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from t2t_torch.errors import RegistryError
 from t2t_torch.problem_name import parse_problem_name
+from t2t_torch.ranged_hparam import RangedHParams
 from t2t_torch.shelf import (
     KINDS,
     PACKAGE,
@@ -50,6 +51,7 @@ _TITLES = {
     "problem": "problem",
     "model": "model",
     "hparams": "hparams set",
+    "ranged_hparams": "hparams range",
     "optimizer": "optimizer",
     "metric": "metric",
     "loss": "loss",
@@ -59,6 +61,7 @@ _BUILT_IN_SHELVES = {
     "problem": "problems",
     "model": "models",
     "hparams": "hparams",
+    "ranged_hparams": "hparams",
     "optimizer": "optimizers",
     "metric": "metrics",
     "loss": "losses",
@@ -97,6 +100,8 @@ register_model = Register("model")
 """Declares a `T2TModel`."""
 register_hparams = Register("hparams")
 """Declares a function without arguments that returns an `HParams`."""
+register_ranged_hparams = Register("ranged_hparams")
+"""Declares a function that sets ranges in the `RangedHParams` which is its only argument."""
 register_optimizer = Register("optimizer")
 """Declares a function that makes an optimizer."""
 register_metric = Register("metric")
@@ -122,6 +127,13 @@ def model(name: str) -> type[T2TModel]:
 def hparams(name: str) -> HParams:
     """Makes the hparams set of this name; each field knows which set gave it its value."""
     return cast("HParams", _find("hparams", name)())
+
+
+def ranged_hparams(name: str) -> RangedHParams:
+    """Returns the ranges of this name, new with every call."""
+    ranges = RangedHParams()
+    _find("ranged_hparams", name)(ranges)
+    return ranges
 
 
 def optimizer(name: str) -> Callable[..., Any]:
@@ -242,7 +254,8 @@ class _State:
     """What is known: the shelves, what they declare, and what has been imported."""
 
     def __init__(self) -> None:
-        self.shelves = [PACKAGE / shelf for shelf in _BUILT_IN_SHELVES.values()]
+        # Sets and ranges of hyperparameters stand on one shelf.
+        self.shelves = [PACKAGE / shelf for shelf in dict.fromkeys(_BUILT_IN_SHELVES.values())]
         self.things: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self._index: dict[str, dict[str, Entry]] | None = None
 
@@ -275,6 +288,8 @@ def _register(kind: str, name: str | None, thing: Any) -> Any:
     if kind == "problem" and name.endswith(("_rev", "_copy")):
         raise RegistryError(f"problem name {name!r} may not end in '_rev' or '_copy'. Rename it.")
     place = Entry(kind, name, *_place(thing))
+    if kind == "ranged_hparams":
+        _check_arguments(name, thing)
     if kind == "hparams":
         thing = _signing(name, thing)
     elif kind in ("problem", "model") and inspect.isclass(thing):
@@ -319,6 +334,17 @@ def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
         return made.signed(name)
 
     return signed
+
+
+def _check_arguments(name: str, fill: Callable[..., Any]) -> None:
+    """Refuses a function of ranges that does not take exactly what it is to fill."""
+    taken = inspect.signature(fill)
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if [parameter.kind in by_place for parameter in taken.parameters.values()] != [True]:
+        raise RegistryError(
+            f"hparams range {name!r} takes one argument, the RangedHParams that it fills; its "
+            f"function takes {taken}."
+        )
 
 
 def _find(kind: str, name: str) -> Any:

@@ -22,7 +22,9 @@ from typing import Any
 
 from t2t_torch.errors import RegistryError
 
-KINDS = ("problem", "model", "hparams", "optimizer", "metric", "loss", "hook")
+KINDS = (
+    "problem", "model", "hparams", "ranged_hparams", "optimizer", "metric", "loss", "hook",
+)  # fmt: skip
 """Every kind of thing that has names."""
 
 PACKAGE = Path(__file__).resolve().parent

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams, hp
-from t2t_torch.registry import register_hparams
+from t2t_torch.ranged_hparam import RangedHParams
+from t2t_torch.registry import register_hparams, register_ranged_hparams
 
 
 class TransformerHParams(HParams):
@@ -335,3 +336,33 @@ def transformer_prefix_lm() -> TransformerHParams:
 def transformer_prefix_lm_tiny() -> TransformerHParams:
     """Two layers of 128 of `transformer_prefix_lm`, for tests and for a first look."""
     return transformer_decoder_only_tiny().replace(prepend_mode="prepend_inputs_full_attention")
+
+
+@register_ranged_hparams
+def transformer_base_range(rhp: RangedHParams) -> None:
+    """tensor2tensor's ranges, models/transformer.py.
+
+    `learning_rate` is of the schedule legacy: search around `transformer_base_v1` or `_v2`.  Of the
+    later sets, whose schedule is written as factors, it is `learning_rate_constant`.
+    """
+    rhp.set_float("learning_rate", 0.3, 3.0, scale=rhp.LOG_SCALE)
+    rhp.set_discrete("learning_rate_warmup_steps", [1000, 2000, 4000, 8000, 16000])
+    rhp.set_float("initializer_gain", 0.5, 2.0)
+    rhp.set_float("optimizer_adam_beta1", 0.85, 0.95)
+    rhp.set_float("optimizer_adam_beta2", 0.97, 0.99)
+    rhp.set_float("weight_decay", 0.0, 1e-4)
+
+
+@register_ranged_hparams
+def transformer_tiny_range(rhp: RangedHParams) -> None:
+    """How `transformer_tiny` learns in some hundreds or thousands of steps; its size stays.
+
+    The batch stays, too: trials of equal steps have then seen as much, and take as long.
+    """
+    rhp.set_float("learning_rate_constant", 0.1, 4.0, scale=rhp.LOG_SCALE)
+    rhp.set_int("learning_rate_warmup_steps", 50, 8000, scale=rhp.LOG_SCALE)
+    rhp.set_float("layer_prepostprocess_dropout", 0.0, 0.3)
+    rhp.set_float("attention_dropout", 0.0, 0.2)
+    rhp.set_float("relu_dropout", 0.0, 0.2)
+    rhp.set_float("label_smoothing", 0.0, 0.2)
+    rhp.set_discrete("optimizer_adam_beta2", [0.95, 0.98, 0.99, 0.997])

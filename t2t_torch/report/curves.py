@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from t2t_torch.report.axis import axis_range, powers, short, ticks
 from t2t_torch.report.excerpt import visible
 from t2t_torch.report.section import number
 
@@ -21,10 +22,8 @@ _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 448, 24, 196
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
-_TICKS = 5
 _COLOURS = 3  # of the page's style
 _DASHES = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"')
-_MAGNITUDES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, letter
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def chart(
     finite = [point for curve in curves for point in curve.points if math.isfinite(point[1])]
     values = [value for _, value in finite]
     logarithmic = logarithmic and min(values) > 0
-    low, high = _range([math.log10(value) for value in values] if logarithmic else values)
+    low, high = axis_range([math.log10(value) for value in values] if logarithmic else values)
     first, last = min(step for step, _ in finite), max(step for step, _ in finite)
     first, last = (first - 1, last + 1) if first == last else (first, last)
 
@@ -65,11 +64,11 @@ def chart(
         return _BOTTOM - (height - low) / (high - low) * (_BOTTOM - _TOP)
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
-    for tick in _powers(low, high) if logarithmic else _ticks(low, high):
-        parts.append(_horizontal(y(tick), _short(tick)))
-    for tick in _ticks(first, last, whole=True):
+    for tick in powers(low, high) if logarithmic else ticks(low, high):
+        parts.append(_horizontal(y(tick), short(tick)))
+    for tick in ticks(first, last, whole=True):
         told = f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
-        parts.append(f'{told} fill="var(--soft)">{_short(tick)}</text>')
+        parts.append(f'{told} fill="var(--soft)">{short(tick)}</text>')
     middle = (_LEFT + _RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{_BOTTOM + 30}" text-anchor="middle"')
     parts.append('fill="var(--soft)">step</text>')
@@ -143,46 +142,6 @@ def _horizontal(height: float, told: str) -> str:
         f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end" '
         f'fill="var(--soft)">{told}</text>'
     )
-
-
-def _range(values: Sequence[float]) -> Point:
-    """Returns what an axis shows: all values, and a little room."""
-    low, high = min(values), max(values)
-    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
-    return low - room if low < 0 or low - room > 0 else 0.0, high + room
-
-
-def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
-    """Returns about `_TICKS` round numbers within a range."""
-    rough = (high - low) / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
-    if whole:
-        step = max(1.0, float(math.ceil(step)))
-    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
-    return [round(place * step, 12) for place in places]
-
-
-def _powers(low: float, high: float) -> list[float]:
-    """Returns powers of ten within a range of logarithms, and numbers between if those are few."""
-    for factors in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
-        between = [
-            factor * 10.0**power
-            for power in range(math.floor(low), math.ceil(high) + 1)
-            for factor in factors
-            if low <= math.log10(factor * 10.0**power) <= high
-        ]
-        if len(between) >= 3:
-            return between[:: math.ceil(len(between) / 7)]
-    return _ticks(10.0**low, 10.0**high)
-
-
-def _short(value: float) -> str:
-    """Writes a number of an axis in a few characters."""
-    for least, unit, letter in _MAGNITUDES:
-        if abs(value) >= least:
-            return f"{value / unit:.4g}{letter}"
-    return f"{value:.4g}"
 
 
 def _shown(text: str) -> str:

@@ -1,8 +1,9 @@
-"""A report as one HTML file, which needs nothing else and runs nothing."""
+"""A report as one HTML file, which needs nothing else and runs nothing but its own script."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,21 @@ from t2t_torch.census.samples import AlignedWords, SampleRow
 from t2t_torch.report.excerpt import visible
 from t2t_torch.report.plots import INSTALL
 from t2t_torch.report.png import png
-from t2t_torch.report.section import Bar, Block, Note, Picture, Plot, Section, Table, number
+from t2t_torch.report.section import (
+    Bar,
+    Block,
+    Markup,
+    Note,
+    Picture,
+    Plot,
+    Section,
+    Table,
+    number,
+)
 from t2t_torch.report.style import STYLE
 
 _OUTSIDE = "O"  # the tag of words outside every span: not to be coloured
-# No script, nothing from elsewhere: whatever a row holds, it is only shown.
+# No script but a page's own, nothing from elsewhere: whatever a row holds, it is only shown.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -70,14 +81,43 @@ class Head:
     writer: str
 
 
-def document(head: Head, sections: Sequence[Section], plots: Mapping[str, str]) -> str:
+@dataclass(frozen=True)
+class Behaviour:
+    """What a page has beyond the house's look.
+
+    Attributes:
+      style: rules that follow those of all pages.
+      script: that runs when the page is read; it may load nothing.
+    """
+
+    style: str = ""
+    script: str = ""
+
+    @property
+    def policy(self) -> str:
+        """What browsers let the page do: run this script, and no other."""
+        if not self.script:
+            return _POLICY
+        digest = base64.b64encode(hashlib.sha256(self.script.encode()).digest()).decode()
+        return f"{_POLICY}; script-src 'sha256-{digest}'"
+
+
+def document(
+    head: Head,
+    sections: Sequence[Section],
+    plots: Mapping[str, str],
+    behaviour: Behaviour | None = None,
+) -> str:
     """Returns a page.
 
     Args:
       head: what stands above and below.
       sections: what it says.
       plots: `<svg>` elements by the names of `section.Plot`.
+      behaviour: its own style and script, if it has any.
     """
+    more = behaviour or Behaviour()
+    script = f"<script>{more.script}</script>\n" if more.script else ""
     links = "".join(
         f'<li><a href="#{_shown(one.name)}">{_shown(one.title)}</a></li>' for one in sections
     )
@@ -85,10 +125,10 @@ def document(head: Head, sections: Sequence[Section], plots: Mapping[str, str]) 
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{more.policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_shown(head.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            f"<header>\n<h1>{_shown(head.heading)}</h1>",
+            f"<title>{_shown(head.title)}</title>\n<style>{STYLE}{more.style}</style>\n</head>",
+            f"<body>\n<header>\n<h1>{_shown(head.heading)}</h1>",
             f'<div class="soft">{_shown(head.place)}</div>',
             f'<ul class="tiles">{tiles}</ul>',
             *([f'<p class="soft">{_shown(head.note)}</p>'] if head.note else []),
@@ -96,7 +136,8 @@ def document(head: Head, sections: Sequence[Section], plots: Mapping[str, str]) 
             f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
             *([_found(head.found)] if head.found else []),
             *(_section(one, plots) for one in sections),
-            f"</main>\n<footer>Written by {_shown(head.writer)}.</footer>\n</body>\n</html>\n",
+            f"</main>\n<footer>Written by {_shown(head.writer)}.</footer>",
+            f"{script}</body>\n</html>\n",
         ]
     )
 
@@ -141,6 +182,8 @@ def _block(block: Block, plots: Mapping[str, str]) -> str:
         return f'<p dir="auto">{_shown(block.text)}</p>'
     if isinstance(block, Plot):
         return _plot(block, plots)
+    if isinstance(block, Markup):
+        return block.html
     if isinstance(block, Picture):
         file = base64.b64encode(block.png).decode()
         told = _shown(block.alternative)

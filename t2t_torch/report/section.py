@@ -71,7 +71,18 @@ class Picture:
     alternative: str
 
 
-Block: TypeAlias = Table | Note | Plot | Picture | SampleRow
+@dataclass(frozen=True)
+class Markup:
+    """A part of a page that is written as HTML already; nothing on a terminal.
+
+    Attributes:
+      html: whose texts are escaped.
+    """
+
+    html: str
+
+
+Block: TypeAlias = Table | Note | Plot | Picture | Markup | SampleRow
 
 
 @dataclass(frozen=True)

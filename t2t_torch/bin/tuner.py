@@ -1,0 +1,140 @@
+"""Searches hyperparameters: trains many, stops what falls behind, tells what is best.
+
+    t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
+        --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \\
+        --metric=loss --max_trials=16 --train_steps=400 --parallel=2
+    t2t-tuner --trial=my_trial --config=experiment.yaml --output_dir=search
+
+Each trial is a run of t2t-trainer in trials/<number>, the best one's directory is also best/.  What
+was found is told at the end, in search.html, and beside it ready to paste.
+Run again with the same --output_dir to go on: after kill -9, too, the search is the same.  Started
+twice, also on other machines (--storage), tuners share it.
+SIGTERM or SIGINT lets the trainings save, and exits with 128 + the signal's number.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t2t_torch.bin import flags as shared
+from t2t_torch.bin import tuner_flags
+from t2t_torch.bin.asked_search import asked_search
+from t2t_torch.bin.tuner_flags import FLAGS, flag
+from t2t_torch.errors import UsageError
+from t2t_torch.train.stop import StopRequest
+
+if TYPE_CHECKING:
+    from t2t_torch.tune.presence import Presence
+    from t2t_torch.tune.search_record import SearchRecord
+    from t2t_torch.tune.shared_search import SharedSearch
+    from t2t_torch.tune.subject import Subject
+
+_PAGE_SECONDS = 30.0
+"""From one writing of the page to the next, while the search goes on."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv)
+
+
+def _run() -> int:
+    shared.require(FLAGS, "output_dir")
+    output_dir = Path(flag("output_dir")).absolute()
+    tuner_flags.recall(output_dir)
+    if flag("report_only"):
+        return _report_only(output_dir)
+    asked = asked_search()
+    search = _opened(output_dir)
+    search.begin(asked.plan, asked.space, asked.subject.identity())
+    from t2t_torch.tune.presence import Presence
+    from t2t_torch.tune.tuner import set_aside
+
+    if search.begun_anew:
+        set_aside(output_dir)
+    tuner_flags.remember(output_dir)
+    with (
+        StopRequest() as stop,
+        Presence(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
+    ):
+        _tune(output_dir, search, presence, asked.subject, asked.max_restarts, stop)
+    return 128 + stop.signal if stop else 0
+
+
+def _opened(output_dir: Path) -> SharedSearch:
+    """Opens the search that is kept for this folder, or a place for one."""
+    from t2t_torch.tune.ledger import Ledger
+    from t2t_torch.tune.shared_search import SharedSearch
+    from t2t_torch.tune.study import open_storage
+
+    output_dir.mkdir(parents=True, exist_ok=True)
+    storage = open_storage(output_dir, flag("storage") or "")
+    return SharedSearch(Ledger(storage, flag("study_name") or output_dir.name))
+
+
+def _tune(
+    output_dir: Path,
+    search: SharedSearch,
+    presence: Presence,
+    subject: Subject,
+    max_restarts: int,
+    stop: StopRequest,
+) -> None:
+    from t2t_torch.tune.outcome import PAGE, write_outcome
+    from t2t_torch.tune.published import publish
+    from t2t_torch.tune.recording import record_of
+    from t2t_torch.tune.search_page import write_page
+    from t2t_torch.tune.table import Progress
+    from t2t_torch.tune.tuner import Tuner, TunerConfig
+
+    progress = Progress(sys.stderr)
+    command = tuner_flags.command(output_dir)
+
+    def record() -> SearchRecord:
+        return record_of(search, output_dir, command=command, trial=flag("trial") or "")
+
+    config = TunerConfig(output_dir, flag("parallel"), max_restarts)
+
+    written = -_PAGE_SECONDS
+
+    def show(changed: bool) -> None:
+        nonlocal written
+        progress.show(search.searcher, record, changed)
+        if time.monotonic() - written >= _PAGE_SECONDS:
+            written = time.monotonic()
+            publish(search.ledger, search.searcher)
+            write_page(record(), output_dir / PAGE)
+
+    tuner = Tuner(search, subject, presence, config, stop=stop, tell=progress.tell, show=show)
+    try:
+        tuner.run()
+    finally:
+        search.sync()
+        found = record()
+        progress.end(search.searcher, found)
+        publish(search.ledger, search.searcher)
+        for line in write_outcome(found):
+            print(line)
+
+
+def _report_only(output_dir: Path) -> int:
+    from t2t_torch.tune.outcome import write_outcome
+    from t2t_torch.tune.recording import record_of
+
+    if not output_dir.is_dir():
+        raise UsageError(f"--output_dir={output_dir} is not there: no search to report on.")
+    search = _opened(output_dir)
+    search.sync()
+    command = tuner_flags.command(output_dir)
+    found = record_of(search, output_dir, command=command, trial=flag("trial") or "")
+    for line in write_outcome(found):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

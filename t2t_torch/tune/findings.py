@@ -1,0 +1,269 @@
+"""What a search has found, ready to use: a registered set, JSON, a flag, or YAML of a trial."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import shlex
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+from t2t_torch import registry
+from t2t_torch.data.staging import staged
+from t2t_torch.report.section import counted
+from t2t_torch.tune.evidence import Evidence, edges, evidence_of, verdict
+from t2t_torch.tune.reading import read_ones
+from t2t_torch.tune.search_record import STATES, SearchRecord, Value
+
+JSON_FILE = "best.json"
+"""The findings of every search."""
+SET_FILE = "best_hparams.py"
+"""A registered set; of a problem's search."""
+YAML_FILE = "best.yaml"
+"""The section `hyperparameters` of an experiment; of a trial's search."""
+
+_WIDTH = 100
+_CHANCE = "Each value is of one training with one seed: small differences may be chance."
+
+
+def write_findings(record: SearchRecord, directory: Path) -> str:
+    """Writes what was found, and says it.
+
+    `best.json` is always written once a trial was evaluated; beside it `best_hparams.py` for a
+    problem and `best.yaml` for a trial.  Where nothing is better than the unchanged set there is
+    no set to paste, and one of before goes.
+
+    Args:
+      record: of the search.
+      directory: where the files go.
+
+    Returns:
+      lines for a terminal.
+    """
+    evidence = evidence_of(record)
+    if evidence is None:
+        return "No trial has been evaluated yet: there is nothing to tell of the best one."
+    lines = found(record)
+    _write(directory / JSON_FILE, to_json(record, evidence))
+    name = YAML_FILE if record.trial else SET_FILE
+    if evidence.is_default:
+        (directory / name).unlink(missing_ok=True)
+        return "\n".join(lines)
+    _write(directory / name, ready_to_paste(record, evidence))
+    lines += ["", f"Its hyperparameters, ready to paste: {directory / name}"]
+    lines += [f"Its run: {evidence.best.output_dir}"]
+    return "\n".join([*lines, *_usage(record, evidence)])
+
+
+def found(record: SearchRecord) -> list[str]:
+    """Says in sentences what was found, and what is worth a look; none before an evaluation."""
+    evidence = evidence_of(record)
+    if evidence is None:
+        return []
+    told = verdict(record, evidence)
+    if not evidence.is_default:
+        told += edges(record, evidence.best)
+    return [*told, _CHANCE]
+
+
+def ready_to_paste(record: SearchRecord, evidence: Evidence) -> str:
+    """Returns the file that is to be pasted: Python for a problem, YAML for a trial."""
+    return _yaml(record, evidence) if record.trial else _python(record, evidence)
+
+
+def set_name(record: SearchRecord) -> str:
+    """Returns the name under which what was found is registered."""
+    parts = re.sub(r"\W+", "_", f"{record.hparams_set}_{record.problem}_found").strip("_")
+    return f"set_{parts}" if not parts.isidentifier() or keyword.iskeyword(parts) else parts
+
+
+def hparams_of(record: SearchRecord, evidence: Evidence) -> dict[str, Value]:
+    """Returns the best trial's hyperparameters in the order of the space, constants included."""
+    values: dict[str, Value] = {
+        axis.name: axis.values[0] for axis in record.space if axis.kind == "const"
+    }
+    values.update(evidence.best.hparams)
+    order = {axis.name: place for place, axis in enumerate(record.space)}
+    return dict(sorted(values.items(), key=lambda item: order.get(item[0], len(order))))
+
+
+def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
+    """Returns `--hparams=...` for a shell: what all trials changed, and what the best one did.
+
+    Values that its training did not read, as those of another optimizer, are left out: the trainer
+    refuses them.  If the set is not known here they stay.
+    """
+    found_ones = hparams_of(record, evidence)
+    if record.hparams_set in registry.list_names("hparams"):
+        base = registry.hparams(record.hparams_set).parse(record.hparams_changes)
+        found_ones = read_ones(base, found_ones)
+    changed = [
+        item
+        for item in _items(record.hparams_changes)
+        if item.partition("=")[0].strip() not in found_ones
+    ]
+    told = [*changed, *(f"{name}={_written(value)}" for name, value in found_ones.items())]
+    return f"--hparams={shlex.quote(','.join(told))}"
+
+
+def to_json(record: SearchRecord, evidence: Evidence) -> str:
+    """Returns what was found and its evidence as JSON."""
+    best = evidence.best
+    made: dict[str, Any] = {
+        "hparams": hparams_of(record, evidence),
+        "metric": record.metric,
+        "lower_is_better": record.lower_is_better,
+        "value": evidence.value,
+        "step": best.step,
+        "trial": best.number,
+        "run": str(best.output_dir),
+        "evidence": {
+            "told": found(record),
+            "unchanged_set": None
+            if evidence.default_step is None
+            else {
+                "step": evidence.default_step,
+                "value": evidence.default_value,
+                "best_there": evidence.best_value,
+            },
+            "median_of_others": evidence.median,
+            "others": evidence.others,
+            "trials": {state: _count(record, state) for state in STATES},
+            "searcher": record.searcher,
+            "seed": record.seed,
+            "command": record.command,
+            "over": record.over,
+        },
+    }
+    if record.trial:
+        made["trial_code"] = record.trial
+    else:
+        made |= {
+            "of_problem": record.problem,
+            "model": record.model,
+            "hparams_set": record.hparams_set,
+            "hparams_changes": record.hparams_changes,
+            "flag": hparams_flag(record, evidence),
+        }
+    return json.dumps(made, indent=2, default=str) + "\n"
+
+
+def told_trials(record: SearchRecord) -> str:
+    """Says how many trials there are, and how they stand."""
+    states = [f"{count} {state}" for state in STATES if (count := _count(record, state))]
+    told = counted(len(record.trials), "trial")
+    return f"{told}: {', '.join(states)}" if states else told
+
+
+def _count(record: SearchRecord, state: str) -> int:
+    return sum(one.state == state for one in record.trials)
+
+
+def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
+    """Returns how to train with what was found."""
+    if record.trial:
+        return []
+    flags = f"--problem={record.problem} --model={record.model} --hparams_set={record.hparams_set}"
+    command = (
+        f"t2t-trainer {flags} {hparams_flag(record, evidence)} --data_dir=... --output_dir=..."
+    )
+    return ["Or without a file:", f"  {command}"]
+
+
+def _evidence_lines(record: SearchRecord) -> list[str]:
+    """Returns the evidence as lines of a docstring or a comment."""
+    date = time.strftime("%Y-%m-%d", time.gmtime(record.began))
+    over = "" if record.over else "  The search was not over."
+    how = f"{record.name}: {record.searcher}, seed {record.seed}, begun {date}; "
+    told = [*found(record), f"{how}{told_trials(record)}.{over}"]
+    if record.command:
+        told.append(f"Command: {record.command}")
+    return told
+
+
+def _python(record: SearchRecord, evidence: Evidence) -> str:
+    """Returns a file for a user's directory that registers a set."""
+    body = []
+    for line in _evidence_lines(record):
+        body += textwrap.wrap(line, _WIDTH - 4, break_on_hyphens=False, break_long_words=False) or [
+            ""
+        ]
+    # Whatever a name or a command holds, it ends no docstring and escapes nothing.
+    docstring = "\n    ".join(body).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    name, base = set_name(record), record.hparams_set
+    values = hparams_of(record, evidence)
+    changed = [
+        item for item in _items(record.hparams_changes) if item.partition("=")[0] not in values
+    ]
+    start = f"    base = registry.hparams({_literal(base)})\n"
+    if changed:
+        told = f"{_literal(','.join(changed))}, {_literal(name)}"
+        line = f"    base = base.parse({told})\n"
+        start += line if len(line) <= _WIDTH else f"    base = base.parse(\n        {told}\n    )\n"
+    fields = "".join(f"        {key}={_literal(value)},\n" for key, value in values.items())
+    return (
+        f'"""The best hyperparameters of a search: copy this file to your --t2t_usr_dir."""\n\n'
+        "from __future__ import annotations\n\n"
+        "from t2t_torch import registry\n"
+        "from t2t_torch.hparam import HParams\n"
+        "from t2t_torch.registry import register_hparams\n\n\n"
+        "@register_hparams\n"
+        f"def {name}() -> HParams:\n"
+        f'    """What a search around {base} found.\n\n    {docstring}\n    """\n'
+        f"{start}"
+        f"    return base.replace(\n{fields}    )\n"
+    )
+
+
+def _yaml(record: SearchRecord, evidence: Evidence) -> str:
+    """Returns the section `hyperparameters` of an experiment, nested as its names are dotted."""
+    import yaml  # only a trial's search needs it
+
+    comment = "".join(
+        f"# {part}\n"
+        for line in _evidence_lines(record)
+        for part in textwrap.wrap(line, _WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    )
+    nested: dict[str, Any] = {}
+    for name, value in hparams_of(record, evidence).items():
+        *outer, last = name.split(".")
+        level = nested
+        for part in outer:
+            level = level.setdefault(part, {})
+        level[last] = _plain(value)
+    return comment + str(
+        yaml.safe_dump({"hyperparameters": nested}, sort_keys=False, allow_unicode=True)
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as YAML's own types."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _literal(value: Value) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _items(changes: str) -> list[str]:
+    """Returns the parts of `--hparams`: a comma in brackets divides nothing."""
+    return [one.strip() for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", changes) if one.strip()]
+
+
+def _written(value: Any) -> str:
+    """Writes a value as `--hparams` reads it."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{','.join(map(_written, value))}]"
+    return str(value)
+
+
+def _write(path: Path, text: str) -> None:
+    with staged(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,243 @@
+"""The page of a search (`search.html`): what was tried, what it led to, and what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from t2t_torch.data.staging import staged
+from t2t_torch.report.page import Head, document
+from t2t_torch.report.section import (
+    Block,
+    Markup,
+    Note,
+    Section,
+    Table,
+    counted,
+    number,
+    percent,
+)
+from t2t_torch.tune.drawing import finite, key_of_states, text
+from t2t_torch.tune.evidence import Evidence, evidence_of
+from t2t_torch.tune.findings import (
+    SET_FILE,
+    YAML_FILE,
+    found,
+    hparams_flag,
+    hparams_of,
+    ready_to_paste,
+)
+from t2t_torch.tune.importance import Importance, importance_of
+from t2t_torch.tune.page_behaviour import BEHAVIOUR
+from t2t_torch.tune.parallel_coordinates import parallel_coordinates
+from t2t_torch.tune.scale import written
+from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, Value
+from t2t_torch.tune.slices import slices
+from t2t_torch.tune.trial_curves import trial_curves
+from t2t_torch.tune.trial_table import lasted, trial_table
+
+_MOST_SLICES = 12
+_DRAG = "Drag along an axis to choose trials"
+
+
+def write_page(record: SearchRecord, path: Path) -> None:
+    """Writes the page of a search, over or not; the file is whole whenever it is read."""
+    with staged(path) as temporary:
+        temporary.write_text(search_page(record), encoding="utf-8")
+
+
+def search_page(record: SearchRecord) -> str:
+    """Returns the page; it needs nothing from elsewhere."""
+    evidence = evidence_of(record)
+    importance = importance_of(record)
+    names = [axis.name for axis in record.space if axis.kind != "const"]
+    shares = {one.name: one.share for one in importance.shares}
+    # The sort is stable: what is as important stays in the order of the space.
+    by_share = sorted(names, key=lambda name: -shares.get(name, 0.0))
+    sections = [
+        *_best(record, evidence),
+        _parallel(record, by_share, ranked=bool(shares)),
+        *_importance(record, importance, by_share),
+        _curves(record),
+        _trials(record, names),
+        _search(record),
+    ]
+    head = Head(
+        title=f"{record.name}: a search",
+        heading=f"{record.name}: a search",
+        place=str(record.output_dir),
+        tiles=tuple(_tiles(record, evidence)),
+        note="" if record.over else f"As of {_told_time(time.time())}; the search goes on.",
+        found=tuple(_worth_a_look(record)),
+        writer="t2t-tuner",
+    )
+    return document(head, sections, {}, BEHAVIOUR)
+
+
+def _tiles(record: SearchRecord, evidence: Evidence | None) -> Iterator[tuple[str, str]]:
+    if evidence is not None:
+        yield number(evidence.value), f"{record.metric} of the best, trial {evidence.best.number}"
+        if evidence.default_step is not None and evidence.default_value:
+            change = evidence.best_value / evidence.default_value - 1
+            sign = "−" if change < 0 else "+"
+            told = f"against the unchanged set at step {evidence.default_step:,}"
+            yield f"{sign}{percent(abs(change))}", told
+    yield number(len(record.trials)), "trials"
+    yield number(sum(one.step for one in record.trials)), "steps trained"
+    yield lasted(record.seconds), "from beginning to end" if record.over else "so far"
+
+
+def _worth_a_look(record: SearchRecord) -> Iterator[str]:
+    yield from found(record)
+    if not any(one.value is not None for one in record.trials):
+        yield "No trial has been evaluated yet."
+    failed = [one for one in record.trials if one.state == "failed"]
+    if failed:
+        reasons = [(one.error.strip().splitlines() or ["no reason was told"])[-1] for one in failed]
+        often = max(dict.fromkeys(reasons), key=reasons.count)
+        verb = "of which says" if len(failed) == 1 else f"{reasons.count(often)} of which say"
+        yield f"{counted(len(failed), 'trial')} failed, {verb}: {often}"
+
+
+def _best(record: SearchRecord, evidence: Evidence | None) -> Iterator[Section]:
+    if evidence is None:
+        return
+    best = hparams_of(record, evidence)
+    unchanged: Mapping[str, Value] = record.default.hparams if record.default else {}
+    spaces = {axis.name: axis for axis in record.space}
+    with_default = bool(unchanged) and not evidence.is_default
+    head = ["hyperparameter", "best", *(["unchanged set"] if with_default else []), "searched"]
+    rows = []
+    for name, value in best.items():
+        before = [written(unchanged[name]) if name in unchanged else ""] if with_default else []
+        searched = _searched(spaces[name]) if name in spaces else ""
+        rows.append([name, written(value), *before, searched])
+    blocks: list[Block] = [Table(head, rows, frozenset({0, len(head) - 1}))]
+    if not evidence.is_default:
+        name = YAML_FILE if record.trial else SET_FILE
+        blocks.append(_code(f"Ready to paste: {name}", ready_to_paste(record, evidence)))
+        if not record.trial:
+            blocks.append(_code("As a flag of t2t-trainer", hparams_flag(record, evidence)))
+    blocks.append(Note(f"Its run, which can be decoded, exported and served: {_run(evidence)}"))
+    meaning = "Of the trials that came furthest, the one with the best value at its newest step."
+    yield Section("best", "The best hyperparameters", meaning, blocks)
+
+
+def _run(evidence: Evidence) -> str:
+    return str(evidence.best.output_dir)
+
+
+def _searched(axis: SpaceAxis) -> str:
+    """Writes what was searched of a hyperparameter."""
+    if axis.kind == "const":
+        return "constant"
+    if axis.low is None or axis.high is None:
+        return ", ".join(map(written, axis.values))
+    return f"{number(axis.low)} to {number(axis.high)}{', logarithmic' if axis.log else ''}"
+
+
+def _code(summary: str, content: str) -> Markup:
+    button = '<button type="button" class="copy" hidden>Copy</button>'
+    # Line ends stay as they are; of the rest nothing is markup.
+    lines = "\n".join(map(text, content.rstrip("\n").split("\n")))
+    return Markup(
+        f"<details><summary>{text(summary)}</summary>"
+        f'<div>{button}<pre tabindex="0">{lines}</pre></div></details>'
+    )
+
+
+def _parallel(record: SearchRecord, order: Sequence[str], *, ranked: bool) -> Section:
+    meaning = (
+        f"Each line is a trial; where it crosses an axis is its value.  {record.metric} is that of "
+        "its newest evaluation, also of trials that were stopped early."
+    )
+    if ranked:
+        meaning += "  Hyperparameters stand from left to right by how much they matter."
+    if not any(finite(one.value) for one in record.trials):
+        return Section("parallel", "All trials at a glance", meaning, [Note("No value yet.")])
+    default = '<span><i class="dashed"></i>unchanged set</span>' if record.default else ""
+    key = (
+        '<div class="key"><span>worse <i class="ramp"></i> better</span>'
+        f"<span><i></i>best</span>{default}"
+        f'<span id="chosen" role="status" data-told="{_DRAG}">{_DRAG}</span>'
+        '<button type="button" id="clear" hidden>Show all</button></div>'
+    )
+    told = text(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
+    plot = parallel_coordinates(record, order)
+    block = Markup(f'{key}<div class="wide" role="img" aria-label="{told}">{plot}</div>')
+    return Section("parallel", "All trials at a glance", meaning, [block])
+
+
+def _importance(
+    record: SearchRecord, importance: Importance, order: Sequence[str]
+) -> Iterator[Section]:
+    meaning = (
+        "How much of the differences between trials each hyperparameter explains alone (fANOVA, "
+        "Hutter et al. 2014, of ranks); the rest is of combinations and of chance.  The upright "
+        "mark is what chance alone can give: a bar that does not reach it says nothing."
+    )
+    blocks: list[Block] = [Note(importance.told)]
+    if importance.shares:
+        blocks.append(Markup(_bars(importance)))
+    if importance.step is not None:
+        plots = slices(record, order[:_MOST_SLICES], importance.step)
+        if plots:
+            told = f"{record.metric} at step {importance.step:,} against each alone:"
+            blocks += [Note(told), Markup(plots)]
+    yield Section("importance", "What matters", meaning, blocks)
+
+
+def _bars(importance: Importance) -> str:
+    most = max(max(one.share, one.chance) for one in importance.shares) or 1.0
+    parts = []
+    for one in importance.shares:
+        weak = ' class="weak"' if one.share <= one.chance else ""
+        chance = percent(one.chance)
+        parts.append(
+            f"<span>{text(one.name)}</span>"
+            f'<div title="by chance up to {text(chance)}">'
+            f'<i{weak} style="width:{100 * one.share / most:.1f}%"></i>'
+            f'<b style="left:{100 * one.chance / most:.1f}%"></b></div>'
+            f"<span>{text(percent(one.share))}</span>"
+        )
+    return f'<div class="bars">{"".join(parts)}</div>'
+
+
+def _curves(record: SearchRecord) -> Section:
+    meaning = f"{record.metric} of every evaluation by optimizer steps; the mark is the state."
+    if not any(finite(value) for one in record.trials for _, value in one.curve):
+        return Section("curves", "Learning curves", meaning, [Note("No evaluation yet.")])
+    counts = [(state, sum(one.state == state for one in record.trials)) for state in STATES]
+    key = key_of_states([(state, count) for state, count in counts if count])
+    told = text(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
+    plot = trial_curves(record)
+    block = Markup(
+        f'<div class="key">{key}</div><div class="wide" role="img" aria-label="{told}">{plot}</div>'
+    )
+    return Section("curves", "Learning curves", meaning, [block])
+
+
+def _trials(record: SearchRecord, names: Sequence[str]) -> Section:
+    meaning = "A click on a heading sorts; values are those of the newest evaluation."
+    return Section("trials", "Trials", meaning, [Markup(trial_table(record, names))])
+
+
+def _search(record: SearchRecord) -> Section:
+    rows = [[axis.name, axis.kind, _searched(axis)] for axis in record.space]
+    told = [
+        f"Searched by {record.searcher}, seed {record.seed}, for the "
+        f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; begun "
+        f"{_told_time(record.began)}."
+    ]
+    if record.hparams_changes:
+        told.append(f"In all trials: {record.hparams_changes}.")
+    if record.command:
+        told.append(f"Command: {record.command}")
+    table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
+    meaning = "What was searched, and how; the command goes on with it or makes it again."
+    return Section("search", "The search", meaning, [*map(Note, told), table])
+
+
+def _told_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))

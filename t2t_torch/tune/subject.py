@@ -1,0 +1,137 @@
+"""What is trained in a search, and how t2t-trainer is told so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from t2t_torch import registry
+from t2t_torch.tune.reading import read_ones
+from t2t_torch.tune.space import Value
+
+_KEPT = ("--keep_checkpoint_max=1", "--keep_checkpoint_best=1")
+"""The newest checkpoint, to go on from, and the best one."""
+
+
+class Subject(Protocol):
+    """What is trained: a problem by a model, or a PyTorchTrial."""
+
+    @property
+    def name(self) -> str:
+        """What a reader calls it."""
+        ...
+
+    def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
+        """Returns the trainer's flags of these hyperparameters, but for where and how far."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what another tuner has to bring to search together."""
+        ...
+
+
+@dataclass(frozen=True)
+class ProblemSubject:
+    """A problem, a model and the set that trials change.
+
+    Attributes:
+      problem: the registered name.
+      model: the registered name.
+      hparams_set: the registered name.
+      hparams: changes to the set, the same in all trials.
+      data_dir: of the generated data.
+      usr_dirs: folders of the user's.
+      more: flags of the trainer, the same for all trials.
+    """
+
+    problem: str
+    model: str
+    hparams_set: str
+    hparams: str
+    data_dir: Path
+    usr_dirs: tuple[str, ...]
+    more: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The problem and the model."""
+        return f"{self.problem} by {self.model}, {self.hparams_set}"
+
+    def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
+        """Returns the flags; each value is a flag of its own, and wins over `hparams`."""
+        return [
+            f"--problem={self.problem}",
+            f"--model={self.model}",
+            f"--hparams_set={self.hparams_set}",
+            *([f"--hparams={self.hparams}"] if self.hparams else []),
+            *(f"--hp={name}={written(value)}" for name, value in self._read(hparams).items()),
+            f"--data_dir={self.data_dir}",
+            *(f"--t2t_usr_dir={folder}" for folder in self.usr_dirs),
+            *_KEPT,
+            *self.more,
+        ]
+
+    def _read(self, hparams: Mapping[str, Value]) -> dict[str, Value]:
+        """Returns the values that this trial reads: the trainer refuses others."""
+        return read_ones(registry.hparams(self.hparams_set).parse(self.hparams), hparams)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns all but where things lie."""
+        return {
+            "name": self.name,
+            "problem": self.problem,
+            "model": self.model,
+            "hparams_set": self.hparams_set,
+            "hparams": self.hparams,
+            "trainer": list(self.more),
+        }
+
+
+@dataclass(frozen=True)
+class TrialSubject:
+    """A PyTorchTrial and its experiment's file.
+
+    Attributes:
+      trial: as `--trial` takes it.
+      config: the experiment's file.
+      class_name: of the trial, as a reader calls it.
+      usr_dirs: folders of the user's.
+      more: flags of the trainer, the same for all trials.
+    """
+
+    trial: str
+    config: Path
+    class_name: str
+    usr_dirs: tuple[str, ...]
+    more: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The trial."""
+        return self.class_name
+
+    def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
+        """Returns the flags; each value is a flag of its own, by its dotted name, as JSON."""
+        return [
+            f"--trial={self.trial}",
+            f"--config={self.config}",
+            *(f"--hp={name}={json.dumps(value)}" for name, value in hparams.items()),
+            *(f"--t2t_usr_dir={folder}" for folder in self.usr_dirs),
+            *self.more,
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """Returns all but where things lie."""
+        return {"name": self.name, "trial": Path(self.trial).name, "trainer": list(self.more)}
+
+
+def written(value: Value) -> str:
+    """Writes a value as `--hparams` reads it."""
+    if isinstance(value, bool) or value is None:
+        return "none" if value is None else str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(written, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,105 @@
+"""Searches in processes of their own, whose trainings are a formula."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).parent / "tuner_process.py"
+PATIENCE_SECONDS = 120.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Waits for something that other processes do."""
+    began = time.monotonic()
+    while not (found := condition()):
+        assert time.monotonic() - began < PATIENCE_SECONDS, f"waited for {what} in vain"
+        time.sleep(0.02)
+    return found
+
+
+class SearchInProcesses:
+    """A search's folder, and the folder through which its trainings are told what to do.
+
+    Args:
+      folder: for both.
+      searcher: the kind of search.
+    """
+
+    def __init__(self, folder: Path, searcher: str = "asha") -> None:
+        self.output_dir = folder / "search"
+        self.control = folder / "control"
+        self.control.mkdir(parents=True)
+        self.processes: list[subprocess.Popen[str]] = []
+        self._searcher = searcher
+
+    def flags(self, **changes: Any) -> list[str]:
+        values = {
+            "problem": "dates_to_iso",
+            "model": "transformer",
+            "hparams_set": "transformer_tiny",
+            "hparams_range": "transformer_tiny_range",
+            "data_dir": self.control,
+            "output_dir": self.output_dir,
+            "train_steps": 64,
+            "max_trials": 6,
+            "searcher": self._searcher,
+            **changes,
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+    def start(self, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *(arguments or self.flags(**changes))],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "FAKE": str(self.control)},
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *arguments: str, code: int = 0, **changes: Any) -> str:
+        """Runs a tuner to its end; returns what it has printed."""
+        return self.end(self.start(*arguments, **changes), code)
+
+    @staticmethod
+    def end(process: subprocess.Popen[str], code: int = 0) -> str:
+        told = process.communicate(timeout=PATIENCE_SECONDS)[0]
+        assert process.returncode == code, told
+        return told
+
+    def tell(self, word: str, trial: int) -> Path:
+        """Makes the training of a trial do something; see `fake_trainer.py`."""
+        file = self.control / f"{word}-{trial}"
+        file.touch()
+        return file
+
+    def held(self, trial: int) -> int:
+        """Waits until a training is held; returns its process."""
+        file = self.control / f"held-{trial}"
+        return int(until(lambda: file.exists() and file.read_text(), f"trial {trial}"))
+
+    @property
+    def starts(self) -> list[tuple[int, int]]:
+        """(trial, step to pause at) of each training that was started."""
+        lines = (self.control / "log").read_text().splitlines()
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.output_dir / "search.json").read_text())
+
+    @property
+    def outline(self) -> list[tuple[Any, ...]]:
+        """What was decided of each trial."""
+        return [
+            (one["number"], one["state"], one["step"], one["value"], json.dumps(one["hparams"]))
+            for one in self.record["trials"]
+        ]

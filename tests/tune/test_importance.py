@@ -1,0 +1,127 @@
+"""How much hyperparameters matter: known functions give known shares."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from t2t_torch.tune.forest import Axis, shares
+from t2t_torch.tune.importance import LEAST_TRIALS, Importance, importance_of
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord, Value
+
+SPACE = (
+    SpaceAxis("rate", "double", log=True, low=1e-4, high=1.0),
+    SpaceAxis("layers", "int", log=False, low=1, high=6),
+    SpaceAxis("optimizer", "categorical", log=False, values=("sgd", "adam", "muon")),
+    SpaceAxis("fixed", "const", log=False, values=(3,)),
+)
+
+
+def searched(
+    loss: Callable[[dict[str, Value]], float | None], trials: int, seed: int = 0
+) -> SearchRecord:
+    """A search at random of a known function, whose trials all reach step 10."""
+    rng, made = random.Random(seed), []
+    for number in range(trials):
+        hparams: dict[str, Value] = {
+            "rate": 10 ** rng.uniform(-4, 0),
+            "layers": rng.randint(1, 6),
+            "optimizer": rng.choice(["sgd", "adam", "muon"]),
+            "fixed": 3,
+        }
+        value = loss(hparams)
+        state = "failed" if value is None else "completed"
+        curve = () if value is None else ((10, value),)
+        made.append(
+            TrialRecord(number, state, hparams, 10, 10, value, curve, 1.0, "", Path(str(number)))
+        )
+    return SearchRecord(
+        "planted", "random", "loss", True, seed, SPACE, tuple(made), None, 1.0, 0.0, True, Path()
+    )
+
+
+def by_name(found: Importance) -> dict[str, float]:
+    return {one.name: one.share for one in found.shares}
+
+
+def test_what_the_metric_is_made_of_has_all_of_the_importance() -> None:
+    found = importance_of(searched(lambda hp: abs(math.log10(hp["rate"]) + 2), 80))
+    assert found.shares[0].name == "rate"
+    assert found.shares[0].share > 0.85 > found.shares[0].chance
+    assert all(one.share < 0.1 for one in found.shares[1:])
+    assert "one search in twenty" in found.told
+
+
+def test_a_category_can_matter_most() -> None:
+    values = {"sgd": 3.0, "adam": 1.0, "muon": 2.0}
+    found = importance_of(searched(lambda hp: values[hp["optimizer"]] + 0.01 * hp["layers"], 80))
+    shares_of = by_name(found)
+    assert found.shares[0].name == "optimizer" and shares_of["optimizer"] > 0.8
+    assert shares_of["rate"] < 0.1
+
+
+def test_noise_seldom_rises_above_chance() -> None:
+    rng = random.Random(7)
+    found = [importance_of(searched(lambda hp: rng.random(), 30, seed)) for seed in range(8)]
+    above = sum(share.share > share.chance for one in found for share in one.shares)
+    assert above <= 3  # of 24, one in twenty by the definition of chance
+
+
+def test_few_trials_are_a_hint() -> None:
+    found = importance_of(searched(lambda hp: math.log10(hp["rate"]), 16))
+    assert found.told == (
+        "16 trials for 3 hyperparameters, ranked by loss at step 10: a hint, not a measurement."
+    )
+    assert found.shares[0].name == "rate"
+
+
+def test_too_few_trials_say_nothing() -> None:
+    found = importance_of(searched(lambda hp: hp["rate"], LEAST_TRIALS - 1))
+    assert found.shares == () and found.told.startswith("7 trials can be compared; from 8 on")
+    none = importance_of(searched(lambda hp: None, 9))
+    assert none.shares == () and none.step is None and none.told.startswith("0 trials")
+
+
+def test_equal_values_say_nothing() -> None:
+    found = importance_of(searched(lambda hp: 1.0, 20))
+    assert (found.shares, found.told) == ((), "All trials have the same value at step 10.")
+
+
+def test_constants_have_no_share_and_failed_trials_no_rank() -> None:
+    found = importance_of(searched(lambda hp: hp["rate"] if hp["layers"] > 1 else None, 80))
+    assert set(by_name(found)) == {"rate", "layers", "optimizer"}
+    assert not found.told.startswith("80 ")
+
+
+def test_the_same_record_says_the_same() -> None:
+    one, other = (importance_of(searched(lambda hp: hp["rate"], 30)) for _ in range(2))
+    assert one == other
+
+
+def test_a_diverged_trial_is_only_the_last() -> None:
+    tame = by_name(importance_of(searched(lambda hp: hp["rate"], 60)))
+    wild = by_name(importance_of(searched(lambda hp: hp["rate"] ** (20 * hp["rate"] + 1), 60)))
+    assert wild["rate"] == pytest.approx(tame["rate"], abs=0.1)
+
+
+def test_the_shares_of_a_tree_are_those_of_its_variance() -> None:
+    # f = 2 [a right] + [b right] on two axes of two cells: variances 1 and 1/4 of 5/4.
+    cells = np.array([[a, b] for a in (0, 1) for b in (0, 1)] * 8)
+    values = 2.0 * cells[:, 0] + cells[:, 1]
+    half = Axis(np.array([0.5, 0.5]), ordered=True)
+    found = shares(cells, values, [half, half], np.random.default_rng(0), trees=20)
+    np.testing.assert_allclose(found, [0.8, 0.2], atol=1e-12)
+
+
+def test_weights_of_cells_count() -> None:
+    # The same function where the right half of b is nine tenths of its range: 1 and 0.09.
+    cells = np.array([[a, b] for a in (0, 1) for b in (0, 1)] * 8)
+    values = 2.0 * cells[:, 0] + cells[:, 1]
+    axes = [Axis(np.array([0.5, 0.5]), ordered=True), Axis(np.array([0.1, 0.9]), ordered=False)]
+    found = shares(cells, values, axes, np.random.default_rng(0), trees=20)
+    np.testing.assert_allclose(found, [1 / 1.09, 0.09 / 1.09], atol=1e-12)

@@ -1,0 +1,152 @@
+"""One order that all agree on, whatever was killed when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.tune.search_plan import SearchPlan
+from t2t_torch.tune.space import Double, Space
+
+pytest.importorskip("optuna")
+
+from t2t_torch.tune.ledger import Ledger
+from t2t_torch.tune.presence import Presence
+from t2t_torch.tune.shared_search import SharedSearch
+from t2t_torch.tune.study import JOURNAL, open_storage, without_password
+
+PLAN = SearchPlan("random", "loss", lower_is_better=True, length=10, max_trials=3)
+SPACE = Space({"x": Double(0.0, 1.0)})
+WRITER = """
+import sys
+from pathlib import Path
+from t2t_torch.tune.ledger import Ledger
+from t2t_torch.tune.study import open_storage
+ledger = Ledger(open_storage(Path(sys.argv[1]), sys.argv[2]), "s")
+for number in range(20):
+    ledger.append({"do": "x", "who": sys.argv[3], "number": number})
+"""
+
+
+def ledger(folder) -> Ledger:
+    return Ledger(open_storage(folder, ""), "s")
+
+
+def joined(folder) -> SharedSearch:
+    search = SharedSearch(ledger(folder))
+    search.begin(PLAN, SPACE, {"problem": "p"})
+    return search
+
+
+def test_what_two_processes_write_at_once_has_one_order(tmp_path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "", who]) for who in "ab"
+    ]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    one, other = ledger(tmp_path).new_entries(), ledger(tmp_path).new_entries()
+    assert one == other
+    assert len(one) == 40
+    for who in "ab":
+        assert [entry["number"] for entry in one if entry["who"] == who] == list(range(20))
+
+
+def test_an_entry_that_a_kill_has_cut_is_none(tmp_path) -> None:
+    first = ledger(tmp_path)
+    first.append({"do": "a"})
+    journal = tmp_path / JOURNAL
+    whole = journal.read_bytes()
+    first.append({"do": "b"})
+    longer = journal.read_bytes()
+    for cut in (1, len(longer) - len(whole) - 1):
+        journal.write_bytes(longer[: len(whole) + cut])
+        again = ledger(tmp_path)
+        assert [entry["do"] for entry in again.new_entries()] == ["a"]
+        again.append({"do": "c"})
+        assert [entry["do"] for entry in ledger(tmp_path).new_entries()] == ["a", "c"]
+
+
+def test_a_journal_that_is_damaged_inside_is_told(tmp_path) -> None:
+    first = ledger(tmp_path)
+    for word in "abc":
+        first.append({"do": word})
+    journal = tmp_path / JOURNAL
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:-2], b"{torn\n", lines[-1]]))
+    with pytest.raises(DataError, match="damaged"):
+        ledger(tmp_path).new_entries()
+
+
+def test_of_two_that_ask_for_one_trial_one_has_it(tmp_path) -> None:
+    one, other = joined(tmp_path), joined(tmp_path)
+    with (
+        Presence(tmp_path, one.ledger, beats=False) as a,
+        Presence(tmp_path, other.ledger, beats=False) as b,
+    ):
+        assert a.place == b.place
+        taken = [one.take(a), other.take(b), one.take(a)]
+        assert [task.trial for task in taken] == [0, 1, 2]
+        assert other.take(b) is None
+        assert not other.tell(b, "leave", 0)  # it is a's
+        assert one.tell(a, "leave", 0)
+        assert other.take(b).trial == 0
+
+
+def test_the_trials_of_the_dead_are_freed_once(tmp_path) -> None:
+    one, other = joined(tmp_path), joined(tmp_path)
+    with Presence(tmp_path, one.ledger, beats=False) as a:
+        one.take(a)
+        with Presence(tmp_path, other.ledger, beats=False) as b:
+            other.sync()
+            assert other.free_lost(b) == []
+    with Presence(tmp_path, other.ledger, beats=False) as b:
+        assert [trial.number for trial in other.free_lost(b)] == [0]
+        assert other.free_lost(b) == []
+
+
+def test_a_trial_waits_for_those_who_have_its_checkpoint(tmp_path, monkeypatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    storage = f"sqlite:///{tmp_path}/search.db"
+    pytest.importorskip("sqlalchemy")
+    searches = [
+        SharedSearch(Ledger(open_storage(folder, storage), "s")) for folder in (here, there)
+    ]
+    for search in searches:
+        search.begin(PLAN, SPACE, {})
+    now = [1000.0]
+    monkeypatch.setattr("t2t_torch.tune.presence.time.monotonic", lambda: now[0])
+    with Presence(there, searches[1].ledger, beats=True) as b:
+        a = Presence(here, searches[0].ledger, beats=True)
+        a.__enter__()
+        assert searches[0].take(a).trial == 0
+        searches[0].tell(a, "leave", 0)
+        assert searches[1].take(b).trial == 1  # not the first one's, whose place is alive
+        a.__exit__(None, None, None)
+        assert searches[1].take(b).trial == 2
+        assert searches[1].take(b) is None
+        now[0] += 1000.0  # nothing was heard of that place
+        assert searches[1].take(b).trial == 0
+
+
+def test_another_search_is_told_what_it_differs_in(tmp_path) -> None:
+    first = joined(tmp_path)
+    with Presence(tmp_path, first.ledger, beats=False) as presence:
+        first.take(presence)
+        other = Space({"x": Double(0.0, 2.0), "y": Double(0.0, 1.0)})
+        with pytest.raises(CheckpointError) as caught:
+            SharedSearch(ledger(tmp_path)).begin(PLAN, other, {"problem": "q"})
+    told = str(caught.value)
+    for part in ("space of x", "space of y: None there", "problem: 'p' there, 'q' asked for"):
+        assert part in told
+
+
+def test_passwords_are_not_shown() -> None:
+    assert without_password("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+    assert without_password("sqlite:///search.db") == "sqlite:///search.db"
+
+
+def test_a_url_that_nobody_answers_is_told(tmp_path) -> None:
+    with pytest.raises(UsageError, match="cannot be opened"):
+        open_storage(tmp_path, f"sqlite:///{tmp_path}/no/folder.db")

@@ -1,0 +1,15 @@
+"""`t2t-tuner` whose trainings are those of `fake_trainer.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from t2t_torch.tune import runs
+
+runs.TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_trainer.py"))
+
+from t2t_torch.bin.tuner import main  # noqa: E402 -- after the trainer is another one
+
+if __name__ == "__main__":
+    sys.exit(main())
