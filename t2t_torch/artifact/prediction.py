@@ -26,15 +26,33 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """What each word of an output looks at in the input.
+
+    Attributes:
+      read: words of the input, as the vocabulary writes them.
+      written: words of the output.
+      weights: of each word that is written, to each that is read; what they lack to 1 goes to the
+        input's end symbol.
+    """
+
+    read: tuple[str, ...]
+    written: tuple[str, ...]
+    weights: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What was found for one input.
 
     Attributes:
       hypotheses: at least one, best first; more than one only with `return_beams`, or where
         `num_decodes` are drawn, in the order of their numbers.
+      attention: of the best hypothesis, where it was asked for.
     """
 
     hypotheses: tuple[Hypothesis, ...]
+    attention: Attention | None = None
 
     @property
     def value(self) -> str:

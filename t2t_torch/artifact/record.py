@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.artifact.prediction import Attention, Prediction
 from t2t_torch.text.spans import spans_of
 
 BEST = 5
@@ -79,6 +79,18 @@ def prediction_record(
         records.append(record)
     several = {"hypotheses": records} if len(records) > 1 else {}
     return {**records[0], **several}
+
+
+def attention_record(attention: Attention) -> dict[str, Any]:
+    """Returns what each word of an output looks at as JSON has it.
+
+    The words that are `read` and `written`, and of each written one the `weights` of those read.
+    """
+    return {
+        "read": list(attention.read),
+        "written": list(attention.written),
+        "weights": [[round(weight, _DIGITS) for weight in row] for row in attention.weights],
+    }
 
 
 def span_records(tags: Sequence[str], words: Sequence[str]) -> list[dict[str, Any]]:

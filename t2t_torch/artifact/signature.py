@@ -14,16 +14,17 @@ from t2t_torch.errors import ArtifactError
 FILE = "signature.json"
 MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
-ONNX, TORCH, SAFETENSORS = "onnx", "torch", "safetensors"
+ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
 FORMAT = 1
 """The newest form of artifacts that this version reads; it writes no other."""
 
-FieldKind: TypeAlias = Literal["text", "words", "labels", "numbers"]
-"""A text; words between spaces; a label of each word, between spaces; so many numbers."""
+FieldKind: TypeAlias = Literal["text", "words", "labels", "numbers", "tensor"]
+"""A text; words between spaces; a label of each word, between spaces; so many numbers; an array of
+a trial."""
 
 TargetKind: TypeAlias = Literal[
-    "class", "multilabel", "tags", "numbers", "distribution", "choice", "text"
+    "class", "multilabel", "tags", "numbers", "distribution", "choice", "text", "tensor"
 ]
 
 
@@ -34,11 +35,12 @@ class Field:
     Attributes:
       name: of the field of a sample, and of the graph's input.
       kind: how it is written.
-      dtype: of the tensor: "string" [batch], or "float32" [batch, size].
+      dtype: of the tensor: "string" [batch], or "float32" [batch, size]; of an array its own.
       size: how many numbers; 0 of strings.
       of: of labels, the field of the words that they are of.
       longest: the words or tokens after which it is cut, or, if `tagged`, refused; 0: never.
       tagged: whether some target has a tag for each of its words.
+      shape: of an array of one record; -1 is any size.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Field:
     of: str = ""
     longest: int = 0
     tagged: bool = False
+    shape: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Target:
       labels: in the order of the scores; empty of numbers.
       of: of tags, the field of the words that they are of.
       size: of numbers, how many; of texts, how many hypotheses.
+      dtype: of an array.
+      shape: of an array of one record; -1 is any size.
     """
 
     name: str
@@ -70,6 +75,8 @@ class Target:
     labels: Sequence[str] = ()
     of: str = ""
     size: int = 0
+    dtype: str = ""
+    shape: Sequence[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,10 +119,12 @@ class Signature:
       made_with: versions of what has written it.
       files: all others of the artifact, by name.
       format_version: of the artifact's form; `FORMAT`.
-      form: what holds the weights: "onnx", the graph; "torch", a program of torch.export; or
-        "safetensors", the weights alone.  Of the latter two there are no fields and targets here.
+      form: what holds the weights: "onnx", the graph; "torch", a program of torch.export;
+        "safetensors", the weights alone; or "ctranslate2", a model of that engine.  Of all but the
+        graph there are no fields and targets here.
       search: of a model that writes texts, how they are searched for.
       members: of several models that answer as one, each: its run, its name, its checkpoint.
+      nesting: of a trial, how its "inputs" and "outputs" are nested; see `artifact.nesting`.
     """
 
     problem: str
@@ -134,10 +143,17 @@ class Signature:
     form: str = ONNX
     members: Sequence[str] = ()
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Returns what is written."""
+        """Returns what is written; what only artifacts of trials have, only of these."""
         told = {"format_version": self.format_version, **dataclasses.asdict(self)}
+        if not self.nesting:
+            del told["nesting"]
+            for one in (*told["fields"], *told["targets"]):
+                del one["shape"]
+            for one in told["targets"]:
+                del one["dtype"]
         return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
 
     @classmethod
@@ -176,10 +192,8 @@ class Signature:
         return cls(
             **{
                 **told,
-                "fields": tuple(Field(**one) for one in told["fields"]),
-                "targets": tuple(
-                    Target(**{**one, "labels": tuple(one["labels"])}) for one in told["targets"]
-                ),
+                "fields": tuple(_with_tuples(Field, one) for one in told["fields"]),
+                "targets": tuple(_with_tuples(Target, one) for one in told["targets"]),
                 "files": {name: Written(**one) for name, one in told["files"].items()},
                 "members": tuple(told.get("members", ())),
             }
@@ -208,6 +222,11 @@ class Signature:
                 f"'{folder}' is not as it was exported:\n  {told}\nCopy it again from where it was "
                 "exported, or export the run again."
             )
+
+
+def _with_tuples(kind: Any, told: Mapping[str, Any]) -> Any:
+    """Returns a part of a signature with tuples in place of lists."""
+    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in told.items()})
 
 
 def _damaged(path: Path, error: Exception) -> ArtifactError:

@@ -98,12 +98,12 @@ def _run() -> int:
         if _flag(name) and not _flag("output_dir"):
             raise UsageError(f"--{name} is for --output_dir; an artifact has what it needs.")
     try:
-        import fastapi
         import prometheus_client
+        import starlette
         import uvicorn
     except ImportError as error:
         raise UsageError(f"t2t-server needs what is not installed: {error}.  {INSTALL}") from None
-    del fastapi, prometheus_client, uvicorn
+    del prometheus_client, starlette, uvicorn
     return _serve(_sources())
 
 

@@ -156,6 +156,7 @@ def decode_file(
     Raises:
       DataError: the source cannot be read, or an input has no ids in the vocabulary.
       DecodeError: the journal cannot be written.
+      HParamsError: a delimiter is set that nothing reads.
       UsageError: the target cannot be written, or is the source, or another process decodes to it.
     """
 
@@ -165,6 +166,8 @@ def decode_file(
         return name_of_shard(target, hparams, shard)
 
     check_target(name_of(shard_of(hparams)), source)
+    if holds_json(source):
+        hparams.check_of_json(source)
     texts = read_texts(source, predictor, hparams)
     inputs = _encode(predictor, texts, source, hparams)
 

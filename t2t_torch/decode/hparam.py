@@ -7,6 +7,7 @@ with the reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 from t2t_torch.decode.search_hparam import SearchHParams
@@ -65,7 +66,8 @@ UNREAD_BY_PROMPTS = (
     *("output_format", "identity_output", "write_beam_scores", "write_alignments", "delimiter"),
     *("alignment_step", "alignment_layer", "log_results", "num_samples"),
 )
-"""What `--decode_interactive` has no use for: an answer on a terminal has one form."""
+"""What `--decode_interactive` has no use for: an answer on a terminal has one form.  So it has in a
+server."""
 
 READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
 """What models read that give no text; all else is about texts."""
@@ -80,6 +82,10 @@ class DecodeHParams(SearchHParams):
     )
     activation_dtype: Literal["as_trained", "float32", "bfloat16"] = hp(
         "as_trained", "Type of the activations; bfloat16 is fast where the hardware multiplies it."
+    )
+    compile: bool = hp(
+        False,
+        "The model's step runs through torch.compile; on a GPU as CUDA graphs of few shapes.",
     )
     max_input_size: int = hp(
         -1, "Tokens; longer inputs are cut, the end symbol kept.  -1 or 0: never.", low=-1
@@ -180,8 +186,8 @@ class DecodeHParams(SearchHParams):
         """Checks that nothing is set that trees are not found with; see `SearchHParams`."""
         super().check_of_trees(source)
         self._refuse(
-            ("num_labels",),
-            f"{source}: trees have no labels to tell and do not read",
+            ("num_labels", "compile"),
+            f"{source}: trees have no labels to tell and no compiled search, and do not read",
             "Leave it out.",
         )
         if not self.valid_trees:
@@ -231,6 +237,34 @@ class DecodeHParams(SearchHParams):
             UNREAD_BY_PROMPTS, f"{source}: --decode_interactive does not read", "Leave it out."
         )
 
+    def check_of_server(self, source: str = "--decode_hparams") -> None:
+        """Checks that nothing is set that answers of a server do not read.
+
+        Raises:
+          HParamsError: something is.
+        """
+        self._refuse(
+            (*UNREAD_BY_PROMPTS, *OF_SHARDS), f"{source}: t2t-server does not read", "Leave it out."
+        )
+
+    def check_of_json(self, path: Path, source: str = "--decode_hparams") -> None:
+        """Checks that no delimiter is set for a file that is read and written without any.
+
+        Args:
+          path: of inputs, a JSON object a line.
+          source: of what is set, for the message.
+
+        Raises:
+          HParamsError: one is.
+        """
+        if self.output_format != "text":
+            self._refuse(
+                ("delimiter",),
+                f"{source}: {path.name} has JSON, a line each, and output_format="
+                f"{self.output_format} its own form, so nothing reads",
+                "Leave it out.",
+            )
+
     def check_of_scores(self, source: str = "--decode_hparams") -> None:
         """Checks that nothing is set but what lines are scored by.
 
@@ -273,6 +307,11 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
         raise HParamsError(
             f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "
             "return_beams=true with it, or num_decodes of more than 1."
+        )
+    if hparams.write_beam_scores and hparams.output_format != "text":
+        raise HParamsError(
+            f"{source}: write_beam_scores=true is for output_format=text; "
+            f"{hparams.output_format} tells every score. Leave it out."
         )
     hparams.check_search(source)
     _check_files(hparams, source)

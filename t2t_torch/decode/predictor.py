@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,13 +12,14 @@ from torch import Tensor
 from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.beam import NO_SCORE
+from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.decode.request import Request, RequestMaker, read_wishes
 from t2t_torch.decode.rules import rules_of
 from t2t_torch.decode.sampling import Sampler, numbers_of, sample
 from t2t_torch.decode.search import beam_search
-from t2t_torch.decode.word_alignment import Aligner
+from t2t_torch.decode.word_alignment import Aligner, why_unaligned
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text, TreeFeature
@@ -46,6 +48,7 @@ class Predictor:
 
     Attributes:
       before_batch: called before each batch is decoded; what it raises ends the decoding.
+      before_step: the same before each step of a batch.
 
     Raises:
       DecodeError: the model's targets are no text, or its inputs more than one.
@@ -67,6 +70,8 @@ class Predictor:
         self.hparams = hparams or DecodeHParams()
         self.run = run
         self.before_batch: Callable[[], None] = lambda: None
+        self.before_step: Callable[[], None] = lambda: None
+        self._compiled: CompiledModel | None = None  # once it is asked for
         self._target = _text_feature(problem, features.targets)
         self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
         self.check(self.hparams)
@@ -198,7 +203,7 @@ class Predictor:
         """
         hparams = hparams or self.hparams
         self.check(hparams)
-        aligner = self._aligner(hparams) if hparams.write_alignments else None
+        aligner = self.aligner(hparams) if hparams.write_alignments else None
         for indices in _batches([len(ids) for ids in inputs], hparams):
             if all(index in done for index in indices):
                 continue
@@ -209,7 +214,21 @@ class Predictor:
                 predictions = aligner.align(batch, predictions)
             yield list(zip(indices, predictions, strict=True))
 
-    def _aligner(self, hparams: DecodeHParams) -> Aligner:
+    @property
+    def why_unaligned(self) -> str:
+        """Why nothing tells which word of an input one of an output comes from; "" if it does."""
+        return why_unaligned(self.model, self._input, self._target)
+
+    def aligner(self, hparams: DecodeHParams | None = None) -> Aligner:
+        """Returns what finds the alignments of outputs, and their attention.
+
+        Args:
+          hparams: which layer is asked; by default as the predictor was made.
+
+        Raises:
+          HParamsError: there is no such layer, or nothing tells them; see `why_unaligned`.
+        """
+        hparams = hparams or self.hparams
         names = self.field, next(iter(self.features.targets))
         read, layer = hparams.alignment_step == "read", hparams.alignment_layer
         return Aligner(self.model, self._input, self._target, names, layer, read=read)
@@ -230,9 +249,10 @@ class Predictor:
         if hparams.draws:
             return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)
         with self.autocast(hparams, device):
+            model = self._searched(hparams)
             found = beam_search(
-                self._step,
-                self.model.encode({name: ids}),
+                functools.partial(self._step, model=model),
+                model.encode({name: ids}),
                 max_lengths=limits,
                 beam_size=hparams.beam_size,
                 alpha=0.0 if hparams.beam_size == 1 else hparams.alpha,
@@ -266,9 +286,10 @@ class Predictor:
         numbers = numbers_of(hparams.random_seed, inputs, count, int(limits.max()), ids.device)
         rows = {name: values.repeat_interleave(count, 0) for name, values in batch.items()}
         with self.autocast(hparams, ids.device):
+            model = self._searched(hparams)
             found = sample(
-                self._step,
-                self.model.encode(rows),
+                functools.partial(self._step, model=model),
+                model.encode(rows),
                 max_lengths=limits.repeat_interleave(count, 0),
                 numbers=numbers,
                 sampler=Sampler(
@@ -299,9 +320,18 @@ class Predictor:
         trained = self.model.hparams.activation_dtype
         return autocast(trained if asked == "as_trained" else asked, device)
 
-    def _step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def _searched(self, hparams: DecodeHParams) -> Any:
+        """Returns the model, or the one whose step is compiled."""
+        if not hparams.compile:
+            return self.model
+        if self._compiled is None:
+            self._compiled = CompiledModel(self.model)
+        return self._compiled
+
+    def _step(self, ids: Tensor, state: Any, model: Any = None) -> tuple[Tensor, Any]:
         """The model's step, without the logits that only fill `vocab_divisor` up."""
-        logits, state = self.model.step(ids, state)
+        self.before_step()
+        logits, state = (model or self.model).step(ids, state)
         return logits[:, : self._target.vocab_size], state
 
     def _prediction(

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
@@ -61,12 +61,10 @@ class Aligner:
         *,
         read: bool = False,
     ) -> None:
-        if source is None or isinstance(target, TreeFeature):
-            kind = "a language model goes on with" if source is None else "a parser writes trees of"
-            raise HParamsError(
-                f"write_alignments=true: {kind} its input, which is no other text. Leave it out."
-            )
-        self._models = list(model.models) if isinstance(model, Ensemble) else [model]
+        if reason := why_unaligned(model, source, target):
+            raise HParamsError(f"write_alignments=true: {reason}. Leave it out.")
+        assert source is not None
+        self._models = _members(model)
         self._layers = [_layer(one, layer, read=read) for one in self._models]
         self._read = read
         self._source, self._target = source, target
@@ -101,6 +99,20 @@ class Aligner:
             for prediction in predictions
         ]
 
+    @torch.inference_mode()
+    def attend(self, inputs: Sequence[int], prediction: Prediction) -> Prediction:
+        """Returns a prediction with the `attention` and the alignment of its best hypothesis.
+
+        Args:
+          inputs: ids, the end symbol at their end.
+          prediction: what was found for them.
+        """
+        best, *others = prediction.hypotheses
+        ids = list(inputs)
+        weights = self._weights([ids], [[*best.ids, EOS]])[0].cpu()
+        best = dataclasses.replace(best, alignment=self._pairs(ids, best, weights))
+        return Prediction((best, *others), self._attention(ids, best, weights))
+
     def _weights(self, sources: list[list[int]], targets: list[list[int]]) -> Tensor:
         """Returns the attention of each id of the outputs, [R, T, S]."""
         device = next(self._models[0].parameters()).device
@@ -119,16 +131,72 @@ class Aligner:
         self, source: list[int], hypothesis: Hypothesis, weights: Tensor
     ) -> tuple[tuple[int, int], ...]:
         """Returns the pairs of words.  `weights` is [T, S]."""
-        ids = source[:-1] if source[-1:] == [EOS] else source
-        read = _words(self._source, ids)
-        written = _words(self._target, list(hypothesis.ids))
+        read, written = self._numbers(source, hypothesis)
         if not read or not written:
             return ()
-        rows = weights[: len(written), : len(read)]
-        by_words = rows.new_zeros(max(written) + 1, max(read) + 1)
-        index = torch.tensor(written)[:, None], torch.tensor(read)[None]
-        by_words.index_put_(index, rows, accumulate=True)
+        by_words = _by_words(weights, written, read)
         return tuple((int(i), j) for j, i in enumerate(by_words.argmax(1)))
+
+    def _attention(self, source: list[int], hypothesis: Hypothesis, weights: Tensor) -> Attention:
+        """Returns what words look at, the mean over the parts of each.  `weights` is [T, S]."""
+        read, written = self._numbers(source, hypothesis)
+        if not read or not written:
+            return Attention((), (), ())
+        parts = torch.tensor(written).bincount()[:, None]
+        rows: list[list[float]] = (_by_words(weights, written, read) / parts).tolist()
+        return Attention(
+            _names(self._source.decode(_content(source)), max(read)),
+            _names(hypothesis.text, max(written)),
+            tuple(map(tuple, rows)),
+        )
+
+    def _numbers(self, source: list[int], hypothesis: Hypothesis) -> tuple[list[int], list[int]]:
+        """Returns of each id that is read, and that is written, which word it is a part of."""
+        return _words(self._source, _content(source)), _words(self._target, list(hypothesis.ids))
+
+
+def why_unaligned(model: T2TModel | Ensemble, source: Text | None, target: Text) -> str:
+    """Returns why nothing tells which word of an input one of an output comes from; "" if it does.
+
+    Args:
+      model: that writes.
+      source: the feature that is read; None if none is.
+      target: the feature that is written.
+    """
+    if source is None or isinstance(target, TreeFeature):
+        kind = "a language model goes on with" if source is None else "a parser writes trees of"
+        return f"{kind} its input, which is no other text"
+    for member in _members(model):
+        if not any(isinstance(module, Attends) for module in member.modules()):
+            return (
+                f"a {type(member).__name__} does not attend to its inputs word by word, so nothing "
+                "tells where a word of an output comes from"
+            )
+    return ""
+
+
+def _members(model: T2TModel | Ensemble) -> list[T2TModel]:
+    members: list[Any] = list(model.models) if isinstance(model, Ensemble) else [model]
+    return members
+
+
+def _content(source: list[int]) -> list[int]:
+    """Returns the ids of an input without the end symbol."""
+    return source[:-1] if source[-1:] == [EOS] else source
+
+
+def _by_words(weights: Tensor, written: list[int], read: list[int]) -> Tensor:
+    """Returns the sums of the weights of words' parts, [T, S] -> [words written, words read]."""
+    rows = weights[: len(written), : len(read)]
+    by_words = rows.new_zeros(max(written) + 1, max(read) + 1)
+    index = torch.tensor(written)[:, None], torch.tensor(read)[None]
+    return by_words.index_put_(index, rows, accumulate=True)
+
+
+def _names(text: str, last: int) -> tuple[str, ...]:
+    """Returns the words of a text up to the number of the last, "" where it has none."""
+    words = text.split()[: last + 1]
+    return (*words, *[""] * (last + 1 - len(words)))
 
 
 def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
@@ -138,11 +206,6 @@ def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
       HParamsError: there is none.
     """
     layers = [module for module in model.modules() if isinstance(module, Attends)]
-    if not layers:
-        raise HParamsError(
-            f"write_alignments=true: a {type(model).__name__} does not attend to its inputs word "
-            "by word, so nothing tells where a word of an output comes from. Leave it out."
-        )
     if number > len(layers):
         raise HParamsError(
             f"alignment_layer={number}: a {type(model).__name__} of {len(layers)} layers that "

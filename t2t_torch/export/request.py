@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from t2t_torch.artifact.signature import FILE, ONNX, SAFETENSORS, TORCH, Signature
+from t2t_torch.artifact.signature import (
+    CTRANSLATE2,
+    FILE,
+    ONNX,
+    SAFETENSORS,
+    TORCH,
+    Signature,
+)
 from t2t_torch.checkpoint.averaging import average_checkpoints
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
@@ -23,7 +30,6 @@ from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageE
 from t2t_torch.train.run_directory import RunDirectory
 
 LATEST = "latest"
-CTRANSLATE2 = "ctranslate2"
 FORMS = (ONNX, TORCH, SAFETENSORS, CTRANSLATE2)
 QUANTIZATIONS = ("int8",)
 FEWEST_ROWS = 200
@@ -164,25 +170,39 @@ class Request:
 
     def _average(self, run: Path, count: int, scratch: Path) -> list[int]:
         """Makes a run of the mean of a run's newest checkpoints; returns their steps."""
-        there = CheckpointDirectory(run).list()
-        found: list[Checkpoint] = []
-        for checkpoint in reversed(there):
-            if len(found) < count:
-                with contextlib.suppress(CheckpointError):  # a broken one is left out
-                    checkpoint.verify()
-                    found.append(checkpoint)
-        if len(found) < count:
-            RunDirectory(run).task()  # says so if this is no run at all
-            raise CheckpointError(
-                f"'{run}' has too few whole checkpoints for an average of {count}: "
-                f"{[one.step for one in there]}. Give a smaller number; t2t-trainer "
-                "--keep_checkpoint_max says how many are kept."
-            )
+        found = newest_whole(run, count)
         vocabularies = found[0].manifest().get("vocabularies", {})
         for name in ("task.json", "hparams.json", *vocabularies):
             shutil.copyfile(run / name, scratch / name)
         average_checkpoints(found, CheckpointDirectory(scratch))
         return sorted(one.step for one in found)
+
+
+def newest_whole(run: Path, count: int) -> list[Checkpoint]:
+    """Returns the newest checkpoints of a run that are whole, the newest first.
+
+    Args:
+      run: its directory.
+      count: of checkpoints.
+
+    Raises:
+      CheckpointError: there are fewer, or this is no run.
+    """
+    there = CheckpointDirectory(run).list()
+    found: list[Checkpoint] = []
+    for checkpoint in reversed(there):
+        if len(found) < count:
+            with contextlib.suppress(CheckpointError):  # a broken one is left out
+                checkpoint.verify()
+                found.append(checkpoint)
+    if len(found) < count:
+        RunDirectory(run).task()  # says so if this is no run at all
+        raise CheckpointError(
+            f"'{run}' has too few whole checkpoints for an average of {count}: "
+            f"{[one.step for one in there]}. Give a smaller number; t2t-trainer "
+            "--keep_checkpoint_max says how many are kept."
+        )
+    return found
 
 
 class Member(NamedTuple):

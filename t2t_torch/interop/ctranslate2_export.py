@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from t2t_torch.artifact.signature import CTRANSLATE2, Signature
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.scoring import score
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.export.folder import copy_explanations
+from t2t_torch.export.folder import copy_explanations, write_signature
 from t2t_torch.export.request import FEWEST_ROWS, Request, remove_leftovers, staged_folder
+from t2t_torch.export.signature import about
 from t2t_torch.export.verification import TOLERANCE, stored
 from t2t_torch.interop import ctranslate2
 from t2t_torch.interop.ctranslate2_recipe import recipe
@@ -107,12 +109,20 @@ def export(request: Request) -> Converted:
             quality = _compared(loaded, plain, whole, rows)
         copy_explanations(request.runs, loaded, whole)
         (whole / "README.md").write_text(recipe(loaded), encoding="utf-8")
+        write_signature(_signature(loaded, chosen, request.quantize), whole)
         size = sum(path.stat().st_size for path in whole.iterdir())
     name = f"{loaded.info.task.model} of {loaded.problem.full_name}, {chosen}"
     seconds = time.perf_counter() - start
     return Converted(
         request.export_dir, name, size, len(rows), *verified, quality=quality, seconds=seconds
     )
+
+
+def _signature(loaded: Loaded, chosen: str, quantize: str) -> Signature:
+    """Returns what the folder says of itself: so it can be checked, and replaced."""
+    found = about(loaded, chosen, form=CTRANSLATE2)
+    made_with = {**found.made_with, "ctranslate2": ctranslate2.require().__version__}
+    return dataclasses.replace(found, quantized=quantize, made_with=made_with)
 
 
 class Row(NamedTuple):

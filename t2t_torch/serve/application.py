@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from t2t_torch import __version__
 from t2t_torch.serve.asking import Asked, ask, check_size, check_texts
@@ -16,7 +20,7 @@ from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.metrics import CONTENT_TYPE, Metrics
 from t2t_torch.serve.model import Model, Sample, texts_of, tokens_of
-from t2t_torch.serve.openapi import describe
+from t2t_torch.serve.openapi import Address, describe
 from t2t_torch.serve.page import POLICY, page
 from t2t_torch.serve.protocol import (
     InferenceRequest,
@@ -74,17 +78,16 @@ class Application:
         self._drain = drain
         self._log_texts = log_texts
         metrics.is_ready = lambda: drain.is_ready
-        self.app = FastAPI(
-            title=NAME, version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+        self._addresses: list[Address] = []
+        self._add_addresses()
+        self.app = Starlette(
+            routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._addresses],
+            exception_handlers={Refusal: _refused, HTTPException: _no_address, Exception: _failed},
         )
-        self._add_routes()
-        self.app.add_exception_handler(Refusal, _refused)
-        self.app.add_exception_handler(HTTPException, _no_address)
-        self.app.add_exception_handler(Exception, _failed)
 
-    def _add_routes(self) -> None:
+    def _add_addresses(self) -> None:
         model = "/v2/models/{model}"
-        # Routes are tried in this order: those that are asked most stand first.
+        # They are tried in this order: those that are asked most stand first.
         self._add("POST", "/predict", self.predict, PredictResponse)
         for version in ("", _VERSION):
             place = f"/models/{{model}}{version}/predict"
@@ -103,10 +106,13 @@ class Application:
         self._add("GET", "/", self.page)
 
     def _add(
-        self, method: str, path: str, answer: Callable[..., Any], response: Any = None
+        self,
+        method: str,
+        path: str,
+        answer: Callable[[Request], Awaitable[Response]],
+        response: type[BaseModel] | None = None,
     ) -> None:
-        told: dict[int | str, dict[str, Any]] = {200: {"model": response}} if response else {}
-        self.app.add_api_route(path, answer, methods=[method], responses=told, response_model=None)
+        self._addresses.append(Address(method, path, answer, response))
 
     async def about(self, request: Request) -> Response:
         """What the server is."""
@@ -171,9 +177,11 @@ class Application:
         check_size(body.inputs, self._limits)
 
         def read(model: Model) -> Sequence[Sample]:
+            if body.attention:
+                model.check_attends()
             return [model.sample(number, given) for number, given in enumerate(body.inputs)]
 
-        model, samples, found = await self._ask(request, read)
+        model, samples, found = await self._ask(request, read, attention=body.attention)
         records = [
             model.record(sample, its, body.best) for sample, its in zip(samples, found, strict=True)
         ]
@@ -193,7 +201,7 @@ class Application:
 
     async def openapi(self, request: Request) -> Response:
         """What is answered at which address, as OpenAPI has it."""
-        return _json(describe(self.app))
+        return _json(describe(NAME, __version__, self._addresses))
 
     async def page(self, request: Request) -> Response:
         """A page for people."""
@@ -216,7 +224,13 @@ class Application:
             tokens=sum(map(tokens_of, samples)),
         )
 
-    async def _ask(self, request: Request, read: Callable[[Model], Sequence[Sample]]) -> Asked:
+    async def _ask(
+        self,
+        request: Request,
+        read: Callable[[Model], Sequence[Sample]],
+        *,
+        attention: bool = False,
+    ) -> Asked:
         def checked(model: Model) -> Sequence[Sample]:
             samples = read(model)
             check_size(samples, self._limits)
@@ -226,7 +240,10 @@ class Application:
                 request.scope["told"]["texts"] = [texts_of(sample) for sample in samples]
             return samples
 
-        return await ask(request, self._repository, _place(request), checked, self._limits)
+        place = _place(request)
+        return await ask(
+            request, self._repository, place, checked, self._limits, attention=attention
+        )
 
 
 def _place(request: Request) -> tuple[str | None, str | None]:
@@ -235,13 +252,15 @@ def _place(request: Request) -> tuple[str | None, str | None]:
 
 
 def _described(model: Model) -> Mapping[str, Any]:
+    asked = model.nested or model
     return {
         "name": model.name,
         "problem": model.problem,
         "learner": model.learner,
         "platform": model.platform,
-        "fields": [{"name": one.name, "kind": one.kind, "size": one.size} for one in model.fields],
-        "targets": [{"name": one.name, "kind": one.kind} for one in model.targets],
+        "fields": [{"name": one.name, "kind": one.kind, "size": one.size} for one in asked.fields],
+        "targets": [{"name": one.name, "kind": one.kind} for one in asked.targets],
+        "attention": model.attend is not None,
         "examples": _shown(model.examples),
     }
 

@@ -11,13 +11,18 @@ from typing import Any
 
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import EXAMPLES, Target
+from t2t_torch.artifact.signature import EXAMPLES, Signature, Target
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+from t2t_torch.serve.trial_model import trial_model
 from t2t_torch.text.lines import read_lines
 
 _TIE = 1e-5  # of scores, relative: either of two texts might be the best
+_NO_ATTENTION = (
+    "an exported graph has answers alone. Serve the run that it was made of, if its model attends "
+    "to a text (t2t-server --output_dir=RUN)"
+)
 _CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
 
 
@@ -34,6 +39,8 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
       ArtifactError: it is damaged or newer than this version, onnxruntime is missing, or it does
         not answer its examples as it did when it was exported.
     """
+    if Signature.read(path).nesting:
+        return trial_model(name, version, path, threads)
     artifact = Artifact(path, threads=threads)
     signature = artifact.signature
     alone = artifact.fields[0] if len(artifact.fields) == 1 else ""
@@ -56,6 +63,7 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
             for one in signature.targets
         ],
         ask=ask,
+        why_no_attention=_NO_ATTENTION,
         examples=[example["input"] for example in examples],
     )
     if not examples:

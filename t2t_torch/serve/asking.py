@@ -63,6 +63,8 @@ async def ask(
     place: tuple[str | None, str | None],
     samples_of: Callable[[Model], Sequence[Sample]],
     limits: Limits,
+    *,
+    attention: bool = False,
 ) -> Asked:
     """Returns what a model finds for inputs.
 
@@ -73,6 +75,7 @@ async def ask(
       place: the model's name and its version; see `Repository.get`.
       samples_of: returns what a model reads in the request; none is not asked.
       limits: of time.
+      attention: whether the answers tell what their words look at.
 
     Raises:
       ClientDisconnect: who has asked is gone.
@@ -85,7 +88,7 @@ async def ask(
         if not samples:
             return Asked(served.model, samples, [])
         try:
-            job = served.batcher.submit(samples)
+            job = served.batcher.submit(samples, served.model.attend if attention else None)
         except Retired:
             continue
         return Asked(served.model, samples, await _wait(request, job, limits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import deque
@@ -14,6 +15,9 @@ from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import Found, Sample, tokens_of
 from t2t_torch.serve.refusal import unavailable
 
+Then: TypeAlias = Callable[[Sequence[Sample], Sequence[Found], Stop], Sequence[Found]]
+"""Returns what is answered to inputs, given them and what the model has found, unless stopped."""
+
 _Result: TypeAlias = "Sequence[Found] | Exception"
 
 _STOPPING = 2.0  # seconds that a model has to end when it is told to
@@ -24,6 +28,7 @@ class Job:
 
     Attributes:
       samples: its inputs.
+      then: makes its answers of what is found; None: what is found are the answers.
       tokens: of all of them, about.
       arrived: when, by the monotonic clock.
       answers: what is found, in the order of the inputs; or `InputError` with the number of the
@@ -31,8 +36,11 @@ class Job:
       is_dropped: whether nobody waits for it any more: it is left out of batches.
     """
 
-    def __init__(self, samples: Sequence[Sample], on_drop: Callable[[], None]) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], on_drop: Callable[[], None], then: Then | None = None
+    ) -> None:
         self.samples = samples
+        self.then = then
         self.tokens = sum(map(tokens_of, samples))
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()
@@ -45,6 +53,21 @@ class Job:
         self.is_dropped = True
         self.answers.cancel()
         self._on_drop()
+
+    def result(self, found: Sequence[Found], stop: Stop) -> _Result:
+        """Returns its answers, given what was found, or its fault; called in the model's thread.
+
+        Raises:
+          Stopped: nobody waits for any of the batch, or the model ends.
+        """
+        if self.then is None or self.is_dropped:
+            return found
+        try:
+            return self.then(self.samples, found, stop)
+        except Stopped:
+            raise
+        except Exception as error:  # of whatever computes: all it can raise is the request's
+            return error
 
 
 class _Asked(NamedTuple):
@@ -95,17 +118,18 @@ class Batcher:
         """Returns how many requests wait."""
         return len(self._queue)
 
-    def submit(self, samples: Sequence[Sample]) -> Job:
+    def submit(self, samples: Sequence[Sample], then: Then | None = None) -> Job:
         """Puts a request into the queue.
 
         Args:
           samples: at least one.
+          then: makes the answers of what is found, in the model's thread.
 
         Raises:
           Refusal: the queue is full.
           Retired: the batcher was closed.
         """
-        job = Job(samples, self._stop_if_unwanted)
+        job = Job(samples, self._stop_if_unwanted, then)
         with self._changed:
             if self._is_closed:
                 raise Retired
@@ -210,8 +234,8 @@ class Batcher:
         if asked is not None and all(job.is_dropped for job in asked.jobs):
             asked.stop.set()
 
-    def _found(self, jobs: Sequence[Job]) -> Sequence[Found]:
-        """Returns what the model finds for some requests together.
+    def _asked_together(self, jobs: Sequence[Job]) -> list[_Result]:
+        """Returns the results of some requests, which the model is asked together.
 
         Raises:
           Stopped: nobody waits for them any more, or the batcher ends.
@@ -223,26 +247,24 @@ class Batcher:
             if self._is_stopped:
                 asked.stop.set()
             asked.stop.check()
-            return self._ask([sample for job in jobs for sample in job.samples], asked.stop)
+            found = iter(self._ask([sample for job in jobs for sample in job.samples], asked.stop))
+            return [
+                job.result(list(itertools.islice(found, len(job.samples))), asked.stop)
+                for job in jobs
+            ]
         finally:
             self._asked = None
 
     def _results(self, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
         """Returns what is found for each request; a fault of one is its own."""
         try:
-            found = self._found(jobs)
+            return list(zip(jobs, self._asked_together(jobs), strict=True))
         except Stopped as error:
             return [(job, error) for job in jobs]
         except Exception as error:  # of whatever computes: all it can raise is a request's
             if len(jobs) == 1:
                 return [(jobs[0], error)]
             return [one for job in jobs for one in self._results([job])]
-        results: list[tuple[Job, _Result]] = []
-        start = 0
-        for job in jobs:
-            results.append((job, found[start : start + len(job.samples)]))
-            start += len(job.samples)
-        return results
 
 
 def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:

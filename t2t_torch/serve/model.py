@@ -8,7 +8,13 @@ from typing import Any, TypeAlias
 
 from t2t_torch.artifact.answer import Answer
 from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.artifact.record import BEST, prediction_record, value_record, words_record
+from t2t_torch.artifact.record import (
+    BEST,
+    attention_record,
+    prediction_record,
+    value_record,
+    words_record,
+)
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.features.text import words_of
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
@@ -28,14 +34,19 @@ class InputField:
 
     Attributes:
       name: of the field.
-      kind: "text"; "words" or "labels" of words, with spaces between or as a list; "numbers"; or
-        "value", of some other form, which the protocol's tensors do not have.
+      kind: "text"; "words" or "labels" of words, with spaces between or as a list; "numbers";
+        "tensor", an array of a trial; or "value", of some other form, which the protocol's tensors
+        do not have.
       size: how many numbers; 0 of all else.
+      dtype: of an array.
+      shape: of an array of one input; -1 is any size.
     """
 
     name: str
     kind: str
     size: int = 0
+    dtype: str = ""
+    shape: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,13 @@ class OutputTarget:
 
     Attributes:
       name: of the target.
-      kind: "class", "choice", "multilabel", "tags", "numbers", "distribution", "span", or one of
-        `TEXTS`.
+      kind: "class", "choice", "multilabel", "tags", "numbers", "distribution", "span", "tensor",
+        "value", or one of `TEXTS`.
       labels: in the order of their scores; empty where there are none.
       of: of tags, the field of the words that they are of.
       size: of numbers, how many.
+      dtype: of an array.
+      shape: of an array of one answer; -1 is any size.
     """
 
     name: str
@@ -56,6 +69,25 @@ class OutputTarget:
     labels: Sequence[str] = ()
     of: str = ""
     size: int = 0
+    dtype: str = ""
+    shape: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Nested:
+    """How the nested inputs and outputs of a trial are read and told in JSON.
+
+    Attributes:
+      read: returns the arrays of an input by field, given its number and JSON; raises Refusal.
+      tell: returns what JSON says of an answer.
+      fields: as which JSON has the inputs.
+      targets: as which it has the outputs.
+    """
+
+    read: Callable[[int, Any], Sample]
+    tell: Callable[[Any], dict[str, Any]]
+    fields: Sequence[InputField]
+    targets: Sequence[OutputTarget]
 
 
 @dataclass(frozen=True)
@@ -74,6 +106,10 @@ class Model:
         called by one thread at a time.
       examples: inputs to try.
       told: the parts of a first answer, by which its metadata say what there is; None if unknown.
+      attend: returns what was found for inputs with the attention of its texts; called as `ask`
+        is.  None if nothing tells it.
+      why_no_attention: if so, why; ends a sentence.
+      nested: of a trial, whose fields and targets are arrays.
     """
 
     name: str
@@ -86,6 +122,17 @@ class Model:
     ask: Callable[[Sequence[Sample], Stop], Sequence[Found]]
     examples: Sequence[Sample] = ()
     told: Found | None = None
+    attend: Callable[[Sequence[Sample], Sequence[Found], Stop], Sequence[Found]] | None = None
+    why_no_attention: str = "it writes no text"
+    nested: Nested | None = None
+
+    def check_attends(self) -> None:
+        """Raises Refusal if nothing tells what the model attends to."""
+        if self.attend is None:
+            raise Refusal(
+                BAD_REQUEST,
+                f"attention: {self.name!r} tells none: {self.why_no_attention}. Leave it out.",
+            )
 
     def sample(self, number: int, given: Any) -> Sample:
         """Returns an input of a request, by field.
@@ -97,6 +144,8 @@ class Model:
         Raises:
           Refusal: a field is missing.
         """
+        if self.nested is not None:
+            return self.nested.read(number, given)
         names = [field.name for field in self.fields]
         if not isinstance(given, dict):
             if len(names) == 1:
@@ -122,8 +171,10 @@ class Model:
           found: what was found for it.
           best: labels of a class that are told.
         """
+        if self.nested is not None:
+            return self.nested.tell(found)
         if isinstance(found, Prediction):
-            return {self.targets[0].name: prediction_record(found)}
+            return {self.targets[0].name: _text_record(found)}
         return {target.name: _record(target, sample, found, best) for target in self.targets}
 
 
@@ -133,6 +184,14 @@ def _record(target: OutputTarget, sample: Sample, found: Answer, best: int) -> d
     record = value_record(value, found.probabilities.get(name), found.scores.get(name), best)
     if target.kind == "tags":
         record |= words_record(value, words_of(sample[target.of]), target.labels)
+    return record
+
+
+def _text_record(found: Prediction) -> dict[str, Any]:
+    record = prediction_record(found)
+    if found.attention is not None:
+        record["alignment"] = [list(pair) for pair in found.hypotheses[0].alignment]
+        record["attention"] = attention_record(found.attention)
     return record
 
 

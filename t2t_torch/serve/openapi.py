@@ -2,48 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from t2t_torch.serve.protocol import ErrorResponse, InferenceRequest, PredictRequest
 
+_FORM = "3.1.0"
 _PLACE = "#/components/schemas/"
 _BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
-    """Returns the description; bodies are added to it, as they are read by hand.
+class Address(NamedTuple):
+    """What is answered somewhere.
+
+    Attributes:
+      method: of HTTP.
+      path: with {names} of what varies.
+      answer: answers requests; its name and docstring tell what it is.
+      response: the form of its JSON; None if it has none that is told.
+    """
+
+    method: str
+    path: str
+    answer: Callable[..., Any]
+    response: type[BaseModel] | None = None
+
+
+def describe(title: str, version: str, addresses: Sequence[Address]) -> dict[str, Any]:
+    """Returns the description.
 
     Args:
-      app: whose routes say what they answer.
+      title: what the server is called.
+      version: of it.
+      addresses: all that there are.
     """
-    told = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    kinds: list[type[BaseModel]] = [*_BODIES.values(), ErrorResponse]
-    _, made = models_json_schema(
-        [(kind, "validation") for kind in kinds], ref_template=_PLACE + "{model}"
+    responses = [one.response for one in addresses if one.response is not None]
+    answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
+    _, told = models_json_schema(
+        [(kind, "serialization") for kind in answers]
+        + [(kind, "validation") for kind in _BODIES.values()],
+        ref_template=_PLACE + "{model}",
     )
-    schemas = told.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update({name: its for name, its in made["$defs"].items() if name not in schemas})
-    for path, methods in told["paths"].items():
-        for operation in methods.values():
-            names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
-            operation["parameters"] = [
-                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-                for name in names
-            ]
-            operation["responses"]["4XX"] = {
-                "description": "Refused",
-                "content": _json_of(ErrorResponse.__name__),
-            }
-            body = _BODIES.get(path.rpartition("/")[2])
-            if body is not None:
-                operation["requestBody"] = {"required": True, "content": _json_of(body.__name__)}
+    paths: dict[str, dict[str, Any]] = {}
+    for one in addresses:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return {
+        "openapi": _FORM,
+        "info": {"title": title, "version": version},
+        "paths": paths,
+        "components": {"schemas": told["$defs"]},
+    }
+
+
+def _operation(address: Address) -> dict[str, Any]:
+    name = address.answer.__name__
+    told: dict[str, Any] = {
+        "summary": name.replace("_", " ").title(),
+        "description": inspect.getdoc(address.answer),
+        "operationId": re.sub(r"\W", "_", f"{name}{address.path}_{address.method.lower()}"),
+        "parameters": [
+            {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
+            for part in re.findall(r"\{(\w+)\}", address.path)
+        ],
+        "responses": {
+            "200": {"description": "Successful Response", **_content(address.response)},
+            "4XX": {"description": "Refused", **_content(ErrorResponse)},
+        },
+    }
+    body = _BODIES.get(address.path.rpartition("/")[2])
+    if body is not None:
+        told["requestBody"] = {"required": True, **_content(body)}
     return told
 
 
-def _json_of(name: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _PLACE + name}}}
+def _content(form: type[BaseModel] | None) -> dict[str, Any]:
+    """Returns what says that JSON of a form is there, or of any."""
+    schema = {} if form is None else {"$ref": _PLACE + form.__name__}
+    return {"content": {"application/json": {"schema": schema}}}

@@ -69,6 +69,7 @@ class PredictRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", title="predict_request")
     inputs: list[Any]
     best: Annotated[StrictInt, Field(ge=1, le=1000)] = BEST
+    attention: StrictBool = False
 
 
 class ResponseOutput(BaseModel):

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.errors import DecodeError
 from t2t_torch.features import (
     Choice,
     ClassLabel,
@@ -31,7 +34,10 @@ from t2t_torch.features import (
     WordLabel,
     Words,
 )
+from t2t_torch.serve.batcher import Then
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+
+_MOST_PAIRS = 100_000  # as JSON a megabyte, if each id is a word
 
 
 def run_model(
@@ -47,14 +53,17 @@ def run_model(
       threads: of torch; 0: as many as there are cores.
 
     Raises:
-      CheckpointError, HParamsError, UsageError: as `decode.loading.load` says.
+      CheckpointError, HParamsError, UsageError: as `decode.loading.load` says; or `hparams` has
+        something that nothing here reads.
     """
     if threads:
         torch.set_num_threads(threads)
+    hparams.check_of_server()
     predictor = load(path, checkpoint, hparams=hparams)
     run = predictor.run
     assert run is not None
     if isinstance(predictor, LabelPredictor):
+        hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
         fields = [_field(field, predictor.kinds[field]) for field in predictor.fields]
     elif isinstance(predictor, TreePredictor):
         fields = [InputField(field, "words") for field in predictor.fields]
@@ -63,12 +72,18 @@ def run_model(
     of_mappings = isinstance(predictor, LabelPredictor | TreePredictor)
 
     def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
-        stop.check()  # what has begun computes to its end
+        predictor.before_batch = stop.check
+        if not isinstance(predictor, LabelPredictor):
+            predictor.before_step = stop.check
         if of_mappings:
             return predictor.predict(samples)
         texts = [_text(number, one[fields[0].name]) for number, one in enumerate(samples)]
         return predictor.predict(texts)
 
+    attend, why = None, "it writes no text"
+    if not isinstance(predictor, LabelPredictor):
+        why = predictor.why_unaligned
+        attend = None if why else _attend_of(predictor, fields[0].name)
     return Model(
         name=name,
         version=str(run.step),
@@ -81,7 +96,38 @@ def run_model(
             for target, feature in predictor.features.targets.items()
         ],
         ask=ask,
+        attend=attend,
+        why_no_attention=why,
     )
+
+
+def _attend_of(predictor: Predictor, field: str) -> Then:
+    """Returns what adds their attention to predictions, each read once more by itself.
+
+    Args:
+      predictor: that has found them.
+      field: of the texts.
+    """
+    aligner = predictor.aligner()
+
+    def attend(samples: Sequence[Sample], found: Sequence[Found], stop: Stop) -> Sequence[Found]:
+        told: list[Found] = []
+        pairs = 0
+        for number, (sample, prediction) in enumerate(zip(samples, found, strict=True)):
+            assert isinstance(prediction, Prediction)
+            stop.check()
+            (ids,) = predictor.encode([_text(number, sample[field])])
+            pairs += len(ids) * (len(prediction.hypotheses[0].ids) + 1)
+            if pairs > _MOST_PAIRS:
+                raise DecodeError(
+                    f"up to input {number} there are {pairs:,} pairs of an id that is read and one "
+                    f"that is written, and attention is told of {_MOST_PAIRS:,} in a request. Ask "
+                    "without attention, or less at once."
+                )
+            told.append(aligner.attend(ids, prediction))
+        return told
+
+    return attend
 
 
 def _text(number: int, value: Any) -> str:

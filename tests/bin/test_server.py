@@ -95,7 +95,7 @@ def test_what_cannot_be_served_is_told(
     assert message in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "prometheus_client"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

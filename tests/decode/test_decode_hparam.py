@@ -51,6 +51,8 @@ def test_the_delimiter_may_be_written_escaped() -> None:
         ("alpha=-1", "alpha"),
         ("write_beam_scores=true", "return_beams=true"),
         ("delimiter=", "delimiter"),
+        ("write_beam_scores=true,return_beams=true,output_format=tsv", "tsv tells every score"),
+        ("write_beam_scores=true,return_beams=true,output_format=jsonl", "jsonl tells every"),
         ("beam_size=1,alpha=0.9", "beam_size=1 compares no hypotheses, so it does not read alpha"),
         ("batch_size=2,batch_tokens=9", "takes the place of batch_tokens"),
         ("min_length=9,extra_length=8,force_decode_length=true", "min_length=9 is more"),

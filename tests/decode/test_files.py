@@ -22,7 +22,7 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import one_line
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.errors import DataError, DecodeError, UsageError
+from t2t_torch.errors import DataError, DecodeError, HParamsError, UsageError
 from t2t_torch.mode import Split
 
 SHORT = DecodeHParams(extra_length=4, beam_size=2)
@@ -236,6 +236,22 @@ def test_a_file_called_jsonl_holds_json(run_dir: Path, tmp_path: Path) -> None:
         source.write_text(wrong + "\n")
         with pytest.raises(DataError, match=re.escape(told)):
             read_texts(source, predictor, SHORT)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "tsv"])
+def test_a_delimiter_is_refused_where_json_is_read_and_another_form_written(
+    form: str, predictor: Predictor, tmp_path: Path
+) -> None:
+    hparams = SHORT.replace(delimiter=";", output_format=form)
+    source, target = tmp_path / "in.jsonl", tmp_path / "out"
+    source.write_text('"5 6"\n"7"\n')
+    with pytest.raises(HParamsError, match=r"in\.jsonl has JSON.* nothing reads delimiter"):
+        decode_file(predictor, source, target, hparams)
+    decode_file(predictor, source, target, hparams.replace(output_format="text"))
+    assert target.read_text().count(";") == 2
+    lines = tmp_path / "in.txt"
+    lines.write_text("5 6;7")
+    assert len(decode_file(predictor, lines, target, hparams).predictions) == 2
 
 
 def test_json_keeps_the_other_keys_of_an_input_and_a_table_its_text(

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+import t2t_torch
 from t2t_torch import registry
+from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.signature import Signature
 from t2t_torch.bin import exporter
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
@@ -17,7 +20,7 @@ from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.errors import ExportError, HParamsError, UsageError
+from t2t_torch.errors import ArtifactError, ExportError, HParamsError, UsageError
 from t2t_torch.export.request import Request
 from t2t_torch.interop import ctranslate2 as interop
 from t2t_torch.interop import ctranslate2_export
@@ -26,7 +29,10 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 engine = pytest.importorskip("ctranslate2")
 
 PROBLEM = "algorithmic_reverse_binary40_test"
-FILES = {"README.md", "config.json", "hparams.json", "model.bin", "shared_vocabulary.json"}
+FILES = {
+    *("README.md", "config.json", "hparams.json", "model.bin", "shared_vocabulary.json"),
+    "signature.json",
+}
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +146,35 @@ def test_what_is_there_stays(made: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_a_folder_of_ctranslate2_is_not_overwritten(made: Path, tmp_path: Path) -> None:
-    ctranslate2_export.export(request(made, tmp_path / "out"))
-    with pytest.raises(UsageError, match="nothing in it is touched"):
-        ctranslate2_export.export(request(made, tmp_path / "out", overwrite=True))
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+def test_a_folder_of_ctranslate2_is_overwritten_if_that_is_asked_and_all_in_it_is_of_it(
+    made: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "out"
+    ctranslate2_export.export(request(made, there))
+    with pytest.raises(UsageError, match="Replace it with --overwrite"):
+        ctranslate2_export.export(request(made, there))
+    ctranslate2_export.export(request(made, there, overwrite=True, quantize="int8"))
+    assert Signature.read(there).quantized == "int8"
+    (there / "notes").write_text("mine")
+    with pytest.raises(UsageError, match="files that are not of it: notes"):
+        ctranslate2_export.export(request(made, there, overwrite=True))
+    assert {path.name for path in there.iterdir()} == {*FILES, "notes"}
+
+
+def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
+    made: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "out"
+    ctranslate2_export.export(request(made, there))
+    signature = Signature.read(there)
+    assert (signature.form, signature.problem, signature.step) == ("ctranslate2", PROBLEM, 3)
+    assert signature.made_with["ctranslate2"] == engine.__version__
+    assert set(signature.files) == FILES - {"signature.json"}
+    signature.check_files(there)
+    with pytest.raises(UsageError, match=r"CTranslate2 reads it, as its README\.md shows"):
+        t2t_torch.load(there)
+    with pytest.raises(ArtifactError, match=r"CTranslate2 reads it, as its README\.md shows"):
+        Artifact(there)
 
 
 def test_how_to_search_is_not_told_to_the_export(made: Path, tmp_path: Path) -> None:

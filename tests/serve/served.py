@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import io
@@ -18,6 +19,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from t2t_torch.artifact.answer import Answer
+from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.serve.application import Application
@@ -175,6 +177,34 @@ def stub_source(
             return ask(samples)
 
         return Model(name, "1", "p", "m", "none", fields, [target], found, examples)
+
+    return Source(name, Path(), load, is_run=True)
+
+
+def translator_source(name: str = "translator") -> Source:
+    """A model that turns the words of a text round, and tells with which weights it looked."""
+
+    def load(name: str, version: str, path: Path) -> Model:
+        def found(samples: Sequence[Any], stop: Stop) -> list[Prediction]:
+            texts = (" ".join(sample["inputs"].split()[::-1]) for sample in samples)
+            return [Prediction((Hypothesis(text, (), -1.5),)) for text in texts]
+
+        def attend(samples: Sequence[Any], found: Sequence[Any], stop: Stop) -> list[Prediction]:
+            told = []
+            for sample, one in zip(samples, found, strict=True):
+                read, written = sample["inputs"].split(), one.text.split()
+                last = len(read) - 1
+                rows = tuple(
+                    tuple(0.75 if place + at == last else 0.125 for at in range(len(read)))
+                    for place in range(len(written))
+                )
+                pairs = tuple((last - place, place) for place in range(len(written)))
+                best = dataclasses.replace(one.hypotheses[0], alignment=pairs)
+                told.append(Prediction((best,), Attention(tuple(read), tuple(written), rows)))
+            return told
+
+        fields, targets = [InputField("inputs", "text")], [OutputTarget("targets", "text")]
+        return Model(name, "1", "p", "m", "none", fields, targets, found, attend=attend)
 
     return Source(name, Path(), load, is_run=True)
 

@@ -12,12 +12,20 @@ from typing import Any
 
 import pytest
 import uvicorn
-from served import Served, artifact_source, length_of, stub_source, write_artifact
+from served import (
+    Served,
+    artifact_source,
+    length_of,
+    stub_source,
+    translator_source,
+    write_artifact,
+)
 
 from t2t_torch.serve.application import _shown
 from t2t_torch.serve.page import POLICY, page
 from t2t_torch.serve.server import listen_at
 
+IS_FRAMED = "cells => cells.map(cell => cell.className === 'most')"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -53,7 +61,7 @@ def address(serve: Callable[..., Served], tmp_path: Path) -> Iterator[str]:
     for version in ("1", "2"):
         write_artifact(folder / version)
     stub = stub_source(length_of, examples=[{"inputs": " \n"}, {"inputs": " a text"}])
-    sources = artifact_source(folder), stub
+    sources = artifact_source(folder), stub, translator_source()
     config = uvicorn.Config(
         serve(*sources, keys=["a-key-of-one"]).app, log_config=None, lifespan="off", ws="none"
     )
@@ -136,3 +144,42 @@ def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path:
     assert view.inner_text(".value").startswith("long")
     assert faults == []
     assert all(url.startswith((address, "data:")) for url in requested)
+
+
+def test_a_person_sees_what_each_written_word_attends_to(
+    browser: Any, address: str, tmp_path: Path
+) -> None:
+    view = browser.new_page(viewport={"width": 700, "height": 900})
+    faults: list[str] = []
+    view.on("pageerror", lambda error: faults.append(str(error)))
+    view.on("console", lambda told: faults.append(told.text) if told.type == "error" else None)
+    view.goto(f"{address}?model=translator")
+    view.wait_for_selector("#keybox:not([hidden])")
+    faults.clear()  # that a key was wanted
+    view.fill("#key", "a-key-of-one")
+    view.press("#key", "Enter")
+    view.wait_for_selector("#attentionbox:not([hidden])")
+    view.fill("[data-field=inputs]", "<i>one two three")
+    view.click("#ask")
+    view.wait_for_selector(".heat")
+    assert view.locator(".heat thead th").all_inner_texts() == ["<i>one", "two", "three"]
+    assert view.locator(".heat tbody th").all_inner_texts() == ["three", "two", "<i>one"]
+    rows = view.locator(".heat tbody tr").all()
+    framed = [row.locator("td").evaluate_all(IS_FRAMED) for row in rows]
+    assert framed == [[False, False, True], [False, True, False], [True, False, False]]
+    cell = rows[0].locator("td").nth(2)
+    assert cell.get_attribute("title") == "three \u2190 three: 75.0 %"
+    assert cell.evaluate("cell => getComputedStyle(cell, '::before').opacity") == "0.75"
+    view.screenshot(path=tmp_path / "attention.png")
+
+    # Who does not want it is answered without, and so is whoever asks a model that has none.
+    view.uncheck("#attention")
+    view.click("#ask")
+    view.wait_for_selector(".heat", state="detached")
+    assert view.inner_text(".value").startswith("three two <i>one")
+    view.select_option("#model", "stub")
+    assert view.is_hidden("#attentionbox")
+    view.fill("[data-field=inputs]", "a long text")
+    view.click("#ask")
+    view.wait_for_selector(".bars")
+    assert faults == []

@@ -72,3 +72,15 @@ def test_texts_are_told_in_both_protocols(phrases: Path, serve: Callable[..., Se
     assert ids["shape"][:2] == [3, 2]
     first = expected[0].hypotheses[0].ids
     assert ids["data"][: len(first)] == list(first)
+
+
+def test_an_artifact_says_that_its_run_tells_attention(
+    phrases: Path, serve: Callable[..., Served]
+) -> None:
+    server = serve(artifact_source(phrases))
+    (told,) = server.get("/models").json()["models"]
+    assert told["attention"] is False
+    answer = server.post("/predict", {"inputs": ["one two"], "attention": True})
+    assert answer.status_code == 400
+    assert "t2t-server --output_dir=RUN" in answer.json()["error"]
+    assert server.post("/predict", {"inputs": ["one two"], "attention": False}).status_code == 200

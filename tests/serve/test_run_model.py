@@ -11,10 +11,12 @@ import torch
 from served import Served
 
 from t2t_torch import registry
+from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, Tags, Text, Words
 from t2t_torch.serve.model import Model
 from t2t_torch.serve.repository import Source
@@ -65,6 +67,66 @@ def test_a_run_that_writes_texts_answers(run: Path, serve: Callable[..., Served]
 def test_a_checkpoint_can_be_chosen(run: Path, serve: Callable[..., Served]) -> None:
     server = serve(source(run, "3"))
     assert server.post("/predict", {"inputs": [""]}).json()["version"] == "3"
+
+
+@pytest.mark.parametrize("settings", ["delimiter=;", "log_results=true", "shards=2"])
+def test_what_answers_of_a_server_do_not_read_is_refused(run: Path, settings: str) -> None:
+    hparams = parse_decode_hparams(settings)
+    with pytest.raises(HParamsError, match="t2t-server does not read " + settings.split("=")[0]):
+        run_model("dates", run, checkpoint=None, hparams=hparams, threads=1)
+
+
+def test_attention_is_told_of_whoever_asks_for_it_whatever_else_is_in_the_batch(
+    run: Path, serve: Callable[..., Served]
+) -> None:
+    server = serve(source(run, beam_size=2, return_beams=True))
+    texts = ["May 3rd, 2020", "the fourth of June 1999"]
+    told = server.post("/predict", {"inputs": texts, "attention": True}).json()["outputs"]
+    plain = server.post("/predict", {"inputs": texts}).json()["outputs"]
+    for text, record, without in zip(texts, told, plain, strict=True):
+        attention = record["targets"].pop("attention")
+        pairs = record["targets"].pop("alignment")
+        assert record == without
+        assert attention["read"] == text.split()
+        assert attention["written"] == record["targets"]["value"].split()
+        weights = attention["weights"]
+        assert [len(row) for row in weights] == [len(attention["read"])] * len(weights)
+        assert all(0 < sum(row) <= 1.0001 for row in weights)
+        assert pairs == [[row.index(max(row)), place] for place, row in enumerate(weights)]
+        alone = server.post("/predict", {"inputs": [text], "attention": True}).json()
+        (record,) = alone["outputs"]
+        for row, expected in zip(record["targets"]["attention"]["weights"], weights, strict=True):
+            assert row == pytest.approx(expected, abs=1e-5)
+
+
+def test_too_much_attention_is_refused_and_the_answer_without_is_not(
+    run: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.serve.run_model._MOST_PAIRS", 5)
+    server = serve(source(run))
+    answer = server.post("/predict", {"inputs": ["May 3rd, 2020"], "attention": True})
+    assert answer.status_code == 422
+    assert "Ask without attention" in answer.json()["error"]
+    assert server.post("/predict", {"inputs": ["May 3rd, 2020"]}).status_code == 200
+
+
+def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
+    model, stop = source(run).load("dates", "", run), Stop()
+    samples = [{"inputs": "May 3rd"}]
+    assert model.ask(samples, stop)
+    steps: list[int] = []
+
+    class Told(Stop):
+        def check(self) -> None:
+            steps.append(1)
+            if len(steps) == 3:  # the batch, and two of its steps
+                self.set()
+            super().check()
+
+    with pytest.raises(Stopped):
+        model.ask(samples, Told())
+    assert len(steps) == 3
+    assert model.ask(samples, Stop())  # what was stopped leaves nothing behind
 
 
 @pytest.mark.parametrize("text", [5, None, {}, [1, 2], [["a"]], ["a", {}], True])
