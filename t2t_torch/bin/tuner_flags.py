@@ -14,6 +14,7 @@ from t2t_torch.data.staging import staged
 from t2t_torch.errors import CheckpointError
 from t2t_torch.tune.rungs import MODES
 from t2t_torch.tune.search_plan import SEARCHERS
+from t2t_torch.tune.study import without_password
 
 NAME = "tuner.json"
 """In the search's folder: the flags that it was begun with."""
@@ -42,9 +43,7 @@ _TOGETHER = (
     ("mode", "bracket_rungs"),
 )
 """Flags of which none is remembered if one is given: what it says is all that is said."""
-_OF_ONE_START = (
-    "output_dir parallel max_restarts report_only registry_help verbosity storage".split()
-)
+_OF_ONE_START = "output_dir parallel max_restarts report_only registry_help verbosity".split()
 """Flags that are not taken from the beginning of a search."""
 
 
@@ -168,7 +167,7 @@ def recall(output_dir: Path) -> None:
     """Gives flags that are silent the values with which the search was begun.
 
     Raises:
-      CheckpointError: what is remembered cannot be read.
+      CheckpointError: what is remembered cannot be read, or the search is kept elsewhere.
     """
     file = output_dir / NAME
     try:
@@ -179,12 +178,30 @@ def recall(output_dir: Path) -> None:
         raise CheckpointError(
             f"{file} is damaged: {error}. Remove it, and give the flags of the search again."
         ) from error
+    _check_storage(output_dir, known.get("storage") or "")
     for names in _TOGETHER:
         if any(FLAGS[name].present for name in names):
             known = {name: value for name, value in known.items() if name not in names}
     for name, value in known.items():
         if name in FLAGS and not FLAGS[name].present:
             FLAGS[name].value = value
+
+
+def _check_storage(output_dir: Path, known: str) -> None:
+    """Checks that a search is looked for where it is kept: else it would begin again.
+
+    Raises:
+      CheckpointError: it is not, or only a URL with its password can say so.
+    """
+    asked = without_password(flag("storage") or "")
+    if not FLAGS["storage"].present and "***" not in known:
+        return
+    if asked != known:
+        where = f"at --storage={known}" if known else "in its own journal, without --storage"
+        raise CheckpointError(
+            f"the search of {output_dir} is kept {where}. Say so, with the password if it has one; "
+            "or begin one in another --output_dir."
+        )
 
 
 def remember(output_dir: Path) -> None:
@@ -206,6 +223,8 @@ def _to_remember() -> dict[str, Any]:
         if name in _OF_ONE_START or not given(name):
             continue
         value = flag(name)
+        if name == "storage":
+            value = without_password(value)
         if name in _PATHS:
             value = list(map(absolute, value)) if isinstance(value, list) else absolute(value)
         found[name] = value

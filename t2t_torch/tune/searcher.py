@@ -18,7 +18,8 @@ from typing import Any
 from t2t_torch.tune.rungs import WORST, Rungs, next_bracket
 from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.space import Space, Value
-from t2t_torch.tune.suggestions import Tried, suggester_of
+from t2t_torch.tune.suggester import suggester_of
+from t2t_torch.tune.suggestions import Tried
 from t2t_torch.tune.trial_state import TrialState
 
 Event = Mapping[str, Any]

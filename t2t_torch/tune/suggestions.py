@@ -12,7 +12,6 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.space import Space, Value
 
 _DRAWS = 100
@@ -43,18 +42,6 @@ class Suggester(Protocol):
           tried: the trials before it, the default among them.
         """
         ...
-
-
-def suggester_of(plan: SearchPlan, space: Space) -> Suggester:
-    """Returns what makes a plan's suggestions."""
-    if plan.searcher == "grid":
-        return OfGrid(space, has_default=plan.default is not None)
-    if plan.searcher == "tpe":
-        # optuna takes a second to import, and only this needs its samplers.
-        from t2t_torch.tune.tree_parzen import TreeParzen
-
-        return TreeParzen(plan, space)
-    return Drawn(space, plan.seed)
 
 
 class Drawn:

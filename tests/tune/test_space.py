@@ -119,7 +119,7 @@ def test_a_space_survives_json() -> None:
         ),
         ({"a": {"type": "int", "minval": 1.5, "maxval": 2}}, "a: minval is 1.5; a whole number"),
         ({"a": {"type": "double", "minval": "x", "maxval": 2}}, "minval is 'x'; a finite number"),
-        ({"a": {"type": "doubel", "minval": 0, "maxval": 2}}, "Did you mean 'double'"),
+        ({"a": {"type": "doublle", "minval": 0, "maxval": 2}}, "Did you mean 'double'"),
         ({"a": {"type": "double", "minval": 0}}, "double needs maxval"),
         (
             {"a": {"type": "double", "minval": 0, "maxval": 1, "cout": 2}},

@@ -1,0 +1,240 @@
+"""What `t2t-tuner` asks for, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from t2t_torch.bin import asked_search, tuner, tuner_flags
+from t2t_torch.tune.space import Double, LogDouble
+
+EXPERIMENT = """
+description: tiny
+data: {}
+hyperparameters:
+  rate: {type: log, minval: -4, maxval: -1, base: 10, count: 2}
+  net: {width: {type: int, minval: 8, maxval: 32}, depth: 2}
+searcher:
+  name: random
+  metric: error
+  smaller_is_better: false
+  max_steps: 3
+  max_trials: 7
+  max_concurrent_trials: 2
+optimizations: {aggregation_frequency: 2}
+reproducibility: {experiment_seed: 11}
+max_restarts: 1
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    """Makes the flags of a search; a flag of None is left out."""
+
+    def make(**flags):
+        values = {
+            "problem": "dates_to_iso",
+            "model": "transformer",
+            "hparams_set": "transformer_tiny",
+            "hparams_range": "transformer_tiny_range",
+            "data_dir": tmp_path,
+            "output_dir": tmp_path / "search",
+            "train_steps": 100,
+            **flags,
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value is not None]
+
+    return make
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """Returns the search that flags ask for; nothing is trained."""
+
+    def parse(arguments):
+        found = []
+        monkeypatch.setattr(tuner, "_run", lambda: found.append(asked_search.asked_search()))
+        assert tuner.main(arguments) == 0
+        return found[0]
+
+    return parse
+
+
+def refused(arguments, capsys) -> str:
+    assert tuner.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ")
+    assert "Traceback" not in told
+    return told
+
+
+def test_a_problem_is_searched_with_asha_around_its_set(arguments, parsed) -> None:
+    asked = parsed(arguments(hparams="attention_dropout=0.05"))
+    plan = asked.plan
+    assert (plan.searcher, plan.metric, plan.lower_is_better) == ("adaptive_asha", "loss", True)
+    assert (plan.length, plan.max_trials, plan.seed) == (100, 16, 1)
+    assert plan.default["attention_dropout"] == 0.05
+    assert plan.default.keys() == asked.space.kinds.keys()
+    trainer = asked.subject.arguments({"attention_dropout": 0.1, "norm": True})
+    assert trainer.index("--hparams=attention_dropout=0.05") < trainer.index(
+        "--hp=attention_dropout=0.1"
+    )
+    assert "--hp=norm=true" in trainer
+    assert "--eval_early_stopping_metric=loss" in trainer
+
+
+def test_ranges_come_from_a_file_too(arguments, parsed, tmp_path) -> None:
+    file = tmp_path / "ranges.yaml"
+    file.write_text(
+        "attention_dropout: {type: double, minval: 0, maxval: 0.5}\n"
+        "learning_rate_constant: {type: log, minval: -2, maxval: 0}\n"
+    )
+    asked = parsed(arguments(hparams_range=None, ranges=file))
+    assert asked.space.kinds == {
+        "attention_dropout": Double(0.0, 0.5),
+        "learning_rate_constant": LogDouble(-2.0, 0.0),
+    }
+
+
+def test_an_experiment_says_all_of_a_trials_search(parsed, tmp_path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT)
+    flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={tmp_path}/search"]
+    asked = parsed(flags)
+    plan = asked.plan
+    assert (plan.searcher, plan.metric, plan.lower_is_better) == ("random", "error", False)
+    assert (plan.length, plan.max_trials, plan.max_concurrent, plan.seed) == (150, 7, 2, 11)
+    assert plan.default is None
+    assert asked.max_restarts == 1
+    values = {"rate": 0.01, "net.width": 8, "net.depth": 2}
+    trainer = asked.subject.arguments(values)
+    assert [one for one in trainer if one.startswith("--hp")] == [
+        "--hp=rate=0.01",
+        "--hp=net.width=8",
+        "--hp=net.depth=2",
+    ]
+    assert asked.space.nested(values) == {"rate": 0.01, "net": {"width": 8, "depth": 2}}
+    # The flags are stronger.
+    plan = parsed([*flags, "--searcher=single", "--metric_minimize", "--train_steps=9"]).plan
+    assert (plan.searcher, plan.max_trials, plan.length) == ("single", 1, 9)
+    assert plan.lower_is_better
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"max_trials": 0}, "max_trials"),
+        ({"parallel": 0}, "parallel"),
+        ({"train_steps": None}, "--train_steps="),
+        ({"output_dir": None}, "--output_dir="),
+        ({"data_dir": None, "model": None}, "--data_dir="),
+        ({"problem": "dates_to_is"}, "dates_to_iso"),
+        ({"model": "transfomer"}, "transformer"),
+        ({"hparams_range": "transformer_tiny_rang"}, "transformer_tiny_range"),
+        ({"hparams_range": None}, "give either --hparams_range"),
+        ({"ranges": "r.yaml"}, "give either --hparams_range"),
+        ({"searcher": "hyperband"}, "adaptive_asha"),
+        ({"divisor": 1}, "divisor is 1; more than 1"),
+        ({"bracket_rungs": "two"}, "'two' is no whole number"),
+        ({"searcher": "grid"}, "a grid needs a count for each range"),
+        ({"storage": "search.db"}, "is no URL of a database"),
+        ({"storage": "nosuch://me:secret@host/db"}, "--storage=nosuch://me:***@host/db"),
+        ({"storage": "sqlite:////nonexistent/folder/search.db"}, "cannot be opened"),
+        ({"config": "x.yaml"}, "--config is the experiment of a --trial"),
+        ({"trial": "x", "config": "x.yaml"}, "not with --trial"),
+        ({"hparams": "hidden_sise=3"}, "hidden_size"),
+        ({"max_trails": 3}, "Did you mean --max_trials"),
+    ],
+)
+def test_bad_flags_are_refused(arguments, capsys, flags: dict, told: str) -> None:
+    assert told in refused(arguments(**flags), capsys)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("num_hidden_layers: {type: int, minval: 6, maxval: 2}", "minval is 6 and maxval 2"),
+        ("num_hiden_layers: {type: int, minval: 2, maxval: 6}", "num_hidden_layers"),
+        ("num_hidden_layers: {type: double, minval: 2, maxval: 6.5}", "num_hidden_layers"),
+        ("attention_dropout: {type: double, minval: 0, maxval: 1.5}", "attention_dropout"),
+        ("attention_dropout: 0.1", "there is nothing to search"),
+        ("attention_dropout: [", "ranges.yaml"),
+    ],
+)
+def test_bad_ranges_are_refused(arguments, capsys, tmp_path, written: str, told: str) -> None:
+    file = tmp_path / "ranges.yaml"
+    file.write_text(written)
+    assert told in refused(arguments(hparams_range=None, ranges=file), capsys)
+
+
+def test_a_file_of_ranges_that_is_not_there_is_told(arguments, capsys, tmp_path) -> None:
+    told = refused(arguments(hparams_range=None, ranges=tmp_path / "no.yaml"), capsys)
+    assert "no.yaml" in told
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (("metric: error", ""), "needs metric"),
+        (("max_steps: 3", ""), "does not say how long to train"),
+        (("minval: 8, maxval: 32", "minval: 64, maxval: 32"), "net.width: minval is 64"),
+        (("name: random", "name: randon"), "random"),
+    ],
+)
+def test_a_bad_experiment_is_refused(capsys, tmp_path, changed: tuple, told: str) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT.replace(*changed))
+    flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={tmp_path}/search"]
+    assert told in refused(flags, capsys)
+
+
+def test_a_trial_needs_its_experiment(capsys, tmp_path) -> None:
+    assert "--config=" in refused([f"--trial={tmp_path}", f"--output_dir={tmp_path}/s"], capsys)
+
+
+def test_without_optuna_the_extra_is_named(arguments, capsys, monkeypatch) -> None:
+    from t2t_torch.tune.optuna_extra import optuna_module
+
+    optuna_module.cache_clear()
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert 'pip install "t2t_torch[tune]"' in refused(arguments(), capsys)
+    optuna_module.cache_clear()
+
+
+def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None:
+    pytest.importorskip("optuna")
+    assert "is not there" in refused([f"--output_dir={tmp_path}/no", "--report_only"], capsys)
+    assert "no search was begun here" in refused(
+        [f"--output_dir={tmp_path}", "--report_only"], capsys
+    )
+
+
+def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    output_dir = tmp_path / "search"
+    output_dir.mkdir()
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir))
+    storage = "postgresql://me:secret@host/db"
+    assert tuner.main(arguments(data_dir="data", storage=storage, parallel=3, max_trials=5)) == 0
+    text = (output_dir / tuner_flags.NAME).read_text()
+    assert "secret" not in text
+    known = json.loads(text)
+    assert known["data_dir"] == str(tmp_path / "data")
+    assert known["max_trials"] == 5
+    assert "parallel" not in known
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(output_dir))
+    flags = [f"--output_dir={output_dir}", "--max_trials=6"]
+    # Without its database the search would begin again.
+    assert "is kept at --storage=postgresql://me:***@host/db" in refused(flags, capsys)
+    assert "is kept at" in refused([*flags, "--storage=sqlite:///other.db"], capsys)
+    assert tuner.main([*flags, f"--storage={storage}"]) == 0
+    assert tuner_flags.flag("max_trials") == 6
+    assert tuner_flags.flag("train_steps") == 100
+
+
+def test_what_is_remembered_and_damaged_is_told(capsys, tmp_path) -> None:
+    (tmp_path / tuner_flags.NAME).write_text("{")
+    assert "tuner.json is damaged" in refused([f"--output_dir={tmp_path}"], capsys)
