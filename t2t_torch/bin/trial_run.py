@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import sys
@@ -13,19 +14,20 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import named_run, run_json
-from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
-from t2t_torch.errors import ConfigError, T2TError, UsageError
-from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
+from t2t_torch.bin.experiment_flags import FROM_CONFIG, run_config_of, told_of
+from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, trains
+from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stop import EarlyExit, StopRequest
-from t2t_torch.trial.chosen import chosen_values, parse_changes
+from t2t_torch.trial.chosen import by_name, chosen_values, parse_changes
+from t2t_torch.trial.code_copy import keep_code
 from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.trial.invalid_hp import InvalidHP
 from t2t_torch.trial.run_record import NAME, RunRecord
 
 if TYPE_CHECKING:
-    from t2t_torch.compute.distributed import World
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.trial.batches import TrialTrainBatches
+    from t2t_torch.train.run_config import RunConfig
     from t2t_torch.trial.task import TrialTask
 
 SCHEDULES = ("continuous_train_and_eval", "train", "evaluate", "continuous_eval", "test")
@@ -42,6 +44,9 @@ _OF_PROBLEMS = (
 
 _NOWHERE = Path(os.devnull, "no-output-dir")
 
+INVALID_HP = 3
+"""Exit code of a trial that says that its hyperparameters cannot be trained."""
+
 
 def is_asked() -> bool:
     """Whether the flags name a trial, or a run of one."""
@@ -53,20 +58,37 @@ def is_asked() -> bool:
 
 def run(early: EarlyExit) -> int:
     """Runs the command; returns its exit code."""
+    try:
+        return _run(early)
+    except InvalidHP as error:
+        print(f"error: InvalidHP: {error}", file=sys.stderr)
+        return INVALID_HP
+
+
+def _run(early: EarlyExit) -> int:
     _check_flags()
     directory = RunDirectory(flag("output_dir") or _NOWHERE)
-    recalled = named_run.recall(directory)
+    lines = _recall(directory)
     record, config = _named(directory)
     if os.environ.get("RANK", "0") == "0":
-        if recalled:
-            told = f"as in {directory.path / run_json.NAME}:  {' '.join(recalled)}"
-            print(told, file=sys.stderr)
-        if config.ignored:
-            told = f"ignored here, for a cluster alone:  {', '.join(config.ignored)}"
-            print(told, file=sys.stderr)
+        for line in [*lines, *told_of(config)]:
+            print(line, file=sys.stderr)
     if flag("test_mode"):
         return _test(record, config)
     return _with_restarts(directory, record, config, early)
+
+
+def _recall(directory: RunDirectory) -> list[str]:
+    """Gives flags that are silent the values with which the run was begun; tells of it.
+
+    A configuration that is given anew is stronger.
+    """
+    recalled = named_run.recall(directory)
+    if flag("config"):
+        own = tuple(f"--{name}" for name in FROM_CONFIG)
+        recalled = [told for told in recalled if told.partition("=")[0] not in own]
+    file = directory.path / run_json.NAME
+    return [f"as in {file}:  {' '.join(recalled)}"] if recalled else []
 
 
 def _check_flags() -> None:
@@ -105,10 +127,10 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         config = ExperimentConfig.from_dict(known.config, source=str(directory.path / NAME))
     else:
         config = ExperimentConfig.from_dict({})
-    if known and not flag("config") and not changes:
-        values = known.hparams
-    else:
-        values = chosen_values(config.hyperparameters, changes)
+    before = known.hparams if known else {}
+    if not flag("config"):
+        changes = {**by_name(config.hyperparameters, before), **changes}
+    values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
     if flag("trial") and config.entrypoint and ":" not in Path(spec).name:
         spec += f":{config.entrypoint.rpartition(':')[2]}"
@@ -186,7 +208,9 @@ def _train(
             task = prepare(
                 record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout()
             )
-            told = _run_config(task, config, directory, world)
+            told = run_config_of(task, config, directory, world)
+            if not directory.has_checkpoints:  # those know the seed themselves
+                told = dataclasses.replace(told, random_seed=seed)
             with world.leader_first() as leads:
                 if leads and trains():
                     _claim(directory, record, task, told, seed)
@@ -221,8 +245,7 @@ def _seed(directory: RunDirectory, config: ExperimentConfig) -> int:
     if flag("random_seed") is not None:
         return int(flag("random_seed"))
     begun = run_json.remembered(directory.path, ["random_seed"], FLAGS)
-    default = config.reproducibility.experiment_seed or DEFAULT_SEED
-    return int(begun.get("random_seed", default))
+    return int(begun.get("random_seed", config.reproducibility.experiment_seed))
 
 
 def _claim(
@@ -240,74 +263,7 @@ def _claim(
     del settings["hparams"]
     files = {NAME: record.text, run_json.NAME: run_json.written(settings)}
     directory.claim_files(known, files)
-
-
-def _run_config(
-    task: TrialTask, config: ExperimentConfig, directory: RunDirectory, world: World
-) -> RunConfig:
-    """Returns what flags and configuration say of the run; flags win.
-
-    Raises:
-      ConfigError: nothing says how long to train.
-    """
-    source: TrialTrainBatches = task.train_batches(
-        seed=0, start=0, rank=world.rank, world_size=world.size
-    ).source
-    scale = config.scale(
-        world_size=world.size,
-        records_per_batch=source.records_per_batch,
-        batches_per_epoch=source.batches_per_epoch,
-    )
-    if flag("global_batch_size"):
-        task.hparams = task.hparams.replace(
-            optimizer_multistep_accumulate_steps=_accumulate(source.records_per_batch, world)
-        )
-    steps = flag("train_steps") if given("train_steps") else 0
-    if not steps and config.searcher.length:
-        steps = scale.steps(config.searcher.length)
-    if not steps and directory.exists:
-        steps = directory.task().train_steps
-    if not steps and trains():
-        raise ConfigError(
-            "nothing says how long to train: give --train_steps, or searcher.max_length in the "
-            "configuration, such as max_length: {epochs: 10}."
-        )
-    told: dict[str, Any] = {"train_steps": steps or 1, "eval_steps": 0}
-    periods = {
-        "local_eval_frequency": ("min_validation_period", config.min_validation_period),
-        "save_checkpoints_steps": ("min_checkpoint_period", config.min_checkpoint_period),
-    }
-    for name, (key, period) in periods.items():
-        told[name] = scale.period(period, key) if period else 0
-    told["keep_checkpoint_max"] = (
-        0 if config.checkpoint_policy == "all" else max(config.save_trial_latest, 1)
-    )
-    told["keep_checkpoint_best"] = config.save_trial_best if config.searcher.metric else 0
-    if config.searcher.metric:
-        told["eval_early_stopping_metric"] = config.searcher.metric
-        told["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
-    if config.searcher.source_checkpoint:
-        told["warm_start_from"] = config.searcher.source_checkpoint
-    for name, value in told.items():
-        if not chosen(name):
-            FLAGS[name].value = value
-    return run_config(int(flag("train_steps")))
-
-
-def _accumulate(records_per_batch: float, world: World) -> int:
-    """Returns the batches of a step in each process that make `--global_batch_size`.
-
-    Raises:
-      UsageError: no whole number does.
-    """
-    wanted, each = int(flag("global_batch_size")), records_per_batch * world.size
-    count = round(wanted / each)
-    if count < 1 or abs(count * each - wanted) > 1e-6:
-        raise UsageError(
-            f"--global_batch_size={wanted}: {world.size} processes with batches of "
-            f"{records_per_batch:g} make {each:g} in a step, or a multiple. Give one of these."
-        )
-    return count
+    keep_code(task.definition, directory)
 
 
 def _test(record: RunRecord, config: ExperimentConfig) -> int:
@@ -317,7 +273,8 @@ def _test(record: RunRecord, config: ExperimentConfig) -> int:
     from t2t_torch.trial.test_mode import tested
 
     with join_world(use_gpu=flag("worker_gpu") > 0) as world:
-        seed = flag("random_seed") or config.reproducibility.experiment_seed or DEFAULT_SEED
+        asked = flag("random_seed")
+        seed = config.reproducibility.experiment_seed if asked is None else int(asked)
         task = prepare(record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout())
         for line in tested(task, seed=seed, device=world.device):
             print(line, flush=True)

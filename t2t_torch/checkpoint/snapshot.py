@@ -66,7 +66,7 @@ class Snapshot:
           average: of the weights.
 
         Raises:
-          TypeError: the optimizer keeps something that is no tensor.
+          CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
         """
         weights = model_tensors(model)  # first: it divides again what a pass has put together
         slots, stateless = optimizer_tensors(optimizer, model)

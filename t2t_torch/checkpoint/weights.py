@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from t2t_torch.checkpoint.stored_slot import slot_of, stored_slot
 from t2t_torch.checkpoint.stored_tensors import StoredTensors
 from t2t_torch.errors import CheckpointError
 from t2t_torch.layers.carried_memory import is_memory
@@ -78,12 +79,14 @@ def optimizer_tensors(
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """Returns the slots of an optimizer by '<parameter>/<slot>', and which parameters have none.
 
+    A slot that is a number of Python stands as a tensor that says so: '<parameter>/<slot>#int'.
+
     Raises:
-      TypeError: a slot is no tensor.
+      CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
     """
     names = _optimizer_names(optimizer, model)
     tensors = _optimizer_tensors(optimizer, names)
-    stateless = sorted(set(names) - {key.rsplit("/", 1)[0] for key in tensors})
+    stateless = sorted(set(names) - {_owner(key) for key in tensors})
     return tensors, tuple(stateless)
 
 
@@ -103,9 +106,10 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     stored = StoredTensors(file)
     parameters = dict(model.named_parameters())
     slots = {key: parameters[_owner(key)] for key in stored.kinds if _owner(key) in parameters}
-    state: dict[str, dict[str, Tensor]] = {}
+    state: dict[str, dict[str, Tensor | int | float]] = {}
     for key, tensor in stored.read(slots).items():
-        state.setdefault(_owner(key), {})[key.rpartition("/")[2]] = tensor
+        slot, value = slot_of(key.rpartition("/")[2], tensor)
+        state.setdefault(_owner(key), {})[slot] = value
     try:
         stateless = json.loads(stored.header.get(_STATELESS, "[]"))
     except ValueError as error:
@@ -123,6 +127,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     groups = optimizer.state_dict()["param_groups"]
     by_index = {index: state[name] for index, name in enumerate(names) if name in state}
     optimizer.load_state_dict({"state": by_index, "param_groups": groups})
+    _keep_types(optimizer, by_index)
 
 
 def first_names(model: nn.Module) -> dict[str, str]:
@@ -154,16 +159,43 @@ def _optimizer_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:
-    state: Mapping[int, Mapping[str, object]] = optimizer.state_dict()["state"]
+    whole = optimizer.state_dict()
+    state: Mapping[object, object] = whole["state"]
+    kind = type(optimizer).__name__
+    besides = sorted(map(str, set(whole) - {"state", "param_groups"}))
+    besides += [str(key) for key in state if not isinstance(key, int)]
+    if besides:
+        raise CheckpointError(
+            f"{kind} keeps {', '.join(besides)} beside the slots of its parameters; only those "
+            "can be stored. Keep it in the state of a parameter."
+        )
     tensors = {}
     for index, slots in state.items():
+        assert isinstance(index, int) and isinstance(slots, Mapping)
         for slot, value in slots.items():
             if value is None:  # e.g. momentum not yet begun
                 continue
-            if not isinstance(value, Tensor):
-                raise TypeError(
-                    f"{type(optimizer).__name__} keeps {slot!r} as {type(value).__name__}; only "
-                    "tensors can be stored. Keep it as a 0-dimensional tensor."
-                )
-            tensors[f"{names[index]}/{slot}"] = value
+            try:
+                ending, tensor = stored_slot(value)
+            except TypeError:
+                raise CheckpointError(
+                    f"{kind} keeps {slot!r} as {type(value).__name__}; only tensors and numbers "
+                    "can be stored. Keep it as a tensor."
+                ) from None
+            tensors[f"{names[index]}/{slot}{ending}"] = tensor
     return tensors
+
+
+def _keep_types(
+    optimizer: torch.optim.Optimizer, known: Mapping[int, Mapping[str, Tensor | int | float]]
+) -> None:
+    """Gives slots their own types back, where torch has rounded them to their parameter's."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, slots in known.items():
+        loaded = optimizer.state[parameters[index]]
+        for slot, value in slots.items():
+            there = loaded.get(slot)
+            if not isinstance(value, Tensor) or not isinstance(there, Tensor):
+                continue
+            if there.dtype != value.dtype and not isinstance(value, DTensor):
+                loaded[slot] = value.to(there.device)

@@ -150,12 +150,16 @@ def average_gradients(model: nn.Module, processes: int) -> None:
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     device = parameters[0].device
-    used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device)
+    known = [[p.grad is not None, _is_of_rows(p.grad)] for p in parameters]
+    used = torch.tensor(known, dtype=torch.int32, device=device)
     dist.all_reduce(used)
     kinds: dict[torch.dtype, list[list[Tensor]]] = {}
-    for parameter, count in zip(parameters, used.tolist(), strict=True):
+    rows: list[tuple[nn.Parameter, Tensor]] = []
+    for parameter, (count, sparse) in zip(parameters, used.tolist(), strict=True):
         if not count:
             continue
+        if sparse == count:
+            rows.append((parameter, _rows_in_use(parameter)))
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
         elif parameter.grad.is_sparse:
@@ -171,6 +175,26 @@ def average_gradients(model: nn.Module, processes: int) -> None:
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
+    for parameter, in_use in rows:  # sparse again, as the optimizer may take no others
+        assert parameter.grad is not None
+        at, shape = in_use.nonzero().flatten(), parameter.shape
+        parameter.grad = torch.sparse_coo_tensor(
+            at[None], parameter.grad[at], shape, is_coalesced=True, check_invariants=False
+        )
+
+
+def _is_of_rows(gradient: Tensor | None) -> bool:
+    """Whether a gradient is sparse, of whole rows, as that of an Embedding may be."""
+    return gradient is not None and gradient.is_sparse and gradient.sparse_dim() == 1
+
+
+def _rows_in_use(parameter: nn.Parameter) -> Tensor:
+    """Returns which rows of a sparse gradient some process has, [rows]."""
+    in_use = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
+    if parameter.grad is not None:
+        in_use[parameter.grad.coalesce().indices()[0]] = 1
+    dist.all_reduce(in_use)
+    return in_use
 
 
 def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:

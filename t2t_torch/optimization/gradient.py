@@ -127,6 +127,8 @@ def _with_unfreeze_steps(optimizer: torch.optim.Optimizer) -> Iterator[tuple[nn.
 
 
 def _global_norm(gradients: list[Tensor]) -> Tensor:
+    # Put together, a sparse one is another tensor: what the optimizer sees stays as it is.
+    gradients = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     norms: tuple[Tensor, ...] = torch._foreach_norm(gradients)
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total.full_tensor() if isinstance(total, DTensor) else total

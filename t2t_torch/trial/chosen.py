@@ -13,22 +13,27 @@ import yaml
 from t2t_torch.errors import ConfigError
 from t2t_torch.tune.space import Constant, Space
 
+_MISSING = object()
+
 
 def chosen_values(
-    hyperparameters: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+    hyperparameters: Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns one value of each hyperparameter, nested as the configuration has them.
 
     Args:
       hyperparameters: values and ranges.
       changes: dotted names and the values that the command gives them.
+      before: the values, nested, with which a run was begun: ranges have theirs.
 
     Raises:
       ConfigError: a range is left without a value; a name is unknown.
       HParamsError: the configuration's hyperparameters cannot be read.
     """
     space = Space.of_mapping(hyperparameters)
-    given = dict(changes or {})
+    given, known = dict(changes or {}), by_name(hyperparameters, before or {})
     for name in given:
         if name not in space.kinds:
             raise ConfigError(_unknown(name, list(space.kinds)))
@@ -38,6 +43,8 @@ def chosen_values(
             values[name] = given[name]
         elif isinstance(kind, Constant):
             values[name] = copy.deepcopy(kind.value)
+        elif name in known:
+            values[name] = known[name]
         else:
             ranges.append(name)
     if ranges:
@@ -48,6 +55,23 @@ def chosen_values(
             f"--hparams={example}"
         )
     return space.nested(values)
+
+
+def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested values by the dotted names that a configuration has for them.
+
+    Args:
+      hyperparameters: values and ranges.
+      values: of some of them.
+    """
+    found = {}
+    for name in Space.of_mapping(hyperparameters).kinds:
+        value: Any = values
+        for key in name.split("."):
+            value = value.get(key, _MISSING) if isinstance(value, Mapping) else _MISSING
+        if value is not _MISSING:
+            found[name] = copy.deepcopy(value)
+    return found
 
 
 def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:

@@ -15,7 +15,8 @@ class LRScheduler:
 
     Attributes:
       scheduler: of torch, or whatever has `step()`, `state_dict()` and `load_state_dict()`.
-      step_every_batch: it steps after each of the optimizer's steps.
+      step_every_batch: it steps once for each batch, when the optimizer has made the step that the
+        batch is a part of.
       step_every_epoch: it steps at the end of each pass over the training data.  With neither, the
         trial's own code steps it.
 

@@ -2,20 +2,26 @@
 
 A trial's optimizer and scheduler are made anew by its own code at each start.  What of them has
 moved since is written as plain numbers, lists and dicts, and put back; what is as it was made, be
-it a function or a Counter, is left as it was made.
+it a function or a Counter, is left as it was made.  A scheduler within a scheduler is written by
+its own `state_dict` and put back by its own `load_state_dict`.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from absl import logging
+from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
 
 _PARAMETERS = "params"
+
+_WARNED: set[tuple[str, str]] = set()
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -23,10 +29,7 @@ def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
     Settings that JSON cannot say, as functions, are left out: they do not move.
     """
-    return [
-        {name: plain for name, value in group.items() if (plain := _plain(value)) is not _NOT}
-        for group in _groups(optimizer)
-    ]
+    return [_said(group, type(optimizer).__name__) for group in _groups(optimizer)]
 
 
 def restore_settings(
@@ -45,22 +48,19 @@ def restore_settings(
         )
     for group, known in zip(groups, settings, strict=True):
         for name, value in known.items():
-            if name not in group or _plain(group[name]) != value:
-                group[name] = _like(group.get(name), value)
+            group[name] = _like(group.get(name), value)
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
     """Returns the state of a scheduler, without what JSON cannot say."""
-    state = scheduler.state_dict()
-    return {str(name): plain for name, v in state.items() if (plain := _plain(v)) is not _NOT}
+    return _said(scheduler.state_dict(), type(scheduler).__name__)
 
 
 def restore_state(scheduler: Any, known: Mapping[str, Any]) -> None:
     """Puts the state of a scheduler back that was made as it was made then."""
     state = dict(scheduler.state_dict())
     for name, value in known.items():
-        if name not in state or _plain(state[name]) != value:
-            state[name] = _like(state.get(name), value)
+        state[name] = _like(state.get(name), value)
     scheduler.load_state_dict(state)
 
 
@@ -68,6 +68,31 @@ def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [
         {k: v for k, v in group.items() if k != _PARAMETERS} for group in optimizer.param_groups
     ]
+
+
+def _said(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+    """Returns what JSON can say of some values; of what it cannot, and may move, it warns."""
+    said = {}
+    for name, value in values.items():
+        plain = _plain(value)
+        if plain is not _NOT:
+            said[str(name)] = plain
+        elif not callable(value) and not isinstance(value, torch.optim.Optimizer):
+            _warn(owner, str(name), value)
+    return said
+
+
+def _warn(owner: str, name: str, value: Any) -> None:
+    if (owner, name) not in _WARNED:
+        _WARNED.add((owner, name))
+        logging.warning(
+            "%s keeps %s as %s, which no checkpoint holds: a run that goes on has it as it was "
+            "made. Keep numbers, lists, dicts or tensors, or give it state_dict and "
+            "load_state_dict.",
+            owner,
+            name,
+            type(value).__name__,
+        )
 
 
 class _Not:
@@ -82,32 +107,69 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
+        value = float(value)  # numpy's is one, too
         return value if value == value and abs(value) != float("inf") else {"float": str(value)}
     if isinstance(value, Tensor):
-        return {"tensor": value.tolist(), "dtype": str(value.dtype).removeprefix("torch.")}
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # numpy's numbers
+        return {"tensor": _plain(value.tolist()), "dtype": str(value.dtype).removeprefix("torch.")}
+    if isinstance(value, np.generic):
         return _plain(value.item())
+    if isinstance(value, np.ndarray):
+        plain = _plain(value.tolist())
+        return _NOT if plain is _NOT else {"array": plain, "dtype": value.dtype.str}
     if isinstance(value, list | tuple):
         items = [_plain(item) for item in value]
-        return _NOT if _NOT in items else items
+        return _NOT if any(item is _NOT for item in items) else items
     if isinstance(value, Mapping):
-        pairs = {str(key): _plain(item) for key, item in value.items()}
-        return _NOT if _NOT in pairs.values() else pairs
+        pairs = [[_plain(key), _plain(item)] for key, item in value.items()]
+        if any(part is _NOT for pair in pairs for part in pair):
+            return _NOT
+        return dict(pairs) if all(isinstance(key, str) for key in value) else {"pairs": pairs}
+    if _keeps_its_own(value):
+        return {"state": state_of(value)}
     return _NOT
 
 
+def _keeps_its_own(value: Any) -> bool:
+    """Whether a value is an object, as a scheduler within another, that tells its state itself."""
+    if isinstance(value, type | nn.Module | torch.optim.Optimizer):  # they are saved elsewhere
+        return False
+    return all(callable(getattr(value, n, None)) for n in ("state_dict", "load_state_dict"))
+
+
 def _like(made: Any, plain: Any) -> Any:
-    """Returns a value that JSON gave back as the kind that stands in its place now."""
-    if isinstance(plain, dict) and set(plain) == {"float"}:
-        return float(plain["float"])
-    if isinstance(plain, dict) and set(plain) == {"tensor", "dtype"}:
-        device = made.device if isinstance(made, Tensor) else None
-        return torch.tensor(plain["tensor"], dtype=getattr(torch, plain["dtype"]), device=device)
+    """Returns a value that JSON gave back as the kind that stands in its place now.
+
+    What has not moved since it was made stays the very object that was made.
+    """
+    if isinstance(plain, dict) and set(plain) == {"state"} and _keeps_its_own(made):
+        restore_state(made, plain["state"])
+        return made
+    if made is not None and _plain(made) == plain:
+        return made
     if isinstance(plain, list):
         known = list(made) if isinstance(made, list | tuple) else []
         items = [_like(known[i] if i < len(known) else None, v) for i, v in enumerate(plain)]
-        return tuple(items) if isinstance(made, tuple) else items
-    if isinstance(plain, dict) and isinstance(made, Mapping):
-        keys = {str(key): key for key in made}
-        return {keys.get(k, k): _like(made.get(keys.get(k, k)), v) for k, v in plain.items()}
-    return plain
+        return _tuple_like(made, items) if isinstance(made, tuple) else items
+    if not isinstance(plain, dict):
+        return plain
+    if set(plain) == {"float"}:
+        return float(plain["float"])
+    if set(plain) == {"tensor", "dtype"}:
+        device = made.device if isinstance(made, Tensor) else None
+        numbers = _like(None, plain["tensor"])
+        return torch.tensor(numbers, dtype=getattr(torch, plain["dtype"]), device=device)
+    if set(plain) == {"array", "dtype"}:
+        return np.array(_like(None, plain["array"]), dtype=plain["dtype"])
+    pairs = plain["pairs"] if set(plain) == {"pairs"} else plain.items()
+    before = made if isinstance(made, Mapping) else {}
+    found = {key: _like(before.get(key), value) for key, value in pairs}
+    if type(before) is dict:
+        return found
+    kept = copy.copy(before)  # a Counter stays one
+    kept.clear()  # type: ignore[attr-defined]
+    kept.update(found)  # type: ignore[attr-defined]
+    return kept
+
+
+def _tuple_like(made: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+    return type(made)(*items) if hasattr(made, "_fields") else tuple(items)

@@ -61,7 +61,7 @@ def prepare(
     definition = load_definition(spec)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     path = download_once(
-        definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start()
+        definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)
     )
     context.set_download_data_dir(path)
     world.maximum(0)  # all of them have come so far
@@ -91,6 +91,7 @@ def settings_of(config: ExperimentConfig) -> HParams:
     """Returns what the loop reads: nothing but what the configuration asks for."""
     wanted = config.optimizations
     return registry.hparams("basic_params1").replace(
+        batch_size=1,  # losses are means: the scale of a loss in float16 is that of a mean
         clip_grad_norm=wanted.clip_grad_norm,
         weight_decay=0.0,
         optimizer_multistep_accumulate_steps=wanted.aggregation_frequency,

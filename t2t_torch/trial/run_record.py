@@ -14,10 +14,10 @@ from t2t_torch.trial.experiment_config import ExperimentConfig
 NAME = "experiment.json"
 """The file's, in the run directory and in each checkpoint."""
 
-_MAY_CHANGE = frozenset(
+_MAY_CHANGE = ExperimentConfig.of_clusters | frozenset(
     "name description labels searcher min_validation_period min_checkpoint_period entrypoint "
     "checkpoint_policy save_trial_best save_trial_latest save_experiment_best max_restarts "
-    "perform_initial_validation resources".split()
+    "perform_initial_validation resources batches_per_step records_per_epoch".split()
 )
 """Keys of a configuration on which neither the weights nor the order of the data depend."""
 
@@ -60,6 +60,8 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     def changes(self, other: RunRecord) -> list[str]:
         """Returns "name: old -> new" of what another one changes of this run.
 
+        The trial's code may have been moved.
+
         Raises:
           CheckpointError: it changes what the checkpoints depend on; all is listed.
         """
@@ -73,7 +75,8 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
                 "on with what it was begun with (give neither --config nor --hparams), or train in "
                 "another --output_dir."
             )
-        return told
+        moved = [f"trial: {self.trial} -> {other.trial}"] if self.trial != other.trial else []
+        return [*moved, *told]
 
 
 def _flat(record: RunRecord) -> dict[str, Any]:

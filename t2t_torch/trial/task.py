@@ -8,10 +8,13 @@ so the batches of a step count alike, whatever they hold.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
@@ -31,33 +34,17 @@ from t2t_torch.trial.averages import MetricAverages
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.calling import call
 from t2t_torch.trial.definition import TRAIN_BATCH
+from t2t_torch.trial.item_randomness import isolated, mix
 from t2t_torch.trial.lr_scheduler import LRScheduler
-from t2t_torch.trial.plain_state import (
-    restore_settings,
-    restore_state,
-    settings_of,
-    state_of,
-)
+from t2t_torch.trial.numbered_batches import NumberedBatches, TrialBatch
+from t2t_torch.trial.schedule import Schedule
 from t2t_torch.trial.training_report import TrainingReport
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
-    from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.trial.definition import Definition
-
-
-class TrialBatch(NamedTuple):
-    """What a user's loader has given.
-
-    Attributes:
-      number: of the global batch of the run, or of the evaluation.
-      content: nested at will; of `evaluate_full_dataset` the loader itself.
-    """
-
-    number: int
-    content: Any
 
 
 class TrialTask(Task):
@@ -67,6 +54,7 @@ class TrialTask(Task):
       definition: what the user wrote.
       trial: the instance of its class.
       chosen: its hyperparameters.
+      loaders: of training and of validation.
 
     Args:
       definition: what the user wrote.
@@ -100,11 +88,11 @@ class TrialTask(Task):
         self.chosen = chosen
         self.hparams = settings
         self.paddings = {}
-        self._loaders = loaders
+        self.loaders = loaders
         self._averages = averages
         self._metric = metric
         self._source: TrialTrainBatches | None = None
-        self._scheduler: LRScheduler | None = None
+        self._schedule: Schedule | None = None
         self._report = TrainingReport()
 
     def model(self) -> nn.Module:
@@ -118,9 +106,10 @@ class TrialTask(Task):
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the trial's own, and makes its scheduler."""
+        self._schedule = None
         chosen = copy.deepcopy(dict(self.chosen))
         made = call(self.trial.optimizer, model, chosen, what="optimizer")
-        optimizer = check_optimizer(made, model)
+        optimizer, found = check_optimizer(made, model), None
         if self.definition.has("create_lr_scheduler"):
             found = call(self.trial.create_lr_scheduler, optimizer, what="create_lr_scheduler")
             if found is not None and not isinstance(found, LRScheduler):
@@ -128,7 +117,7 @@ class TrialTask(Task):
                     f"create_lr_scheduler returned {type(found).__name__}; an LRScheduler(scheduler"
                     ", step_every_batch=... or step_every_epoch=...) was expected."
                 )
-            self._scheduler = found
+        self._schedule = Schedule(optimizer, found, self.definition.spec)
         return optimizer
 
     def learning_rate(self, train_steps: int) -> None:
@@ -136,8 +125,13 @@ class TrialTask(Task):
         del train_steps
 
     def network(self, model: nn.Module, world: World) -> nn.Module:
-        """Returns the model itself, whatever the trial asks of it; gradients are averaged later."""
-        del world
+        """Returns the model itself, with the leader's weights; gradients are averaged later.
+
+        A class of its own around it would hide what the trial's code asks of its model.
+        """
+        if world.size > 1:  # what a user's code draws from the clock differs
+            for parameter in model.parameters():
+                dist.broadcast(parameter.data, src=0)
         return model
 
     def train_batches(
@@ -145,7 +139,7 @@ class TrialTask(Task):
     ) -> NumberedBatches:
         """Returns the training loader's batches, in an order that depends on the seed alone."""
         place = {"start": start, "rank": rank, "world_size": world_size}
-        self._source = TrialTrainBatches(self._loaders[0], seed=seed, **place)
+        self._source = TrialTrainBatches(self.loaders[0], seed=seed, **place)
         return NumberedBatches(self._source, start + rank, world_size)
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> Any:
@@ -156,7 +150,7 @@ class TrialTask(Task):
         """
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
-        loader = self._loaders[1]
+        loader = self.loaders[1]
         if self.definition.generation != TRAIN_BATCH or self.definition.has("evaluate_batch"):
             batches = TrialEvalBatches(loader, rank=rank, world_size=world_size)
             return NumberedBatches(batches, rank, world_size)
@@ -184,8 +178,14 @@ class TrialTask(Task):
         """Only the first evaluation tells them."""
 
     def agree(self, evaluator: Any, world: World) -> None:
-        """Lets the processes know each other's metrics."""
+        """Lets the processes know each other's metrics.
+
+        What an evaluation has moved, as a scheduler that the trial itself steps by a metric, is
+        the leader's in all of them: each has seen other batches.
+        """
         evaluator.agree(world)
+        if self._schedule is not None:
+            self._schedule.follow_leader(world)
 
     def results(self, evaluator: Any) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the metrics that are numbers, and those that are arrays.
@@ -206,9 +206,12 @@ class TrialTask(Task):
 
     def loss(self, network: nn.Module, batch: Any) -> Loss:
         """Returns the loss of a batch; its weight is the number of its records."""
+        # torch's generator has its seed of this batch: what else the trial draws follows from it.
+        random.seed(torch.initial_seed())
+        np.random.seed(torch.initial_seed() % 2**32)
         losses, metrics = self._step(network, batch)
         total = total_of(losses, self._method).reshape(())
-        self._report.add(join_metrics(losses, metrics))
+        self._report.add(check_metrics(join_metrics(losses, metrics), self._method))
         if self._averages:
             total = total / self._batches_of_a_step
         return Loss(total, torch.tensor(float(_records(batch.content)), device=total.device))
@@ -254,8 +257,11 @@ class TrialTask(Task):
         return torch.full([], float(processes), device=totals.device)
 
     def evaluated(self, model: nn.Module, batch: Any) -> Any:
-        """Returns the metrics of a batch."""
-        number, content = batch
+        """Returns the metrics of a batch; what it draws depends on its number alone."""
+        with isolated(mix(0, "validation", batch.number)):
+            return self._evaluated(model, *batch)
+
+    def _evaluated(self, model: nn.Module, number: int, content: Any) -> Any:
         if self._judge == "evaluate_full_dataset":
             return self.trial.evaluate_full_dataset(content, model)
         if self._judge == "evaluate_batch":
@@ -270,7 +276,7 @@ class TrialTask(Task):
 
     def to_device(self, batch: Any, device: torch.device) -> Any:
         """Returns the batch where the model computes; a loader stays where it is."""
-        if batch.content is self._loaders[1]:
+        if batch.content is self.loaders[1]:
             return batch
         return batch._replace(content=nested.to_device(batch.content, device))
 
@@ -294,19 +300,12 @@ class TrialTask(Task):
     ) -> None:
         """Steps the trial's scheduler as it asks, unless the optimizer has not moved."""
         del optimizer
-        scheduler = self._scheduler
-        if scheduler is None or bool(skipped):
+        if self._schedule is None or not self._schedule.steps_itself or bool(skipped):
             return
-        if scheduler.step_every_batch:
-            for _ in range(self._batches_of_a_step):
-                scheduler.scheduler.step()
-        if scheduler.step_every_epoch:
-            assert self._source is not None
-            first = state.batches_consumed
-            before = self._source.epoch_of(first)
-            after = self._source.epoch_of(first + state.batches_per_step)
-            for _ in range(before, after):
-                scheduler.scheduler.step()
+        assert self._source is not None
+        first = state.batches_consumed
+        before, after = map(self._source.epoch_of, (first, first + state.batches_per_step))
+        self._schedule.step(batches=self._batches_of_a_step, epochs=after - before)
 
     def report(self, world: World) -> dict[str, float]:
         """Returns the means of the losses and the training metrics."""
@@ -314,74 +313,24 @@ class TrialTask(Task):
 
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns the optimizer's settings, the scheduler's state and what was reported so far."""
-        known: dict[str, Any] = {"settings": settings_of(optimizer)}
-        if self._scheduler is not None:
-            known["scheduler"] = state_of(self._scheduler.scheduler)
-        known["report"] = self._report.sums(world)
-        return known
+        del optimizer
+        assert self._schedule is not None
+        return {**self._schedule.agreed_state(world), "report": self._report.state(world)}
 
     def restore(
         self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
     ) -> None:
         """Takes back what `state` returned."""
+        del optimizer
         self._processes = world.size
         if not state:
             return
-        restore_settings(optimizer, state["settings"], self.definition.spec)
-        if self._scheduler is not None and "scheduler" in state:
-            restore_state(self._scheduler.scheduler, state["scheduler"])
+        assert self._schedule is not None
+        self._schedule.restore(state)
         if world.leads:
             self._report.restore(state["report"])
 
     _processes = 1
-
-
-class NumberedBatches:
-    """The batches of one process with their numbers; a `TrainSource`, or an `EvalSource`.
-
-    Attributes:
-      source: of the batches.
-
-    Args:
-      source: of the batches.
-      first: number of the first of them.
-      step: from one number to the next.
-    """
-
-    def __init__(self, source: Any, first: int, step: int) -> None:
-        self.source = source
-        self._first = first
-        self._step = step
-
-    @property
-    def plan_fingerprint(self) -> str:
-        """A hash of everything that the order depends on."""
-        return str(self.source.plan_fingerprint)
-
-    @property
-    def report(self) -> PlanReport:
-        """What an epoch has."""
-        found: PlanReport = self.source.report
-        return found
-
-    @property
-    def resume_guarantee(self) -> str:
-        """What holds when a run goes on from a checkpoint."""
-        return str(self.source.resume_guarantee)
-
-    def one_of_each_shape(self) -> Iterator[Any]:
-        """Yields a batch of each number of records."""
-        for batch in self.source.one_of_each_shape():
-            yield TrialBatch(self._first, batch)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __iter__(self) -> Iterator[Any]:
-        number = self._first
-        for batch in self.source:
-            yield TrialBatch(number, batch)
-            number += self._step
 
 
 def _records(content: Any) -> int:

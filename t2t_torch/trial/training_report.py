@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import TrialError
+from t2t_torch.compute.side_channel import SideChannel
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
@@ -35,32 +37,38 @@ class TrainingReport:
     def sums(self, world: World) -> dict[str, list[float]]:
         """Returns [sum, batches] of each, over all processes; all must call it.
 
-        Raises:
-          TrialError: the processes have metrics of other names.
+        A process that has not met a name has nothing to add to it.
         """
-        names = sorted(self._sums)
-        if not names and world.size == 1:
+        names = set(self._sums)
+        if world.size > 1:
+            channel = SideChannel(world.rank, world.size, world.decisions)
+            names.update(*map(json.loads, channel.exchange(json.dumps(sorted(names)))))
+        if not names:
             return {}
-        device = world.device
-        known = world.maximum(len(names))
-        if world.size > 1 and -world.maximum(-len(names)) != known:
-            raise TrialError(
-                "training_metrics or losses returned metrics of other names in other processes. "
-                "Return the same names for every batch."
-            )
-        stacked = [self._sums[name].to(device) for name in names]
-        total = world.sum(torch.stack(stacked)) if stacked else torch.zeros(0, 2)
-        return dict(zip(names, total.tolist(), strict=True))
+        nothing = torch.zeros(2, dtype=torch.float64)
+        stacked = [self._sums.get(name, nothing).to(world.device) for name in sorted(names)]
+        total = world.sum(torch.stack(stacked))
+        return dict(zip(sorted(names), total.tolist(), strict=True))
 
     def read(self, world: World) -> dict[str, float]:
         """Returns the means over all processes, and begins anew; all must call it."""
         sums = self.sums(world)
         self._sums = {}
-        return {name: total / count for name, (total, count) in sums.items()}
+        return {name: total / count for name, (total, count) in sums.items() if count}
 
-    def restore(self, sums: Mapping[str, list[float]]) -> None:
-        """Takes back what `sums` returned, in one process of several."""
-        self._sums = {k: torch.tensor(v, dtype=torch.float64) for k, v in sums.items()}
+    def state(self, world: World) -> dict[str, list[float | str]]:
+        """Returns `sums` as JSON can say them; what is no finite number as a text."""
+        return {
+            name: [value if math.isfinite(value) else str(value) for value in pair]
+            for name, pair in self.sums(world).items()
+        }
+
+    def restore(self, state: Mapping[str, list[float | str]]) -> None:
+        """Takes back what `state` returned, in one process of several."""
+        self._sums = {
+            name: torch.tensor([float(value) for value in pair], dtype=torch.float64)
+            for name, pair in state.items()
+        }
 
 
 def _mean(value: Any) -> Tensor:

@@ -175,8 +175,8 @@ def test_a_step_that_is_not_there_is_refused_with_those_that_are(tmp_path, save)
 def test_an_optimizer_that_keeps_what_cannot_be_stored_is_named(tmp_path):
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.state[model.weight]["count"] = 3
-    with pytest.raises(TypeError, match="SGD keeps 'count' as int"):
+    optimizer.state[model.weight]["counts"] = [3]
+    with pytest.raises(CheckpointError, match="SGD keeps 'counts' as list"):
         CheckpointDirectory(tmp_path).save(Snapshot.take(model, optimizer, TrainerState(step=1)))
 
 

@@ -45,9 +45,21 @@ SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
 LONGEST_EXCHANGE = 4.0  # where a test makes it short; two processes are never so far apart
 _CONTEXT = multiprocessing.get_context("forkserver")
-# Not this file: the server does not know the paths of the tests before Python 3.13.
+# Not this file: the server does not know the paths of the tests before Python 3.13.  So that no
+# process imports anew what this file imports, and what training does when it has begun.
 _CONTEXT.set_forkserver_preload(
-    ["t2t_torch.train.estimator", "t2t_torch.train.task", "t2t_torch.bin.trainer", "torch._dynamo"]
+    [
+        "pytest",
+        "t2t_torch.bin.decoder",
+        "t2t_torch.bin.trainer",
+        "t2t_torch.data.generate",
+        "t2t_torch.families.mixture",
+        "t2t_torch.train.estimator",
+        "t2t_torch.train.experiment",
+        "t2t_torch.train.task",
+        "torch._dynamo",
+        "torch.utils.tensorboard",
+    ]
 )
 
 

@@ -48,6 +48,7 @@ def test_a_known_bug_is_found_when_it_is_put_in(tmp_path, mutation):
     assert "1 failed" in child.said, child.said  # and not an error on the way to it
 
 
+@pytest.mark.slow  # they are run where they stand, too
 def test_those_tests_pass_where_nothing_is_put_in(tmp_path):
     tests = sorted(set(FOUND_BY.values()))
     child = processes.start(tmp_path / "err", processes.run_pytest, tests)

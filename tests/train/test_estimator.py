@@ -380,18 +380,18 @@ def test_an_optimizer_that_knows_nothing_of_infinities_is_not_asked_to_step(
 
 
 class Remembering(torch.optim.SGD):
-    """Keeps a number that is no tensor."""
+    """Keeps what is neither a tensor nor a number."""
 
     def step(self, closure=None):
         for group in self.param_groups:
             for parameter in group["params"]:
-                self.state[parameter]["times"] = 1
+                self.state[parameter]["times"] = [1]
 
 
 def test_an_optimizer_that_cannot_be_saved_is_told_of_at_its_first_step(make_estimator):
     run = make_estimator()
     run.task.optimizer = lambda model: Remembering(model.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match="keeps 'times' as int"):
+    with pytest.raises(CheckpointError, match="keeps 'times' as list"):
         run.train(5)
     assert run.state.step == 0
 

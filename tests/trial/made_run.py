@@ -19,7 +19,7 @@ from t2t_torch.trial.context import TrialContext
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.run_record import NAME, RunRecord
 
-TRIAL = '''
+TRIAL = """
 import collections
 
 import numpy as np
@@ -68,15 +68,15 @@ class SmallTrial(PyTorchTrial):
         return torch.optim.SGD(model.parameters(), lr=0.1)
 
 {methods}
-'''
+"""
 
-DOCUMENTED = '''
+DOCUMENTED = """
     def losses(self, predictions, labels):
         return predictions.mean()
 
     def validation_metrics(self, predictions, labels, losses):
         return {"loss": losses}
-'''
+"""
 
 
 def code(
@@ -90,8 +90,10 @@ def code(
 ) -> str:
     """The code of a trial."""
     lines = {"forward": forward, "collate": collate}
-    filled = {name: text.replace("\n", "\n        "[: 5 if name == "collate" else 9])
-              for name, text in lines.items()}
+    filled = {
+        name: text.replace("\n", "\n        "[: 5 if name == "collate" else 9])
+        for name, text in lines.items()
+    }
     return TRIAL.format(takes=takes, more=more, methods=methods, count=count, **filled)
 
 

@@ -83,7 +83,7 @@ def by_hand(estimator, steps, *, frequency=1, averages=True):
     model.load_state_dict(estimator.model.state_dict())
     model.train()
     optimizer = trial.optimizer(model)
-    stream, told = batches(estimator.task._loaders[0]), []
+    stream, told = batches(estimator.task.loaders[0]), []
     for _ in range(steps):
         for _ in range(frequency):
             _, (inputs, labels) = next(stream)
@@ -144,7 +144,7 @@ def test_a_trial_with_train_batch_trains_as_a_loop_written_by_hand(made, trials)
     scheduler = trial.create_lr_scheduler(optimizer).scheduler
     last, seen = 0, []
     for number, (epoch, batch) in enumerate(
-        itertools.islice(batches(estimator.task._loaders[0]), 60)
+        itertools.islice(batches(estimator.task.loaders[0]), 60)
     ):
         for _ in range(last, epoch):  # batches are of random lengths, and epochs with them
             scheduler.step()
@@ -164,7 +164,7 @@ def test_validation_metrics_are_means_over_batches_each_number_by_itself(made, t
     estimator.train(8)
     model, rows = estimator.model.eval(), []
     with torch.no_grad():
-        for inputs, labels in task._loaders[1]:
+        for inputs, labels in task.loaders[1]:
             losses = task.trial.losses(model(inputs), labels)
             rows.append(task.trial.validation_metrics(model(inputs), labels, losses))
     evaluator = task.evaluator()
