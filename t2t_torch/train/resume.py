@@ -155,6 +155,7 @@ def same_position(
     fingerprint: str,
     batches_per_step: int,
     processes: int,
+    accumulate: str = "--hparams=optimizer_multistep_accumulate_steps={}",
 ) -> str:
     """Returns why the batches to come are not those that would have come; "" if they are.
 
@@ -164,13 +165,14 @@ def same_position(
       fingerprint: of the plan now.
       batches_per_step: micro-batches of all processes now.
       processes: that train together now.
+      accumulate: the flag that says how many batches of a process make a step.
     """
     from t2t_torch.pipeline.streams import STREAMS_MARK  # which imports torch
 
     if state.batches_per_step != batches_per_step:
         fitting, rest = divmod(state.batches_per_step, processes)
         mend = (
-            f"--hparams=optimizer_multistep_accumulate_steps={fitting}"
+            accumulate.format(fitting)
             if not rest
             else f"a number of processes that divides {state.batches_per_step}"
         )
@@ -272,6 +274,7 @@ def open_data(
             fingerprint=plan,
             batches_per_step=here,
             processes=world.size,
+            accumulate=task.accumulate_flag,
         )
     if newest is not None and fault:
         policy = config.resume_data

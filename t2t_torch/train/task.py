@@ -72,12 +72,14 @@ class Task(ABC):
       hparams: of the model, the optimizer and the data.
       paddings: what fills up each text-like sequence of a batch: padding is counted by them.
       counted: what the loss is a mean over: "tokens" or "examples".
+      accumulate_flag: what a user says to have `{}` batches of each process in a step.
     """
 
     name: str
     hparams: HParams
     paddings: Mapping[str, int]
     counted: str = "tokens"
+    accumulate_flag: str = "--hparams=optimizer_multistep_accumulate_steps={}"
 
     @abstractmethod
     def model(self) -> nn.Module:

@@ -70,6 +70,7 @@ class TrialTask(Task):
     """
 
     counted = "examples"
+    accumulate_flag = "--global_batch_size for {} batches of each process in a step"
 
     def __init__(
         self,
