@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.artifact.signature import FILE, MODEL, ONNX, TORCH
+from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, TORCH
 from t2t_torch.errors import UsageError
+
+_TASK = "task.json"  # as `RunDirectory` writes it
 
 if TYPE_CHECKING:
     import torch
 
     from t2t_torch.artifact.session import Artifact
+    from t2t_torch.artifact.tensor_session import TensorArtifact
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.trial.predictor import TrialPredictor
 
 
 def load(
@@ -27,13 +31,15 @@ def load(
     hparams: DecodeHParams | None = None,
     device: str | torch.device | None = None,
     threads: int = 0,
-) -> Predictor | LabelPredictor | Artifact:
+) -> Predictor | LabelPredictor | TrialPredictor | Artifact | TensorArtifact:
     """Loads what `t2t-trainer` has trained, or what `t2t-exporter` has made of it.
 
     Whatever it is, it is called with a list of inputs and returns a list of outputs.  An artifact
     needs onnxruntime and numpy alone; see `artifact.session.Artifact`.  Of a run directory, see
     `decode.loading.load`; what was exported as weights is loaded as one.  A program of torch.export
     takes torch, and the problem, which encodes texts; see `export.torch_package.load_package`.
+    Inputs and outputs of a trial's run, or of an artifact of it, are nested as its model's are; see
+    `trial.predictor.load_trial` and `artifact.tensor_session.TensorArtifact`.
 
     Args:
       path: an artifact; or a run directory, or several whose models answer as one.
@@ -55,10 +61,15 @@ def load(
         given: dict[str, Any] = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
         given["device"] = None if str(device) == "cpu" else device
         _check_none_is_given(path, given)
+    if form == CTRANSLATE2:
+        raise UsageError(
+            f"'{path}' was exported with --format={form}: CTranslate2 reads it, as its README.md "
+            "shows. Give the run, or export it with --format=onnx."
+        )
     if form == ONNX:
-        from t2t_torch.artifact.session import Artifact
+        from t2t_torch.artifact.opening import open_artifact
 
-        return Artifact(path, threads=threads)  # type: ignore[arg-type]
+        return open_artifact(path, threads=threads)  # type: ignore[arg-type]
     if threads:
         raise UsageError(
             f"threads={threads} is for an artifact, and {str(path)!r} is none with a graph: its "
@@ -68,15 +79,50 @@ def load(
         from t2t_torch.export.torch_package import load_package
 
         return load_package(path)  # type: ignore[arg-type]
+    return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
+
+
+def _load_of_run(
+    path: str | Path | Sequence[str | Path],
+    checkpoint: int | str | Path | None,
+    *,
+    problem: str | None,
+    hparams: DecodeHParams | None,
+    device: str | torch.device | None,
+) -> Predictor | LabelPredictor | TrialPredictor:
+    """Loads the model of a run, or of several runs; see `load`."""
     try:
-        from t2t_torch.decode.loading import load as load_of_run
+        from t2t_torch.decode.loading import load as load_of_problem
     except ImportError as error:
         raise UsageError(
             f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
             f"not installed: {error}. Give an artifact, or  pip install t2t_torch"
         ) from error
+    if isinstance(path, str | Path) and trial_of(path):
+        from t2t_torch.trial.predictor import load_trial
 
-    return load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
+        _check_is_of_problem(path, {"problem": problem, "hparams": hparams})
+        return load_trial(path, checkpoint, device=device)
+    return load_of_problem(path, checkpoint, problem=problem, hparams=hparams, device=device)
+
+
+def trial_of(path: str | Path) -> str:
+    """Returns the name of the trial that a folder is a run of, or weights; empty if of none."""
+    try:
+        told = json.loads((Path(path) / _TASK).read_bytes())
+        return str(told.get("trial", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""  # whoever reads it says what is wrong
+
+
+def _check_is_of_problem(path: object, given: dict[str, Any]) -> None:
+    """Raises UsageError if something is not None that is for a run of a problem."""
+    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if named:
+        raise UsageError(
+            f"'{path}' is a run of a trial, and {', '.join(named)} is for one of a problem. Leave "
+            "it out."
+        )
 
 
 def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
@@ -95,7 +141,7 @@ def is_artifact(path: str | Path) -> bool:
 
 
 def form_of(path: str | Path) -> str | None:
-    """Returns as what a folder was exported, "onnx", "torch" or "safetensors"; None of a run."""
+    """Returns as what a folder was exported, by the name of its `--format`; None of a run."""
     file = Path(path) / FILE
     if not file.exists():
         return ONNX if (Path(path) / MODEL).exists() else None

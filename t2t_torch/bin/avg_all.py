@@ -155,14 +155,23 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
 
 
 def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
-    """Copies what makes a run directory: task, hparams, vocabularies; returns what is new there."""
-    from t2t_torch.data.staging import staged
+    """Copies what makes a run directory: task, hparams, vocabularies; returns what is new there.
 
-    names = ["hparams.json", *checkpoint.manifest().get("vocabularies", {}), "task.json"]
+    Of a trial it is what says how it was trained, and its code.
+    """
+    from t2t_torch.data.staging import staged
+    from t2t_torch.loading import trial_of
+    from t2t_torch.trial.code_copy import FOLDER
+    from t2t_torch.trial.run_record import NAME
+
+    own = NAME if trial_of(run) else "hparams.json"
+    names = [own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]
     new = [target / name for name in names if not (target / name).exists()]
     for name in names:
         with staged(target / name) as file:
             shutil.copy2(run / name, file)  # t2t-bleu tells by the times when training began
+    if (run / FOLDER).is_dir():
+        shutil.copytree(run / FOLDER, target / FOLDER, dirs_exist_ok=True)
     return new
 
 

@@ -6,6 +6,9 @@
     t2t-decoder --output_dir=run --score_file=lines.txt
 
 Problem, model, hyperparameters and vocabularies come from the run directory.
+Of a run of a trial, its validation loader, or arrays:
+    t2t-decoder --output_dir=run --decode_to_file=out.npz
+    t2t-decoder --output_dir=run --decode_from_file=in.jsonl --decode_to_file=out.jsonl
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.asked_run import check_is_of_run
 from t2t_torch.errors import UsageError
+from t2t_torch.loading import trial_of
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
@@ -116,6 +120,10 @@ def _run() -> int:
     if _flag("help_decode_hparams"):
         print(hparams.describe(), end="")
         return 0
+    if _flag("output_dir") and any(map(trial_of, _flag("output_dir").split(","))):
+        from t2t_torch.bin import trial_decode
+
+        return trial_decode.run(FLAGS)
     _check_flags(hparams)
     if _flag("score_file"):
         _score_file(hparams)

@@ -6,7 +6,8 @@
     t2t-eval --output_dir=run --data_dir=data --output=eval    # eval/results.json, eval/rows.tsv
 
 Problem, model, hyperparameters and vocabularies come from the run directory; of a run that keeps an
-average of its weights, the average is evaluated.
+average of its weights, the average is evaluated.  Of a trial, its validation loader:
+    t2t-eval --output_dir=run_of_a_trial
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.eval ...
 """
 
@@ -24,6 +25,7 @@ from absl import flags
 import t2t_torch
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.loading import trial_of
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -97,7 +99,10 @@ def _flag(name: str) -> Any:
 
 
 def _run() -> int:
-    shared.require(FLAGS, "output_dir", "data_dir")
+    shared.require(FLAGS, "output_dir")
+    if any(map(trial_of, _flag("output_dir").split(","))):
+        return _evaluate_trial()
+    shared.require(FLAGS, "data_dir")
     if "," in _flag("output_dir"):
         return _evaluate_ensemble()
     directory = RunDirectory(_flag("output_dir"))
@@ -129,6 +134,20 @@ def _run() -> int:
             run = (_flag("output_dir"), str(checkpoint.path))
             dtype = task.hparams.activation_dtype
             _write(files, results, run, getattr(task, "tasks", ()), decoding, dtype)
+    return 0
+
+
+def _evaluate_trial() -> int:
+    from t2t_torch.bin.trial_eval import evaluated
+
+    target = _json_target()
+    found = evaluated(FLAGS, _restored)
+    if found.signal:
+        return 128 + found.signal
+    if found.leads:
+        checkpoint = found.checkpoint
+        about = (found.trial, found.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
+        _report(_results(*about, found.metrics), target)
     return 0
 
 

@@ -5,8 +5,10 @@
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --quantize=int8
     t2t-exporter --output_dir=run1,run2 --data_dir=data --export_dir=artifact
     t2t-exporter --output_dir=run --export_dir=weights --format=safetensors
+    t2t-exporter --output_dir=run_of_a_trial --export_dir=artifact
 
-Rows of the dev split are answered by the model and by the artifact.  If they do not agree nothing
+Rows of the dev split, of a trial those of its validation loader, are answered by the model and by
+the artifact.  If they do not agree nothing
 is written.  In Python t2t_torch.load("artifact") answers, with onnxruntime and without torch.
 """
 
@@ -25,6 +27,7 @@ from absl import flags
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
+from t2t_torch.loading import trial_of
 
 if TYPE_CHECKING:
     from t2t_torch.export.folder import Exported
@@ -78,6 +81,12 @@ flags.DEFINE_integer(
 flags.DEFINE_boolean("overwrite", False, "Replaces an artifact that is there.", flag_values=FLAGS)
 
 
+_NO_ROWS = (
+    "--{} is not read by --format=safetensors: its weights are compared bit by bit, without data. "
+    "Leave it out."
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
@@ -91,7 +100,11 @@ def _run() -> int:
     shared.require(FLAGS, "output_dir", "export_dir")
     if _flag("checkpoint") and _flag("checkpoint_path"):
         raise UsageError("--checkpoint and --checkpoint_path: give one of them.")
-    _check_flags()
+    is_trial = any(map(trial_of, _flag("output_dir").split(",")))
+    if is_trial:
+        _check_of_trial()
+    else:
+        _check_flags()
     from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.export.request import LATEST, Request
 
@@ -111,8 +124,30 @@ def _run() -> int:
     )
     request.check()
     with _ended_by_sigterm():
-        _export(request)
+        if is_trial:
+            _export_trial(request)
+        else:
+            _export(request)
     return 0
+
+
+def _export_trial(request: Request) -> None:
+    from t2t_torch.trial import exporter, weights_export
+
+    exporter.check_is_met(request)
+    export: Any = weights_export.export if request.form == "safetensors" else exporter.export
+    print(export(request))
+
+
+def _check_of_trial() -> None:
+    """Raises UsageError if a flag is given that means nothing for a trial."""
+    if FLAGS["data_dir"].present:
+        raise UsageError(
+            "--data_dir is for a run of a problem: a trial's artifact is verified on its own "
+            "validation loader. Leave it out."
+        )
+    if FLAGS["verify_rows"].present and _flag("format") == "safetensors":
+        raise UsageError(_NO_ROWS.format("verify_rows"))
 
 
 def _check_flags() -> None:
@@ -128,10 +163,7 @@ def _check_flags() -> None:
         return
     unread = [name for name in ("data_dir", "verify_rows") if FLAGS[name].present]
     if unread:
-        raise UsageError(
-            f"--{unread[0]} is not read by --format=safetensors: its weights are compared bit by "
-            "bit, without data. Leave it out."
-        )
+        raise UsageError(_NO_ROWS.format(unread[0]))
 
 
 def _export(request: Request) -> None:

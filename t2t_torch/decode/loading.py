@@ -128,6 +128,7 @@ def load_run(
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
     task = run.task()
+    _check_is_no_trial(run, task)
     learnt, model_class = registered(run, task)
     hparams = run.hparams(model_class.HParams)
     if not isinstance(learnt, MultiProblem):
@@ -138,7 +139,7 @@ def load_run(
             )
         features = _features(run, learnt)
         model = _model(model_class, hparams, learnt, features)
-        step = _load_weights(model, run, checkpoint)
+        step = load_checkpoint(model, run, checkpoint)
         return Loaded(model, learnt, features, RunInfo(task, step))
     if problem is None:
         raise UsageError(
@@ -149,7 +150,7 @@ def load_run(
     _features(run, learnt)
     parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
     models = {name: _model(model_class, hparams, *part) for name, part in parts.items()}
-    step = _load_weights(multi_model(models, hparams), run, checkpoint)
+    step = load_checkpoint(multi_model(models, hparams), run, checkpoint)
     return Loaded(models[problem], asked, parts[problem][1], RunInfo(task, step))
 
 
@@ -197,6 +198,15 @@ def _check_is_no_checkpoint(path: Path) -> None:
         )
 
 
+def _check_is_no_trial(run: RunDirectory, task: TaskRecord) -> None:
+    if task.trial:
+        raise UsageError(
+            f"'{run.path}' is a run of the trial {task.trial}, and of a problem was expected. What "
+            "answers with a trial: t2t_torch.load(run) in Python; t2t-decoder and t2t-eval, with "
+            "its validation loader; t2t-server --artifact, with what t2t-exporter makes of the run."
+        )
+
+
 def _features(run: RunDirectory, problem: Problem) -> Features:
     """The features, with the run's own vocabularies."""
     try:
@@ -216,8 +226,13 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
         ) from error
 
 
-def _load_weights(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
+def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
     """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
+
+    Args:
+      model: of the run.
+      run: where the checkpoint is.
+      wanted: as `find_checkpoint` takes it.
 
     Returns:
       Its step.

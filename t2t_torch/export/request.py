@@ -258,7 +258,8 @@ def _check_replaceable(there: Path, *, overwrite: bool) -> None:
             "give another folder."
         )
     try:
-        others = sorted(names - {FILE, *Signature.read(there).files})
+        own = {Path(name).parts[0] for name in Signature.read(there).files}
+        others = sorted(names - {FILE, *own})
     except ArtifactError as error:
         raise UsageError(
             f"--export_dir={there} cannot be replaced, as it is not known which files are of the "

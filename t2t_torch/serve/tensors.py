@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from t2t_torch.artifact.prediction import Prediction
+from t2t_torch.serve import arrays
 from t2t_torch.serve.model import TEXTS, Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
@@ -26,6 +27,9 @@ _GREATEST = 3.4028235677973366e38  # just beyond float32
 
 def input_metadata(field: InputField) -> Tensor:
     """Returns what metadata say of a field."""
+    if field.kind == "tensor":
+        datatype, shape = arrays.described(field)
+        return {"name": field.name, "datatype": datatype, "shape": shape}
     if field.kind == "numbers":
         return {"name": field.name, "datatype": "FP32", "shape": [-1, field.size]}
     return {"name": field.name, "datatype": "BYTES", "shape": [-1]}
@@ -115,6 +119,8 @@ def _column(field: InputField, tensor: RequestInput) -> list[Any]:
             BAD_REQUEST,
             f"{field.name!r} has the shape {tensor.shape} and {len(data)} elements.",
         )
+    if field.kind == "tensor":
+        return arrays.column_of(field, tensor, data)
     if field.kind != "numbers":
         _check_type(tensor, ("BYTES",), str, "strings")
         if len(tensor.shape) not in (1, 2) or math.prod(tensor.shape[1:]) != 1:
@@ -166,6 +172,8 @@ def _misshapen(tensor: RequestInput, expected: str) -> Refusal:
 def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of all tensors that a target may have, by name."""
     name, kind, labels = target.name, target.kind, len(target.labels)
+    if kind == "tensor":
+        return {name: arrays.described(target)}
     if kind in TEXTS:
         return {
             name: ("BYTES", [-1, -1]),
@@ -202,6 +210,8 @@ def _has(target: OutputTarget, name: str, found: Found) -> bool:
 
 def _tensor(target: OutputTarget, name: str, found: Sequence[Any]) -> Tensor:
     """Returns a tensor of answers."""
+    if target.kind == "tensor":
+        return arrays.tensor_of(target, found)
     datatype, _ = _outputs(target)[name]
     part = name[len(target.name) :]
     rows = [_row(target, part, one) for one in found]

@@ -1,0 +1,219 @@
+"""What a trial's model answers to its validation loader, or to a file, written to a file.
+
+Arrays are read and written as npz, by the names of the leaves (`input1.0.sub_input1`, and "input"
+and "output" of a tensor by itself), or as jsonl: a record a line, nested.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from t2t_torch.artifact.nesting import (
+    Nesting,
+    array_of,
+    nesting_of,
+    put_together,
+    taken_apart,
+)
+from t2t_torch.artifact.signature import Field
+from t2t_torch.data.staging import staged
+from t2t_torch.errors import DataError, TrialError, UsageError
+from t2t_torch.text.lines import read_lines
+from t2t_torch.trial.captured import rows_of, validation_inputs
+from t2t_torch.trial.nested import described, leaves
+from t2t_torch.trial.opened_run import OpenedRun
+from t2t_torch.trial.predictor import TrialPredictor
+from t2t_torch.trial.records import rebuilt, unstacked
+
+NPZ, JSONL = ".npz", ".jsonl"
+
+_READ_AT_ONCE = 1024  # records of a jsonl file
+
+
+class TrialDecoder:
+    """A trial's model, its checkpoint and its loader.
+
+    Args:
+      run: opened.
+      checkpoint: as `predictor.load_trial` takes it.
+
+    Attributes:
+      predictor: what answers.
+    """
+
+    def __init__(self, run: OpenedRun, checkpoint: int | str | Path | None) -> None:
+        self._run = run
+        chosen = run.load(checkpoint)
+        self.predictor = TrialPredictor(run.model, run.task.name, chosen)
+
+    def decode(self, source: Path | None, target: Path) -> int:
+        """Writes the outputs; returns for how many records.
+
+        Args:
+          source: an npz or jsonl file of inputs; None: the validation loader.
+          target: npz or jsonl.
+
+        Raises:
+          DataError: the source cannot be read, or is not what the model takes.
+          TrialError: the model cannot compute with it, or its outputs are none that can be written.
+        """
+        batches = self._from_loader() if source is None else self._from_file(source)
+        writing = _write_npz if target.suffix == NPZ else _write_jsonl
+        return writing(target, batches)
+
+    def _from_loader(self) -> Iterator[tuple[int, Any]]:
+        """Yields of each batch the number of its records, and the outputs."""
+        run = self._run
+        for inputs in validation_inputs(run.task, run.model, run.device):
+            yield rows_of(inputs), self.predictor.batch(inputs)
+
+    def _from_file(self, source: Path) -> Iterator[tuple[int, Any]]:
+        run = self._run
+        like = next(validation_inputs(run.task, run.model, run.device, rows=1))
+        if source.suffix == NPZ:
+            yield from self._from_npz(source, like)
+        else:
+            yield from self._from_jsonl(source, like)
+
+    def _from_npz(self, source: Path, like: Any) -> Iterator[tuple[int, Any]]:
+        try:
+            with np.load(source, allow_pickle=False) as file:
+                arrays = dict(file)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{source} cannot be read as npz: {error}") from None
+        names = [name or "input" for name, leaf in leaves(like).items() if leaf is not None]
+        if sorted(arrays) != sorted(names):
+            raise DataError(
+                f"{source} has the arrays {', '.join(arrays) or 'none'}; expected what the loader "
+                f"gives: {', '.join(names)}."
+            )
+        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+        if len(set(counts.values())) != 1:
+            raise DataError(f"{source}: its arrays have different numbers of rows: {counts}.")
+        total, size = next(iter(counts.values())), max(1, rows_of(like))
+        for first in range(0, total, size):
+            part = {name: array[first : first + size] for name, array in arrays.items()}
+            batch = rebuilt(like, _leaf_of(part))
+            yield min(size, total - first), self.predictor.batch(batch)
+
+    def _from_jsonl(self, source: Path, like: Any) -> Iterator[tuple[int, Any]]:
+        nesting, fields = _taken(like)
+        try:
+            lines = list(read_lines(source))
+        except OSError as error:
+            raise DataError(f"{source} cannot be read: {error.strerror or error}.") from None
+        for first in range(0, len(lines), _READ_AT_ONCE):
+            records = []
+            for number, line in enumerate(lines[first : first + _READ_AT_ONCE], start=first + 1):
+                try:
+                    given = dict(taken_apart(nesting, json.loads(line)))
+                    arrays = {name: array_of(fields[name], leaf) for name, leaf in given.items()}
+                except (DataError, ValueError) as error:
+                    raise DataError(f"{source}, line {number}: {error}") from None
+                records.append(rebuilt(like, _leaf_of(arrays)))
+            for outputs in self.predictor(records):
+                yield 0, outputs
+
+
+def check_files(source: Path | None, target: Path) -> None:
+    """Raises UsageError if a file is of a kind that is neither read nor written."""
+    flags = {"--decode_from_file": source, "--decode_to_file": target}
+    for flag, path in flags.items():
+        if path is not None and path.suffix not in (NPZ, JSONL):
+            raise UsageError(
+                f"{flag}={path}: of a trial a file is NAME{NPZ}, arrays by name, or NAME{JSONL}, "
+                "a nested record a line."
+            )
+    if source is not None and not source.is_file():
+        raise UsageError(f"--decode_from_file={source}: there is no such file.")
+
+
+def _taken(like: Any) -> tuple[Nesting, Mapping[str, Field]]:
+    """Returns how inputs are nested, and what their arrays are of one record.
+
+    Raises:
+      DataError: they hold something that is no array.
+    """
+    nesting = nesting_of(like, "input")
+    fields = {}
+    for name, leaf in taken_apart(nesting, like):
+        if not isinstance(leaf, Tensor) or not leaf.dim():
+            raise DataError(
+                f"the model takes {name!r}, {described(leaf)}, which a line of JSON has not: give "
+                "the validation loader the records, and leave --decode_from_file out."
+            )
+        dtype = str(leaf.dtype).removeprefix("torch.")
+        fields[name] = Field(name, "tensor", dtype, shape=(-1,) * (leaf.dim() - 1))
+    return nesting, fields
+
+
+def _leaf_of(arrays: Mapping[str, Any]) -> Callable[[str], Any]:
+    """Returns what finds the leaf of a name of `nested.leaves`."""
+    return lambda name: arrays.get(name or "input")
+
+
+def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
+    columns: dict[str, list[Any]] = {}
+    total = 0
+    for count, outputs in batches:
+        found = {name or "output": leaf for name, leaf in leaves(outputs).items()}
+        if columns and sorted(found) != sorted(columns):
+            raise TrialError(
+                f"forward returned {', '.join(found)} after {', '.join(columns)}: an npz file has "
+                f"an array for each. Write NAME{JSONL}."
+            )
+        for name, leaf in found.items():
+            if leaf is None:
+                continue
+            if not isinstance(leaf, np.ndarray | np.generic):
+                raise TrialError(f"the output {name!r} is {described(leaf)}, no array of an npz.")
+            if count and leaf.shape[:1] != (count,):
+                raise TrialError(
+                    f"the output {name!r}, {described(leaf)}, has no row for each of {count} "
+                    "records, so it cannot be written."
+                )
+            columns.setdefault(name, []).append(
+                np.asarray(leaf) if count else np.asarray(leaf)[None]
+            )
+        total += count or 1
+    for name, parts in columns.items():
+        shapes = {part.shape[1:] for part in parts}
+        if len(shapes) > 1:
+            raise TrialError(
+                f"the output {name!r} has different shapes: {sorted(map(list, shapes))[:4]}. An "
+                f"npz file has one array for all: write NAME{JSONL}."
+            )
+    arrays: Any = {name: np.concatenate(parts) for name, parts in columns.items()}
+    with staged(target) as path, path.open("wb") as file:
+        np.savez(file, **arrays)
+    return total
+
+
+def _write_jsonl(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
+    total = 0
+    with staged(target) as path, path.open("w", encoding="utf-8") as file:
+        for count, outputs in batches:
+            for one in unstacked(outputs, count) if count else [outputs]:
+                nesting = nesting_of(one, "output")
+                found = dict(taken_apart(nesting, one))
+                told = {name: _plain(leaf) for name, leaf in found.items()}
+                plain = put_together(nesting, told.__getitem__, plain=True)
+                file.write(json.dumps(plain, ensure_ascii=False) + "\n")
+                total += 1
+    return total
+
+
+def _plain(leaf: Any) -> Any:
+    return leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
+
+
+def device() -> torch.device:
+    """Returns where decoding computes: a GPU, where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,250 @@
+"""A trial's model that answers: `t2t_torch.load("run")` of a trial's run.
+
+predictor = t2t_torch.load("run")
+predictor([{"image": image}, {"image": other}])     # -> an output for each, of numpy arrays
+predictor.batch({"image": images})                  # -> the outputs of a batch as it is
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from absl import logging
+from torch import nn
+
+from t2t_torch import registry
+from t2t_torch.artifact.signature import FILE, Signature
+from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
+from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.trial import context, nested
+from t2t_torch.trial.answers import check_model
+from t2t_torch.trial.calling import call
+from t2t_torch.trial.checkpoint_choice import Chosen, load_chosen
+from t2t_torch.trial.code_copy import FOLDER, changed_files, copy_of, is_path
+from t2t_torch.trial.definition import load_definition
+from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.trial.records import as_arrays, groups, stacked, unstacked
+from t2t_torch.trial.run_record import NAME, RunRecord
+
+_MOST_RECORDS = 128  # of a batch
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class TrialPredictor:
+    """What `build_model` returned, with the weights of a checkpoint.
+
+    Args:
+      model: in evaluation from now on.
+      name: of the trial's class.
+      chosen: the checkpoint.
+
+    Attributes:
+      model: where it computes.
+      name: of the trial's class.
+      chosen: the checkpoint.
+    """
+
+    def __init__(self, model: nn.Module, name: str, chosen: Chosen) -> None:
+        self.model = model.eval()
+        self.name = name
+        self.chosen = chosen
+        self._arguments = arguments_of(model)
+
+    def __repr__(self) -> str:
+        return f"TrialPredictor({self.name}, {self.chosen.told})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next((one.device for one in self.model.parameters()), torch.device("cpu"))
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        """Returns the outputs for single records, in their order.
+
+        Records that are nested alike, of the same shapes, are computed together.
+
+        Args:
+          inputs: what `forward` takes, nested as there, each of one record: tensors or arrays
+            without the axis of the batch, or numbers.
+
+        Returns:
+          Of each what `forward` returns, nested as there, with arrays in place of tensors.
+
+        Raises:
+          TrialError: something in an input is no number, or the model cannot compute with them, or
+            returns no row for each record.
+          UsageError: `inputs` is no list.
+        """
+        if not isinstance(inputs, list):
+            raise UsageError(
+                f"inputs should be a list of records, not {nested.described(inputs)}: "
+                "predictor([record]). A whole batch takes predictor.batch(inputs)."
+            )
+        found: dict[int, Any] = {}
+        for numbers in groups(inputs, _MOST_RECORDS):
+            outputs = self.batch(stacked([inputs[number] for number in numbers]))
+            found |= zip(numbers, unstacked(outputs, len(numbers)), strict=True)
+        return [found[number] for number in range(len(inputs))]
+
+    def batch(self, inputs: Any) -> Any:
+        """Returns the outputs for a batch.
+
+        Args:
+          inputs: what `forward` takes, nested as there, of tensors or arrays.  If it takes several
+            arguments, a tuple or a list of them.
+
+        Returns:
+          What `forward` returns, nested as there, with arrays in place of tensors.
+
+        Raises:
+          TrialError: the model cannot compute with them.
+        """
+        given = nested.to_device(inputs, self.device)
+        try:
+            with torch.no_grad():
+                outputs = forward(self.model, given, self._arguments)
+        except T2TError:
+            raise
+        except Exception as error:
+            shapes = "\n  ".join(nested.shapes(inputs))
+            raise TrialError(
+                f"{type(self.model).__name__} of {self.name} cannot compute with these inputs: "
+                f"{type(error).__name__}: {error}\n  {shapes}\nExpected what its forward was given "
+                "in training, nested alike."
+            ) from error
+        return as_arrays(outputs)
+
+
+def arguments_of(model: nn.Module) -> int:
+    """Returns how many arguments `forward` has to be given; 1 if it could do with one."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return 1
+    needed = [p for p in parameters if p.kind in _BY_PLACE and p.default is p.empty]
+    return max(1, len(needed))
+
+
+def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
+    """Returns what a model makes of inputs.
+
+    Args:
+      model: any.
+      inputs: its only argument, or several in a tuple or a list.
+      arguments: that it has to be given.
+
+    Raises:
+      TrialError: there are fewer.
+    """
+    if arguments == 1:
+        return model(inputs)
+    if not isinstance(inputs, tuple | list) or len(inputs) < arguments:
+        raise TrialError(
+            f"forward of {type(model).__name__} takes {arguments} arguments: give a tuple of them, "
+            f"not {nested.described(inputs)}."
+        )
+    return model(*inputs)
+
+
+def load_trial(
+    run_dir: str | Path,
+    checkpoint: int | str | Path | None = None,
+    *,
+    device: str | torch.device | None = None,
+) -> TrialPredictor:
+    """Loads what `t2t-trainer --trial` has trained.
+
+    The trial's code is imported from where it was, or if it is gone, from the run's own copy; its
+    class and `build_model` are called, and no data is read.  A process has one trial at a time: the
+    modules of one that was loaded before are forgotten, while its model stays what it is.
+
+    Args:
+      run_dir: the run directory.
+      checkpoint: a step, "best" (the one that evaluations found best), "latest", "average:8" (the
+        mean of the weights of the newest eight), or the path of a `ckpt-<step>` folder; the newest
+        whole one by default.  Of a run that keeps an average of its weights, the average is taken.
+      device: where to compute; a GPU by default, where there is one.
+
+    Raises:
+      ArtifactError: it was exported as weights, and is not as it was written.
+      CheckpointError: this is no run directory, it has no such whole checkpoint, or the code builds
+        another model now.
+      TrialError: the code is gone, does not import, or builds no model.
+    """
+    run = RunDirectory(run_dir)
+    if (run.path / FILE).exists():  # exported as weights; before its code is imported
+        Signature.read(run.path).check_files(run.path)
+    record = RunRecord.read(run.path)
+    for folder in run.task().usr_dirs:
+        if Path(folder).is_dir():
+            registry.import_usr_dir(folder)
+    config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
+    context.enter(
+        context.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
+    )
+    spec = place_of_code(record, run.path)
+    with torch.random.fork_rng():  # weights are drawn, and then loaded
+        definition = load_definition(spec)
+        trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
+        chosen_hparams = copy.deepcopy(record.hparams)
+        model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))
+    chosen = load_weights(model, run, checkpoint, spec)
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return TrialPredictor(model.to(device), definition.trial_class.__name__, chosen)
+
+
+def load_weights(
+    model: nn.Module, run: RunDirectory, checkpoint: int | str | Path | None, spec: str
+) -> Chosen:
+    """Loads the weights that are asked for; says so if the code is another one now.
+
+    Args:
+      model: as the code builds it.
+      run: of the trial.
+      checkpoint: as `load_trial` takes it.
+      spec: where the code is.
+
+    Raises:
+      CheckpointError: there is no such checkpoint, or it is of another model.
+    """
+    changed = changed_files(spec, run.path)
+    told = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / FOLDER}"
+    try:
+        chosen = load_chosen(model, run, checkpoint)
+    except CheckpointError as error:
+        if not changed or "does not fit the model" not in str(error):
+            raise
+        raise CheckpointError(f"{error}\n{told} has them as they were.") from error
+    if changed:
+        logging.warning("%s has them as they were.", told)
+    return chosen
+
+
+def place_of_code(record: RunRecord, run_dir: Path) -> str:
+    """Returns by which spec a run's trial is loaded: where it was, or the run's own copy.
+
+    Raises:
+      TrialError: it is at neither place.
+    """
+    if is_path(record.trial) or _is_module(record.trial):
+        return record.trial
+    copied = copy_of(record.trial, run_dir)
+    if copied is None:
+        raise TrialError(
+            f"the code of this run is gone: it was at {record.trial}, and {run_dir / FOLDER} has "
+            f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
+            '("trial").'
+        )
+    logging.info("%s is gone: the run's own copy of it is taken, %s.", record.trial, copied)
+    return copied
+
+
+def _is_module(spec: str) -> bool:
+    return "/" not in spec
