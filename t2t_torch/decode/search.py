@@ -68,12 +68,11 @@ def beam_search(
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
     length = int(prefix_lengths.min()) if prefix.numel() else 0  # what all rows are forced to
-    beam, state, step = _begin(step, state, max_lengths, prefix[:, :length], beam_size, rules)
+    beam, state, step, places = _begin(
+        step, state, max_lengths, prefix[:, :length], beam_size, rules
+    )
     beam_size = beam.alive_ids.size(1)  # with groups, of each
-    # Until hypotheses differ, one of them stands for all; rules may tell them apart at once.
-    places = beam_size if rules is not None and rules.tells_places_apart else 1
-    done_of = is_done if rules is None else rules.done
-    grow_by_one = functools.partial(_grow, eos=eos) if rules is None else rules.grow
+    done_of, grow_by_one = _as_ruled(rules, eos)
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
@@ -99,6 +98,15 @@ def beam_search(
         beam, length = grown, length + 1
 
 
+def _as_ruled(
+    rules: Rules | None, eos: int
+) -> tuple[Callable[..., Tensor], Callable[..., tuple[Beam, Tensor]]]:
+    """Returns what tells which rows are done, and what lets a beam grow."""
+    if rules is None:
+        return is_done, functools.partial(_grow, eos=eos)
+    return rules.done, rules.grow
+
+
 def _begin(
     step: Step,
     state: Any,
@@ -106,10 +114,11 @@ def _begin(
     prefix: Tensor,
     beam_size: int,
     rules: Rules | None,
-) -> tuple[Beam, Any, Step]:
+) -> tuple[Beam, Any, Step, int]:
     """Returns the beam, the state and the step after what all rows are forced to, [B, P].
 
-    Where rules tell hypotheses apart the state is that of all K, else of one, which stands for all.
+    The last value is the number of places of a row that the state is of: until hypotheses differ
+    one stands for all; rules may tell them apart at once.
     """
     beam = first_beam(max_lengths, prefix, beam_size // (rules.groups if rules else 1))
     together = rules is None or not rules.tells_places_apart
@@ -119,7 +128,7 @@ def _begin(
     read = beam.alive_ids[:, 0] if together else beam.alive_ids.flatten(0, 1)
     for position in range(prefix.size(1)):
         _, state = step(read[:, position], state)
-    return beam, state, step
+    return beam, state, step, 1 if together else beam.alive_ids.size(1)
 
 
 def _spread(
