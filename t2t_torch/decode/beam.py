@@ -290,8 +290,18 @@ def _pad_one(ids: Tensor) -> Tensor:
     return F.pad(ids, (0, 1), value=PAD)
 
 
-def assemble(done: list[Beam], prefix_lengths: Tensor) -> Hypotheses:
-    """Puts the rows back into their order and cuts the prefixes off."""
+def assemble(
+    done: list[Beam], prefix_lengths: Tensor, united: Callable[[Beam], Beam] | None = None
+) -> Hypotheses:
+    """Puts the rows back into their order and cuts the prefixes off.
+
+    Args:
+      done: rows that left together.
+      prefix_lengths: [B].
+      united: makes of a beam with rows of groups one with a row of each input.
+    """
+    if united is not None:
+        done = [united(beam) for beam in done]
     longest = max(beam.alive_ids.size(-1) for beam in done)
     ids, scores = [], []
     for beam in done:

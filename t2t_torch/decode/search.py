@@ -68,9 +68,8 @@ def beam_search(
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
     length = int(prefix_lengths.min()) if prefix.numel() else 0  # what all rows are forced to
-    beam, state, step, places = _begin(
-        step, state, max_lengths, prefix[:, :length], beam_size, rules
-    )
+    forced = prefix[:, :length]
+    beam, state, step, places = _begin(step, state, max_lengths, forced, beam_size, rules)
     beam_size = beam.alive_ids.size(1)  # with groups, of each
     done_of, grow_by_one = _as_ruled(rules, eos)
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
@@ -82,12 +81,9 @@ def beam_search(
             done_beams.append(beam.select(done.nonzero().flatten()))
             beam = beam.select(going)
         if not going.numel():
-            found = done_beams if rules is None else [rules.united(beam) for beam in done_beams]
-            return assemble(found, prefix_lengths)
+            return assemble(done_beams, prefix_lengths, rules.united if rules else None)
         if leaving or places > 1:
-            index = (
-                going.unsqueeze(1) * places + parents[going, :places]
-            )  # [R', K], at first [R', 1]
+            index = going.unsqueeze(1) * places + parents[going, :places]  # [R', K or 1]
             state = _reordered(state, index, rules)
         logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
         if places < beam_size:

@@ -197,19 +197,25 @@ def same_position(
             "version, or train in another --output_dir."
         )
     if state.plan_fingerprint != fingerprint:
-        asked = (
-            "stream_length, stream_rows or --random_seed changed"
-            if streams
-            else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
-            "the mixing_schedule of a mixture changed"
-        )
         return (
             f"the training data of {checkpoint} came in another order: its plan is "
-            f"{state.plan_fingerprint}, here it is {fingerprint}. The shards in --data_dir were "
-            f"generated anew with another result, or {asked}. Restore them, or train in another "
-            "--output_dir."
+            f"{state.plan_fingerprint}, here it is {fingerprint}. {_why_another(version, streams)} "
+            "Restore them, or train in another --output_dir."
         )
     return ""
+
+
+def _why_another(version: str, streams: bool) -> str:
+    """Returns what the order of a plan depends on, as what may have changed."""
+    if version.startswith("trial"):
+        return "The trial's data, its training loader or its sampler, or --random_seed changed."
+    asked = (
+        "stream_length, stream_rows or --random_seed changed"
+        if streams
+        else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
+        "the mixing_schedule of a mixture changed"
+    )
+    return f"The shards in --data_dir were generated anew with another result, or {asked}."
 
 
 def new_position(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin import datagen, trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.compute.probe import Probe
 from t2t_torch.train.run_directory import RunDirectory
@@ -128,30 +128,31 @@ class MovedProblem(AlgorithmicReverseBinary40):
 """
 
 
-def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_path):
+def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_path, own_registry):
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     (there / "moved_problem.py").write_text(USR_PROBLEM)
 
-    def run(command, *flags):
-        words = [sys.executable, "-m", f"t2t_torch.bin.{command}", f"--data_dir={tmp_path}/data"]
+    data = f"--data_dir={tmp_path}/data"
+
+    def run(*flags):
+        """In a process of its own, which has not read the folder yet."""
         done = subprocess.run(
-            [*words, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
+            [*COMMAND, data, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stderr
 
-    generated = "--problem=moved_problem", f"--tmp_dir={tmp_path}", "--max_cases=40"
-    assert run("datagen", *generated, f"--t2t_usr_dir={there}")[0] == 0
-    begin = ["--problem=moved_problem", "--model=transformer", "--hparams_set=transformer_test"]
+    begin = [data, "--problem=moved_problem", f"--t2t_usr_dir={there}"]
+    assert datagen.main([*begin, f"--tmp_dir={tmp_path}", "--max_cases=40"]) == 0
+    begin += ["--model=transformer", "--hparams_set=transformer_test"]
     small = [f"--output_dir={tmp_path}/run", "--worker_gpu=0", "--schedule=train"]
-    code, told = run("trainer", *begin, *small, "--train_steps=1", f"--t2t_usr_dir={there}")
-    assert code == 0, told
+    assert trainer.main([*begin, *small, "--train_steps=1"]) == 0
     there.rename(here)
-    code, told = run("trainer", *small, "--train_steps=2")
+    code, told = run(*small, "--train_steps=2")
     assert code == 2
     assert f"was begun with --t2t_usr_dir={there}, which is not there any more" in told
     assert "Say where it is now with --t2t_usr_dir." in told
-    code, told = run("trainer", *small, "--train_steps=2", f"--t2t_usr_dir={here}")
+    code, told = run(*small, "--train_steps=2", f"--t2t_usr_dir={here}")
     assert code == 0, told
     assert f"--t2t_usr_dir={there} is not there any more; {here} is used" in told
     assert RunDirectory(tmp_path / "run").task().usr_dirs == (str(here),)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
-import subprocess
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from together import run_together
 
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.features import Text
 from t2t_torch.train.run_directory import RunDirectory
 
-from .test_trainer import COMMAND, ROOT, TORCHRUN, start, wait_for
+from .test_trainer import COMMAND, start, wait_for
 
 GREEDY = "beam_size=1,extra_length=2"
 
@@ -64,9 +63,8 @@ def test_two_processes_stop_early_and_decode_together(arguments, tmp_path):
         "schedule": "train_eval_and_decode",
         "decode_hparams": f"{GREEDY},num_samples=9",
     }
-    process = start([*TORCHRUN, "-m", "t2t_torch.bin.trainer", *arguments(**flags)])
-    _, told = process.communicate(timeout=600)
-    assert process.returncode == 0, told
+    codes, told = run_together([*COMMAND, *arguments(**flags)], 2)
+    assert codes == [0, 0], told
     assert "step 2: stopped early: bleu has not improved by 1000" in told
     assert [line["step"] for line in reports(tmp_path / "run", "decode")] == [1, 2]
     assert len(list((tmp_path / "run" / "decodes").glob("dev-2.*.decodes"))) == 1
@@ -213,21 +211,13 @@ class TellSteps(Hook):
 """
 
 
-def test_a_hook_of_ones_own_is_called(arguments, tmp_path):
+def test_a_hook_of_ones_own_is_called(arguments, tmp_path, capsys, own_registry):
     folder = tmp_path / "own_hooks"
     folder.mkdir()
     (folder / "tell_steps.py").write_text(HOOK)
     flags = arguments(train_steps=2, hooks="tell_steps", t2t_usr_dir=folder, schedule="train")
-    done = subprocess.run(
-        COMMAND + flags,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.findall(r"told of step (\d)", done.stdout) == ["1", "2"]
+    assert trainer.main(flags) == 0
+    assert re.findall(r"told of step (\d)", capsys.readouterr().out) == ["1", "2"]
 
 
 def test_a_profile_is_taken_where_it_is_asked_for(arguments, tmp_path):

@@ -73,7 +73,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _write_run(path: Path, folder: Path) -> None:
     problem, model = registry.problem("small_requests"), registry.model("joint_bilstm")
-    hparams = small(registry.hparams("joint_bilstm_tiny")).replace(batch_size=96)
+    hparams = small(registry.hparams("joint_bilstm_tiny")).replace(
+        batch_size=96, num_hidden_layers=1
+    )
     task = TaskRecord(
         problem=problem.full_name,
         model="joint_bilstm",

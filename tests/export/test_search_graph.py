@@ -21,7 +21,7 @@ from t2t_torch.export.search_graph import add_search
 from t2t_torch.export.search_network import Search, export_search
 from t2t_torch.testing import small, text_features
 
-QUICK = {"transformer": {}, "lstm_lm": {}}
+QUICK: dict[str, dict[str, Any]] = {"transformer": {"num_encoder_layers": 1}, "lstm_lm": {}}
 """A model that writes, and its changed hyperparameters."""
 
 SLOW: dict[str, dict[str, Any]] = {

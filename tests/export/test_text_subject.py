@@ -29,8 +29,9 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
-from t2t_torch.export import quantization, text_verification
+from t2t_torch.export import quantization, text_subject, text_verification
 from t2t_torch.export.exporter import subject_of
+from t2t_torch.export.search_network import Search, SearchNetworks
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row
 from t2t_torch.testing import small
@@ -123,8 +124,28 @@ def _write_run(path: Path, folder: Path, problem_name: str, model: str) -> None:
     run.unlock()
 
 
+_NETWORKS: dict[str, SearchNetworks] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_search_once() -> Iterator[None]:
+    """Makes the networks of one search once: it takes seconds."""
+    make = text_subject.export_search
+
+    def export_search(model: Any, search: Search, batch_of: Any) -> SearchNetworks:
+        weights = float(sum(p.detach().double().abs().sum() for p in model.parameters()))
+        key = repr((type(model).__name__, weights, search))
+        if key not in _NETWORKS:
+            _NETWORKS[key] = make(model, search, batch_of)
+        return _NETWORKS[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_subject, "export_search", export_search)
+        yield
+
+
 @pytest.fixture(scope="module")
-def exported(made: Path) -> Path:
+def exported(made: Path, each_search_once: None) -> Path:
     """The artifact of the model that turns phrases round, written by the command."""
     folder = made / "artifact"
     asked = [f"--output_dir={made / 'lstm_seq2seq'}", f"--data_dir={made / 'data'}"]
@@ -196,14 +217,14 @@ def test_a_language_model_goes_on_as_its_run_does(made: Path, tmp_path: Path) ->
 
 
 def test_texts_are_written_with_eight_bits_one_at_a_time(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([2.0, 1.0] * quantization._ROUNDS)
     monkeypatch.setattr(quantization, "_seconds", lambda *_: next(times))
     monkeypatch.setattr(quantization, "POINTS", 1.0)  # nothing was learnt: any row may change
     folder = tmp_path / "artifact"
     asked = [f"--output_dir={made / 'lstm_seq2seq'}", f"--data_dir={made / 'data'}"]
-    options = ["--decode_hparams=extra_length=6", "--quantize=int8"]
+    options = ["--decode_hparams=beam_size=3,extra_length=6,return_beams=true", "--quantize=int8"]
     assert command.main([*asked, f"--export_dir={folder}", *options]) == 0
     artifact = Artifact(folder)
     assert artifact.signature.quantized == "int8"

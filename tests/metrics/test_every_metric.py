@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from kinds_of_targets import (
     examples,
     fitting,
 )
+from together import run_together
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
@@ -60,13 +59,9 @@ def test_neither_batches_nor_their_order_nor_padding_change_a_result(whole, orde
 
 def test_two_processes_with_unequal_shares_find_what_one_finds(whole, tmp_path):
     folder, written = Path(__file__).parent, tmp_path / "results.json"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = [str(folder / "two_processes.py"), str(written)]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*launch, *script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, str(folder / "two_processes.py"), str(written)]
+    codes, errors = run_together(command, 2)
+    assert codes == [0, 0], errors
     assert json.loads(written.read_text("utf-8")) == close(whole)
 
 

@@ -1,4 +1,4 @@
-"""Evaluates as one of the processes that torchrun started; the leader writes the results.
+"""Evaluates as one of two processes, as torchrun would start them; the leader writes the results.
 
 torchrun --nproc-per-node=2 two_processes.py results.json
 """

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+
+from together import run_together
 
 from t2t_torch import registry
 
 
 def test_sharded_weights_end_where_whole_ones_do(tmp_path):
     script = Path(__file__).parent / "sharded.py"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     file = tmp_path / "differences.json"
-    done = subprocess.run(
-        [*launch, str(script), str(file)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    codes, errors = run_together([sys.executable, str(script), str(file)], 2)
+    assert codes == [0, 0], errors[-3000:]
     differences = json.loads(file.read_text())
     assert sorted(differences) == registry.list_names("optimizer")
     for name, (of_norms, of_weights) in differences.items():
