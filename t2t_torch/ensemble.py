@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.layers.attended import Attended, Attending
+from t2t_torch.layers.key_value_cache import Growing
 from t2t_torch.modality import Guesses, Hidden, Modality
 from t2t_torch.model import Output, State, T2TModel
 
@@ -144,6 +145,11 @@ class States(NamedTuple):
     def expand(self, hypotheses: int) -> States:
         """Returns states in which each row stands `hypotheses` times."""
         return States(tuple(state.expand(hypotheses) for state in self.states))
+
+    def fixed(self, capacity: int) -> States:
+        """Returns states with room for so many positions; see `Growing`."""
+        each = (s.fixed(capacity) if isinstance(s, Growing) else s for s in self.states)
+        return States(tuple(each))
 
     def reorder(self, index: Tensor) -> States:
         """Returns states whose row i is these ones' row `index[i]`."""

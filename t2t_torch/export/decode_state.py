@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from t2t_torch.errors import ExportError
-from t2t_torch.layers.attention import KeyValueCache
+from t2t_torch.layers.key_value_cache import KeyValueCache
 
 _FIXED = (bool, int, float, str, type(None))
 

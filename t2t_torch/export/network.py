@@ -89,6 +89,8 @@ def exported(
     network: nn.Module,
     example: Mapping[str, Tensor],
     varying: Mapping[str, Sequence[int]],
+    *,
+    otherwise: str = "Serve the run itself, with PyTorch.",
 ) -> onnx.ModelProto:
     """Returns a network as a graph of ONNX.
 
@@ -97,6 +99,7 @@ def exported(
       network: takes the values of `example`, in this order, and returns outputs by name.
       example: inputs by name; no size that varies is 0 or 1.
       varying: by input, the axes whose sizes vary.
+      otherwise: what errors tell to do instead.
 
     Raises:
       ExportError: it holds operations that depend on the sizes, or that ONNX does not have.
@@ -123,9 +126,7 @@ def exported(
             found: onnx.ModelProto = graph.model_proto
     except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         why, *_ = (str(error).strip() or type(error).__name__).splitlines()
-        raise ExportError(
-            f"{name} cannot be exported: {why} Serve the run itself, with PyTorch."
-        ) from error
+        raise ExportError(f"{name} cannot be exported: {why} {otherwise}") from error
     _check_varies(found, name, varying)
     return found
 

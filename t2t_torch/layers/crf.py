@@ -149,7 +149,7 @@ def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
     Returns:
       [B] float64.
     """
-    alpha, _ = _forward(emissions, mask, chain)
+    alpha = _forward(emissions, mask, chain)
     return (alpha + chain.end.double()).logsumexp(-1)
 
 
@@ -166,20 +166,22 @@ def posterior(emissions: Tensor, mask: Tensor, chain: Chain) -> Posterior:
       mask: where there are words, [B, W] bool, from the left on.
       chain: of the tags.
     """
-    alpha, alphas = _forward(emissions, mask, chain)
-    weights, scores = chain.follow.double().exp().T, emissions.double()
+    scores, there = emissions.double().transpose(0, 1), mask.T[..., None]  # [W, B, C], [W, B, 1]
+    follow = chain.follow.double().exp()
+    # Both directions are one loop: what is before a word, and from the end what is after it.
+    weights = torch.stack([follow, follow.T])  # [2, C, C]
+    outside = torch.stack([chain.start, chain.end]).double()[:, None]  # [2, 1, C]
 
-    def before(beta: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def on(beyond: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         own, there = here
-        found = torch.where(there[:, None], _sums(beta + own, weights), beta)
-        return found, beta
+        return torch.where(there, _sums(beyond + own, weights), outside), beyond
 
-    last = chain.end.double().expand_as(alphas[:, 0])
-    _, betas = scan(before, last, (scores.transpose(0, 1).flip(0), mask.T.flip(0)))
-    both = alphas + betas.flip(0).transpose(0, 1)
-    found = (both - both.logsumexp(-1, keepdim=True)).clamp(min=NEVER).float()
-    whole = (alpha + chain.end.double()).logsumexp(-1)
-    return Posterior(found.masked_fill(~mask[..., None], NEVER), whole)
+    both_ways = (torch.stack([scores, scores.flip(0)], 1), torch.stack([there, there.flip(0)], 1))
+    _, beyond = scan(on, outside.expand_as(both_ways[0][0]), both_ways)  # [W, 2, B, C]
+    both = (beyond[:, 0] + scores + beyond[:, 1].flip(0)).transpose(0, 1)
+    sums = both.logsumexp(-1, keepdim=True)
+    found = (both - sums).clamp(min=NEVER).float()
+    return Posterior(found.masked_fill(~mask[..., None], NEVER), sums[:, 0, 0])
 
 
 def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
@@ -194,51 +196,48 @@ def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
       [B, W] int64; what stands at padding has no meaning.
     """
     scores, follow = emissions.float(), chain.follow.float()
+    came_from = follow.T.contiguous()
 
     def after(best: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         own, there = following
         found = (best[:, :, None] + follow).amax(1)  # [B, C]
-        return torch.where(there[:, None], found + own, best), best
+        return torch.where(there, found + own, best), best
 
     def before(tag: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         best, there = here
         # Which tag came before is asked of the one that was chosen: a column, not the matrix.
-        found = (best + follow.T[tag.squeeze(1)]).argmax(-1, keepdim=True)
-        tag = torch.where(there[:, None], found, tag)
+        found = (best + came_from.index_select(0, tag)).argmax(-1)
+        tag = torch.where(there, found, tag)
         return tag, tag
 
     following = _following(scores, mask)
     best, bests = scan(after, chain.start.float() + scores[:, 0], following)
-    tag = (best + chain.end.float()).argmax(-1, keepdim=True)  # [B, 1]
-    _, tags = scan(before, tag, (bests.flip(0), following[1].flip(0)))
-    return tags.flip(0).squeeze(-1).T
+    tag = (best + chain.end.float()).argmax(-1)  # [B]
+    _, tags = scan(before, tag, (bests.flip(0), following[1].squeeze(-1).flip(0)))
+    return tags.flip(0).T
 
 
-def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> tuple[Tensor, Tensor]:
-    """Returns log-sums over what comes before a sentence's end by its last tag, and each word's.
-
-    Returns:
-      [B, C] and [B, W, C] float64.
-    """
+def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
+    """Returns log-sums over what comes before a sentence's end by its last tag, [B, C] float64."""
     weights, scores = chain.follow.double().exp(), emissions.double()
 
     def after(alpha: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         own, there = following
-        return torch.where(there[:, None], _sums(alpha, weights) + own, alpha), alpha
+        return torch.where(there, _sums(alpha, weights) + own, alpha), alpha
 
     first = chain.start.double() + scores[:, 0]
-    last, alphas = scan(after, first, _following(scores, mask))
-    return last, alphas.transpose(0, 1)
+    last, _ = scan(after, first, _following(scores, mask))
+    return last
 
 
 def _following(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what follows each word: its scores, [W, B, C], and whether it is there, [W, B].
+    """Returns what follows each word: its scores, [W, B, C], and whether it is there, [W, B, 1].
 
     Nothing follows the last, so that there is a step even where sentences have one word.
     """
     nothing = torch.zeros_like(mask[:, :1])
     there = torch.cat([mask[:, 1:], nothing], 1)
-    return scores.roll(-1, 1).transpose(0, 1), there.T
+    return scores.roll(-1, 1).transpose(0, 1), there.T[..., None]
 
 
 def _sums(logs: Tensor, weights: Tensor) -> Tensor:

@@ -15,12 +15,13 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.layers.attended import Attended
-from t2t_torch.layers.attention import CrossAttention, KeyValueCache, Prefix, SelfAttention
+from t2t_torch.layers.attention import CrossAttention, Prefix, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.feed_forward import FeedForward
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.inputs import JoinInputs
+from t2t_torch.layers.key_value_cache import KeyValueCache
 from t2t_torch.layers.masks import attend_to, causal, padding_mask, same_segment
 from t2t_torch.layers.positions import sinusoids
 from t2t_torch.layers.prepending import at_targets, full_over_inputs, prepend
@@ -149,9 +150,13 @@ class TransformerState:
     watches: bool = False
 
     @property
-    def position(self) -> int:
-        """Of the next id, from 0 on; after a prefix, from its end on."""
-        return self.caches[0].length
+    def position(self) -> Tensor:
+        """Of the next id, from 0 on; after a prefix, from its end on.  [1] int64."""
+        return self.caches[0].next_position()
+
+    def fixed(self, capacity: int) -> TransformerState:
+        """Returns a state with room for so many positions; see `Growing`."""
+        return dataclasses.replace(self, caches=[cache.fixed(capacity) for cache in self.caches])
 
     def watched(self) -> TransformerState | None:
         """Returns a state whose steps tell what they attend to; None without an encoder."""
@@ -370,7 +375,7 @@ class Transformer(T2TModel):
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        positions = torch.full((1,), state.position, device=ids.device)
+        positions = state.position
         if state.prefixes:  # a row's own inputs end where they end
             lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]
             positions = lengths[:, None] + positions

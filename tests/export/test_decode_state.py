@@ -11,7 +11,7 @@ from torch import Tensor
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export.decode_state import Axes, axes_of, tensors_of, with_tensors
-from t2t_torch.layers.attention import KeyValueCache
+from t2t_torch.layers.key_value_cache import KeyValueCache
 
 
 class Pair(NamedTuple):
