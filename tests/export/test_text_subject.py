@@ -87,17 +87,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shelf = folder / "phrases_shelf"
     shelf.mkdir()
     (shelf / "phrases.py").write_text(_PROBLEM)
-    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    _forget_phrases()  # what reads a run opens its folder of problems again, and leaves it open
     registry.import_usr_dir(shelf)
     for name, model in (("small_phrases", "lstm_seq2seq"), ("small_story", "lstm_lm")):
         problem = registry.problem(name)
         generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
         _write_run(folder / model, folder, name, model)
     yield folder
-    state.shelves[:] = shelves
+    _forget_phrases()
+
+
+def _forget_phrases() -> None:
+    """Makes the registry as if nothing had opened the folder of phrases."""
+    state = registry._STATE
+    state.shelves[:] = [shelf for shelf in state.shelves if shelf.name != "phrases_shelf"]
     state.forget_index()
     for name in ("small_phrases", "small_story"):
-        del state.things["problem"][name]
+        state.things["problem"].pop(name, None)
+    sys.path[:] = [path for path in sys.path if not Path(path, "phrases_shelf").is_dir()]
     for name in [name for name in sys.modules if name.split(".")[0] == "phrases_shelf"]:
         del sys.modules[name]
 

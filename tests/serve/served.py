@@ -9,7 +9,6 @@ import functools
 import importlib.util
 import io
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def write_phrases(folder: Path) -> Path:
     module = _module("phrases_subject", _TESTS / "export" / "test_text_subject.py")
     (folder / "phrases_shelf").mkdir(parents=True)
     (folder / "phrases_shelf" / "phrases.py").write_text(module._PROBLEM)
-    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    module._forget_phrases()  # what reads a run opens its folder of problems again
     registry.import_usr_dir(folder / "phrases_shelf")
     try:
         problem = registry.problem("small_phrases")
@@ -112,12 +111,7 @@ def write_phrases(folder: Path) -> Path:
         with contextlib.redirect_stdout(io.StringIO()):
             assert exporter.main([*asked, hparams]) == 0
     finally:
-        state.shelves[:] = shelves
-        state.forget_index()
-        for name in ("small_phrases", "small_story"):
-            del state.things["problem"][name]
-        for name in [name for name in sys.modules if name.split(".")[0] == "phrases_shelf"]:
-            del sys.modules[name]
+        module._forget_phrases()
     return folder / "artifact"
 
 
