@@ -9,21 +9,32 @@
     ├── DecodeError       something cannot be decoded as asked
     ├── ExportError       a model cannot be exported, or its artifact does not answer as it does
     ├── ArtifactError     an artifact is broken or altered, or something that it needs is missing
+    ├── NotFiniteError    a training's loss or gradient is not finite, again and again
     ├── TrialError        a user's trial lacks something, or answers otherwise than a trial does
     └── ConfigError       an experiment's configuration cannot be read, or says something wrong
 
 A message says what is wrong, what was expected, and the command or edit that mends it.  The command
-line prints a `T2TError` without a traceback and exits with `EXIT_CODE`; any other exception is a
-defect of this library and keeps its traceback.
+line prints a `T2TError` without a traceback and exits with its `exit_code`; any other exception is
+a defect of this library and keeps its traceback.
 """
 
 from __future__ import annotations
 
 EXIT_CODE = 2
 
+NOT_FINITE_CODE = 4
+"""Exit code of a training that has diverged: a search takes it for a bad trial, not for a bad
+command."""
+
 
 class T2TError(Exception):
-    """Something a user can mend."""
+    """Something a user can mend.
+
+    Attributes:
+      exit_code: of a command that ends with it.
+    """
+
+    exit_code = EXIT_CODE
 
 
 class UsageError(T2TError):
@@ -56,6 +67,12 @@ class ExportError(T2TError):
 
 class ArtifactError(T2TError):
     """An artifact is broken, altered or newer than this, or something that it needs is missing."""
+
+
+class NotFiniteError(T2TError):
+    """The loss or the gradient of a training is not finite, again and again."""
+
+    exit_code = NOT_FINITE_CODE
 
 
 class TrialError(T2TError):

@@ -12,7 +12,7 @@ from t2t_torch.bin import flags as shared
 from t2t_torch.bin.tuner_flags import FLAGS, absolute, flag, given
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.tune.reading import check_read
-from t2t_torch.tune.search_plan import SearchPlan
+from t2t_torch.tune.search_plan import WITH_RUNGS, SearchPlan
 from t2t_torch.tune.space import Categorical, Constant, Integer, Kind, LogDouble, Space
 from t2t_torch.tune.subject import ProblemSubject, Subject, TrialSubject
 from t2t_torch.tune.whole_length import whole_length
@@ -35,23 +35,28 @@ class AskedSearch(NamedTuple):
       space: what is searched.
       subject: what is trained.
       max_restarts: of a training that breaks.
+      steps_of: a length that the trial's loaders were asked for, as it is written -> its steps.
     """
 
     plan: SearchPlan
     space: Space
     subject: Subject
     max_restarts: int
+    steps_of: Mapping[str, int]
 
 
-def asked_search() -> AskedSearch:
+def asked_search(known_steps: Mapping[str, int]) -> AskedSearch:
     """Returns the search that the flags ask for.
+
+    Args:
+      known_steps: `AskedSearch.steps_of` of the search's beginning.
 
     Raises:
       UsageError: flags are missing or do not go together.
       HParamsError: the ranges do not fit.
     """
     if flag("trial"):
-        return _of_trial()
+        return _of_trial(known_steps)
     if flag("config"):
         raise UsageError("--config is the experiment of a --trial. Give --trial, or leave it out.")
     return _of_problem()
@@ -98,7 +103,7 @@ def _of_problem() -> AskedSearch:
     )
 
 
-def _of_trial() -> AskedSearch:
+def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
     shared.require(FLAGS, "config")
     not_of_trials = "problem model hparams_set hparams hparams_range ranges data_dir".split()
     if wrong := [name for name in not_of_trials if flag(name)]:
@@ -119,10 +124,14 @@ def _of_trial() -> AskedSearch:
             "--metric."
         )
     less = flag("metric_minimize")
+    steps_of: dict[str, int] = {}
+    length = flag("train_steps")
+    if length is None:
+        length, steps_of = _length(config, path, space, known_steps)
     found = {
         "metric": metric,
         "lower_is_better": searcher.smaller_is_better if less is None else less,
-        "length": flag("train_steps") or _length(config, path, space),
+        "length": length,
         "searcher": searcher.name,
         "max_trials": searcher.max_trials,
         "divisor": searcher.divisor,
@@ -150,7 +159,8 @@ def _of_trial() -> AskedSearch:
     )
     asked = _asked(space, subject, found, None)
     restarts = flag("max_restarts")
-    return asked._replace(max_restarts=config.max_restarts if restarts is None else restarts)
+    most = config.max_restarts if restarts is None else restarts
+    return asked._replace(max_restarts=most, steps_of=steps_of)
 
 
 def _asked(
@@ -165,6 +175,7 @@ def _asked(
             _whole("bracket_rungs", one) for one in flag("bracket_rungs")
         )
     found = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **found}
+    _check_read(found)
     if found["searcher"] == "single" or not flag("default_first"):
         default = None
     if found["searcher"] != "single" and not space.searched:
@@ -179,7 +190,35 @@ def _asked(
         space,
         subject,
         DEFAULT_MAX_RESTARTS if restarts is None else restarts,
+        {},
     )
+
+
+def _check_read(found: Mapping[str, Any]) -> None:
+    """Refuses flags of this command line that nothing in this search reads.
+
+    Raises:
+      UsageError: some were given; all are told.
+    """
+    searcher = found["searcher"]
+    faults = []
+    if searcher not in WITH_RUNGS:
+        for name in ("mode", "divisor", "max_rungs", "bracket_rungs"):
+            if FLAGS[name].present:
+                faults.append(f"--{name}: of rungs, and --searcher={searcher} has none.")
+    elif found.get("bracket_rungs"):
+        for name in ("mode", "max_rungs"):
+            if FLAGS[name].present:
+                faults.append(f"--{name}: bracket_rungs, which are given, say how many rungs.")
+    elif searcher == "asha" and FLAGS["mode"].present:
+        faults.append("--mode: of several brackets, and --searcher=asha has one.")
+    if searcher == "single" and FLAGS["max_trials"].present and flag("max_trials") != 1:
+        faults.append(f"--max_trials={flag('max_trials')}: --searcher=single has one trial.")
+    if FLAGS["default_first"].present and (flag("trial") or searcher == "single"):
+        what = "a --trial has no unchanged set" if flag("trial") else "--searcher=single has one"
+        faults.append(f"--default_first: the unchanged set comes before others; {what}.")
+    if faults:
+        raise UsageError("\n".join([*faults, "Leave it out."]))
 
 
 def _max_trials(found: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
@@ -226,8 +265,19 @@ def _ends(kind: Kind) -> tuple[Any, ...]:
     return kind.low, kind.high
 
 
-def _length(config: ExperimentConfig, path: Path, space: Space) -> int:
+def _length(
+    config: ExperimentConfig, path: Path, space: Space, known_steps: Mapping[str, int]
+) -> tuple[int, dict[str, int]]:
     """Returns the optimizer steps of a whole training; its loaders are asked if they know.
+
+    Args:
+      config: the experiment.
+      path: of its file.
+      space: what is searched.
+      known_steps: lengths as they are written -> steps that loaders have told already.
+
+    Returns:
+      The steps, and what loaders have told of them: empty if they were not needed.
 
     Raises:
       UsageError: the experiment does not say it, or it depends on what is searched.
@@ -239,11 +289,14 @@ def _length(config: ExperimentConfig, path: Path, space: Space) -> int:
             "1000}}, or give --train_steps."
         )
     if length.unit in ("records", "epochs"):
-        print(f"asking the loaders how many steps {length} are", file=sys.stderr)
+        written = str(length)
+        if written in known_steps:
+            return known_steps[written], dict(known_steps)
+        print(f"asking the loaders how many steps {written} are", file=sys.stderr)
         steps = whole_length(flag("trial"), path, space, registry.usr_dirs())
-        FLAGS["train_steps"].value = steps  # remembered: it is asked once
-        return steps
-    return config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None).steps(length)
+        return steps, {written: steps}
+    scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)
+    return scale.steps(length), {}
 
 
 def _passed_on() -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.bin import run_json
-from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
+from t2t_torch.bin import named_run, run_json
+from t2t_torch.bin.trainer_flags import FLAGS, flag, given, run_config, trains
 from t2t_torch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +33,45 @@ def told_of(config: ExperimentConfig) -> list[str]:
     if config.checkpoint_policy == "none":
         lines.append(
             "checkpoint_policy none:  checkpoints are written all the same, as a run that stops "
-            f"goes on from them; the newest {max(config.save_trial_latest, 1)} of them are kept, "
-            "and none for its metric"
+            f"goes on from them; the newest {max(config.save_trial_latest, 1)} of them are kept"
+            + (f", and that of the best {metric}" if (metric := config.searcher.metric) else "")
         )
+    lines += [*_kept_otherwise(config), *_started_otherwise(config)]
+    if config.perform_initial_validation and flag("schedule") == "train":
+        lines.append("perform_initial_validation:  --schedule=train evaluates nothing")
     wanted = config.optimizations
     if wanted.mixed_precision != "O0" and wanted.precision is None:
         lines.append(
             f"optimizations.mixed_precision {wanted.mixed_precision}:  O1, O2 and O3 are one "
             "here: products in float16 (torch.autocast), weights in float32, the loss scaled"
+        )
+    return lines
+
+
+def _started_otherwise(config: ExperimentConfig) -> list[str]:
+    """Says if there are not as many processes as are asked for."""
+    slots, processes = config.resources.slots_per_trial, named_run.processes()
+    asked = "slots_per_trial" in (config.written.get("resources") or {})
+    if not asked or slots == processes or not trains():
+        return []
+    here = "1 process" if processes == 1 else f"{processes} processes"
+    way = f"torchrun --nproc-per-node={slots} -m t2t_torch.bin.trainer ..."
+    way = way if slots > 1 else "t2t-trainer without torchrun"
+    return [f"resources.slots_per_trial {slots}:  here it is {here}; {slots} by {way}"]
+
+
+def _kept_otherwise(config: ExperimentConfig) -> list[str]:
+    """Says which checkpoints are kept where it is not what is written."""
+    lines = []
+    if config.save_experiment_best:
+        lines.append(
+            f"save_experiment_best {config.save_experiment_best}:  not followed, as each training "
+            f"keeps its own: the best {max(config.save_trial_best, 1)} (save_trial_best)"
+        )
+    if not config.save_trial_latest and config.checkpoint_policy == "best":
+        lines.append(
+            "save_trial_latest 0:  the newest checkpoint is kept all the same, as 1 says: a run "
+            "that stops goes on from it"
         )
     return lines
 
@@ -81,9 +112,21 @@ def run_config_of(
         told["warm_start_from"] = config.searcher.source_checkpoint
     told["train_steps"] = _steps(config, scale, directory, goes_on=goes_on)
     for name, value in told.items():
-        if not chosen(name):
+        if name == "train_steps" or not given(name):
             FLAGS[name].value = value
+    _watch(task)
     return run_config(int(flag("train_steps")))
+
+
+def _watch(task: TrialTask) -> None:
+    """Lets evaluations be refused that lack the metric of a flag which something waits for.
+
+    Where nothing does, its default is the name of no metric of the trial's, and of no use.
+    """
+    name = "eval_early_stopping_metric"
+    waits = flag("eval_early_stopping_steps") or flag("keep_checkpoint_best")
+    if given(name) or flag(name) != FLAGS[name].default or waits:
+        task.watch(flag(name), f"--{name}")
 
 
 def _steps(
@@ -136,10 +179,11 @@ def _accumulate(records_per_batch: float, world: World) -> int:
       UsageError: no whole number does.
     """
     wanted, each = int(flag("global_batch_size")), records_per_batch * world.size
+    make = "1 process makes" if world.size == 1 else f"{world.size} processes make"
     count = round(wanted / each)
     if count < 1 or abs(count * each - wanted) > 1e-6:
         raise UsageError(
-            f"--global_batch_size={wanted}: {world.size} processes with batches of "
-            f"{records_per_batch:g} make {each:g} in a step, or a multiple. Give one of these."
+            f"--global_batch_size={wanted}: {make} {each:g} in a step, with batches of "
+            f"{records_per_batch:g}, or a multiple. Give one of these."
         )
     return count

@@ -129,7 +129,7 @@ def run_main(
       prepare: makes arguments of the flags and arguments, before they are parsed.
 
     Returns:
-      The exit code: 0, what `main` returned, `errors.EXIT_CODE` after an error, or `INTERRUPTED`.
+      The exit code: 0, what `main` returned, that of an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "verbosity" not in values:
@@ -148,7 +148,7 @@ def run_main(
     except T2TError as error:
         print(f"error: {error}", file=sys.stderr)
         _tell_torchrun(f"error: {error}")
-        return EXIT_CODE
+        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -15,8 +15,8 @@ from t2t_torch import registry
 from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import named_run, run_json
 from t2t_torch.bin.experiment_flags import FROM_CONFIG, run_config_of, told_of
-from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, trains
-from t2t_torch.errors import T2TError, UsageError
+from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, trains
+from t2t_torch.errors import ConfigError, T2TError, UsageError
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stop import EarlyExit, StopRequest
 from t2t_torch.trial.chosen import by_name, chosen_values, parse_changes
@@ -133,7 +133,7 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
     values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
     if flag("trial") and config.entrypoint and ":" not in Path(spec).name:
-        spec += f":{config.entrypoint.rpartition(':')[2]}"
+        spec += f":{_class_of(config.entrypoint, Path(spec))}"
     spec = _absolute(spec)
     record = RunRecord(
         trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__
@@ -142,6 +142,34 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         for change in known.changes(record):
             print(f"changed since the checkpoint:  {change}", file=sys.stderr)
     return record, config
+
+
+def _class_of(entrypoint: str, place: Path) -> str:
+    """Returns the class that an entrypoint names, of which the trial's folder has the module.
+
+    Raises:
+      ConfigError: it has none, or no class is named.
+    """
+    module, colon, name = entrypoint.partition(":")
+    if not (colon and module and name):
+        raise ConfigError(
+            f"entrypoint: {entrypoint!r} names no class of a module. Write module:Class, such as "
+            "model_def:MyTrial, or leave it out."
+        )
+    if not place.exists():  # a module's name, which stands for itself
+        return name
+    folder = (place if place.is_dir() else place.parent).resolve()
+    parts = module.split(".")
+    below = [folder.joinpath(*parts)]
+    if parts[0] == folder.name:
+        below.append(folder.parent.joinpath(*parts))
+    if not any(one.with_name(f"{one.name}.py").is_file() or one.is_dir() for one in below):
+        files = ", ".join(sorted(path.name for path in folder.glob("*.py")))
+        raise ConfigError(
+            f"entrypoint: {entrypoint!r}, and {folder} has no {parts[-1]}.py of that place. It "
+            f"has: {files or 'no Python file'}. Name the module that defines {name}."
+        )
+    return name
 
 
 def _absolute(spec: str) -> str:
@@ -155,8 +183,9 @@ def _with_restarts(
 ) -> int:
     """Trains; a failure of the trial's own code begins again from the newest checkpoint.
 
-    The same failure at the same step ends the run: it would come again.  Under torchrun it is for
-    torchrun to start the processes again, all of them.
+    The same failure at the same step ends the run: it would come again.  So does one of the device,
+    which this process cannot use any more.  Under torchrun it is for torchrun to start the
+    processes again, all of them.
     """
     most = config.max_restarts if flag("max_restarts") is None else flag("max_restarts")
     if named_run.processes() > 1 or not trains():
@@ -171,7 +200,7 @@ def _with_restarts(
         except Exception as error:
             step = estimators[0].state.step if estimators else 0
             told = f"step {step}: {type(error).__name__}: {error}"
-            if restarts >= most or told == before:
+            if restarts >= most or told == before or _is_of_device(error):
                 raise
             traceback.print_exc()
             before, restarts = told, restarts + 1
@@ -182,6 +211,14 @@ def _with_restarts(
             )
         estimators.clear()
         gc.collect()
+
+
+def _is_of_device(error: Exception) -> bool:
+    """Whether an accelerator has failed: nothing more can be computed there in this process."""
+    import torch
+
+    kind = getattr(torch, "AcceleratorError", None)  # of torch 2.8 and later
+    return kind is not None and isinstance(error, kind)
 
 
 def _train(
@@ -209,6 +246,8 @@ def _train(
                 record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout()
             )
             told = run_config_of(task, config, directory, world)
+            if given("warm_start_from"):
+                named_run.check_warm_start(directory)
             if not directory.has_checkpoints:  # those know the seed themselves
                 told = dataclasses.replace(told, random_seed=seed)
             with world.leader_first() as leads:
@@ -229,11 +268,22 @@ def _train(
 
 
 def _run_schedule(estimator: Estimator, experiment: Any, config: ExperimentConfig) -> None:
-    if config.perform_initial_validation and flag("schedule") == "continuous_train_and_eval":
+    if flag("schedule") == "continuous_train_and_eval":
         estimator.begin()
         if not estimator.state.step:
-            estimator.evaluate()
+            _validate_first(estimator, config)
     experiment.run(flag("schedule"))
+
+
+def _validate_first(estimator: Estimator, config: ExperimentConfig) -> None:
+    """Validates before the first step if asked to; tries it if it would first come at the end."""
+    from t2t_torch.trial.rehearsal import rehearse
+
+    turn, last = estimator.config.local_eval_frequency, estimator.train_steps
+    if config.perform_initial_validation:
+        estimator.evaluate()
+    elif not 0 < turn < last:
+        rehearse(estimator)
 
 
 def _timeout() -> float:

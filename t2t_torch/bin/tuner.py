@@ -20,12 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin import tuner_flags
 from t2t_torch.bin.asked_search import asked_search
 from t2t_torch.bin.tuner_flags import FLAGS, flag
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import DataError, UsageError
 from t2t_torch.train.stop import StopRequest
+from t2t_torch.tune.outcome import PAGE, check_any_value, write_outcome
 
 if TYPE_CHECKING:
     from t2t_torch.tune.presence import Presence
@@ -45,35 +47,48 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run() -> int:
     shared.require(FLAGS, "output_dir")
     output_dir = Path(flag("output_dir")).absolute()
-    tuner_flags.recall(output_dir)
+    known_steps = tuner_flags.recall(output_dir)
+    for folder in flag("t2t_usr_dir"):
+        registry.import_usr_dir(folder)
     if flag("report_only"):
         return _report_only(output_dir)
-    asked = asked_search()
+    asked = asked_search(known_steps)
+    output_dir.mkdir(parents=True, exist_ok=True)
     search = _opened(output_dir)
     search.begin(asked.plan, asked.space, asked.subject.identity())
     from t2t_torch.tune.presence import Presence
-    from t2t_torch.tune.tuner import set_aside
+    from t2t_torch.tune.run_folders import claim_runs
 
-    if search.begun_anew:
-        set_aside(output_dir)
-    tuner_flags.remember(output_dir)
+    if (old := claim_runs(output_dir, search.id)) is not None:
+        print(f"runs of another search are now in {old}", file=sys.stderr)
+    tuner_flags.remember(output_dir, asked.steps_of)
     with (
         StopRequest() as stop,
         Presence(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
     ):
-        _tune(output_dir, search, presence, asked.subject, asked.max_restarts, stop)
+        found = _tune(output_dir, search, presence, asked.subject, asked.max_restarts, stop)
+    if found.over and not stop:
+        check_any_value(found)
     return 128 + stop.signal if stop else 0
 
 
 def _opened(output_dir: Path) -> SharedSearch:
-    """Opens the search that is kept for this folder, or a place for one."""
-    from t2t_torch.tune.ledger import Ledger
-    from t2t_torch.tune.shared_search import SharedSearch
-    from t2t_torch.tune.study import open_storage
+    """Opens the search that is kept for this folder, or a place for one.
 
-    output_dir.mkdir(parents=True, exist_ok=True)
+    Raises:
+      DataError: --report_only, and there is none.
+    """
+    from t2t_torch.tune.ledger import Ledger
+    from t2t_torch.tune.shared_search import NONE_BEGUN, SharedSearch
+    from t2t_torch.tune.study import JOURNAL, open_storage
+
+    looks, name = flag("report_only"), tuner_flags.study_name(output_dir)
+    if looks and not flag("storage") and not (output_dir / JOURNAL).exists():
+        raise DataError(NONE_BEGUN)
     storage = open_storage(output_dir, flag("storage") or "")
-    return SharedSearch(Ledger(storage, flag("study_name") or output_dir.name))
+    if looks and not Ledger.is_in(storage, name):
+        raise DataError(NONE_BEGUN)
+    return SharedSearch(Ledger(storage, name))
 
 
 def _tune(
@@ -83,8 +98,7 @@ def _tune(
     subject: Subject,
     max_restarts: int,
     stop: StopRequest,
-) -> None:
-    from t2t_torch.tune.outcome import PAGE, write_outcome
+) -> SearchRecord:
     from t2t_torch.tune.published import publish
     from t2t_torch.tune.recording import record_of
     from t2t_torch.tune.search_page import write_page
@@ -117,12 +131,19 @@ def _tune(
         found = record()
         progress.end(search.searcher, found)
         publish(search.ledger, search.searcher)
-        for line in write_outcome(found):
-            print(line)
+        _tell(search, found)
+    return found
+
+
+def _tell(search: SharedSearch, found: SearchRecord) -> None:
+    """Writes and prints what was found, and why it is not more."""
+    for line in write_outcome(found, search.whereabouts):
+        print(line)
+    if why := search.searcher.why_early:
+        print(f"The search is over: {why}.")
 
 
 def _report_only(output_dir: Path) -> int:
-    from t2t_torch.tune.outcome import write_outcome
     from t2t_torch.tune.recording import record_of
 
     if not output_dir.is_dir():
@@ -130,9 +151,7 @@ def _report_only(output_dir: Path) -> int:
     search = _opened(output_dir)
     search.sync()
     command = tuner_flags.command(output_dir)
-    found = record_of(search, output_dir, command=command, trial=flag("trial") or "")
-    for line in write_outcome(found):
-        print(line)
+    _tell(search, record_of(search, output_dir, command=command, trial=flag("trial") or ""))
     return 0
 
 

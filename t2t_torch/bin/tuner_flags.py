@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from t2t_torch.tune.study import without_password
 
 NAME = "tuner.json"
 """In the search's folder: the flags that it was begun with."""
+
+_STEPS_OF = "steps_of"
+"""There, beside the flags: what loaders have said of a length."""
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(
@@ -163,8 +168,16 @@ def given(name: str) -> bool:
     return bool(FLAGS[name].present) or FLAGS[name].value != FLAGS[name].default
 
 
-def recall(output_dir: Path) -> None:
+def study_name(output_dir: Path) -> str:
+    """Returns the name of the search in its storage."""
+    return flag("study_name") or output_dir.name
+
+
+def recall(output_dir: Path) -> dict[str, int]:
     """Gives flags that are silent the values with which the search was begun.
+
+    Returns:
+      What `remember` was given: lengths as they were written -> optimizer steps.
 
     Raises:
       CheckpointError: what is remembered cannot be read, or the search is kept elsewhere.
@@ -173,18 +186,34 @@ def recall(output_dir: Path) -> None:
     try:
         known = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
-        return
+        return {}
     except ValueError as error:
         raise CheckpointError(
             f"{file} is damaged: {error}. Remove it, and give the flags of the search again."
         ) from error
+    steps_of: dict[str, int] = known.pop(_STEPS_OF, {})
     _check_storage(output_dir, known.get("storage") or "")
+    _check_study_name(output_dir, known.get("study_name") or output_dir.name)
     for names in _TOGETHER:
         if any(FLAGS[name].present for name in names):
             known = {name: value for name, value in known.items() if name not in names}
     for name, value in known.items():
         if name in FLAGS and not FLAGS[name].present:
             FLAGS[name].value = value
+    return steps_of
+
+
+def _check_study_name(output_dir: Path, known: str) -> None:
+    """Checks that it is the same search of the storage: its runs are here.
+
+    Raises:
+      CheckpointError: it is not.
+    """
+    if FLAGS["study_name"].present and flag("study_name") != known:
+        raise CheckpointError(
+            f"the search of {output_dir} is --study_name={known}. Leave the flag out to go on with "
+            "it; or begin another one in another --output_dir."
+        )
 
 
 def _check_storage(output_dir: Path, known: str) -> None:
@@ -204,17 +233,27 @@ def _check_storage(output_dir: Path, known: str) -> None:
         )
 
 
-def remember(output_dir: Path) -> None:
-    """Writes down the flags, for who goes on with the search; a password is not written down."""
+def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
+    """Writes down the flags, for who goes on with the search; a password is not written down.
+
+    Args:
+      output_dir: of the search.
+      steps_of: lengths that loaders were asked for, as they were written -> optimizer steps.
+    """
+    # The folder may be moved, and have another name then.
+    known = {**_to_remember(), "study_name": study_name(output_dir), _STEPS_OF: dict(steps_of)}
     file = output_dir / NAME
     with staged(file) as temporary:
-        temporary.write_text(json.dumps(_to_remember(), indent=2) + "\n", "utf-8")
+        temporary.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
 
 
 def command(output_dir: Path) -> str:
-    """Returns the command that begins this search."""
-    parts = [f"--{name}={_shown(value)}" for name, value in _to_remember().items()]
-    return " ".join(["t2t-tuner", *parts, f"--output_dir={output_dir}"])
+    """Returns the command that begins this search, as a shell takes it."""
+    known = _to_remember()
+    if known.get("study_name") == output_dir.name:
+        del known["study_name"]
+    parts = [f"--{name}={_shown(value)}" for name, value in known.items()]
+    return shlex.join(["t2t-tuner", *parts, f"--output_dir={output_dir}"])
 
 
 def _to_remember() -> dict[str, Any]:

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.errors import T2TError
+from t2t_torch.errors import NotFiniteError
 from t2t_torch.train.randomness import seed_batch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def dump(
     batches: Sequence[tuple[int, Batch]],
     rank: int,
     skipped: int,
-) -> T2TError:
+) -> NotFiniteError:
     """Computes a step again in this process alone, and writes down where it goes wrong.
 
     Args:
@@ -69,7 +69,7 @@ def dump(
     told = {"step": step + 1, "rank": rank, "seed": seed, "batches": found}
     (folder / "crash.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     numbers = ", ".join(str(number) for number, _ in batches)
-    return T2TError(
+    return NotFiniteError(
         f"the loss or its gradient is not finite at step {step + 1}, as in the {skipped - 1} steps "
         f"before (--max_consecutive_nonfinite). {_first_fault(found)}None of them moved the "
         f"weights; the checkpoints are whole. Batch {numbers} and where numbers went bad are in "

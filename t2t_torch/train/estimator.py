@@ -109,7 +109,7 @@ class Estimator:
         Raises:
           CheckpointError: the run cannot be gone on with: it is taken, broken, or of other data;
             or the last checkpoint cannot be written.
-          T2TError: the loss was not finite too many times in a row.
+          NotFiniteError: the loss was not finite too many times in a row.
         """
         run, state, config = self.begin(), self.state, self.config
         run.model.train()

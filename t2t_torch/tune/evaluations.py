@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from t2t_torch.errors import UsageError
 from t2t_torch.summary.metrics_file import MetricsFile
 from t2t_torch.train.stopping import full_name, short_names
 
 _BESIDE = ("step", "split", "time")
+_Version: TypeAlias = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +34,12 @@ class Evaluations:
         return self.curve[-1] if self.curve else None
 
 
+_KNOWN: dict[tuple[Path, str], tuple[_Version, Evaluations]] = {}
+"""What was read of each file: a table that is drawn each second shows many runs that are over."""
+
+
 def read_evaluations(directory: Path, metric: str) -> Evaluations:
-    """Reads what a run has reported.
+    """Reads what a run has reported; a file that has not changed is not read again.
 
     Args:
       directory: of the run; it need not have begun.
@@ -41,9 +48,31 @@ def read_evaluations(directory: Path, metric: str) -> Evaluations:
     Raises:
       UsageError: evaluations have no such metric.
     """
-    reports = MetricsFile(directory).read()
+    file = MetricsFile(directory)
+    version = _version(file.path)
+    known = _KNOWN.get((file.path, metric))
+    if known is not None and known[0] == version:
+        return known[1]
+    found = _of_reports(file.read(), metric)
+    if version is not None:
+        _KNOWN[file.path, metric] = version, found
+    return found
+
+
+def _version(path: Path) -> _Version | None:
+    """Returns what changes whenever a file does; None if it is not there."""
+    try:
+        now = path.stat()
+    except FileNotFoundError:
+        return None
+    return now.st_ino, now.st_size, now.st_mtime_ns
+
+
+def _of_reports(reports: Iterable[Mapping[str, Any]], metric: str) -> Evaluations:
+    step = 0
     curve: dict[int, float | None] = {}
     for report in reports:
+        step = max(step, report["step"])
         if report["split"] == "train":
             continue
         names = [name for name in report if name not in _BESIDE]
@@ -55,7 +84,6 @@ def read_evaluations(directory: Path, metric: str) -> Evaluations:
             )
         finite = isinstance(value, int | float) and math.isfinite(value)
         curve[report["step"]] = float(value) if finite else None
-    step = max((report["step"] for report in reports), default=0)
     return Evaluations(step, tuple(sorted(curve.items())))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from t2t_torch.report.section import counted, number, percent
@@ -19,13 +19,13 @@ class Evidence:
 
     Attributes:
       best: the trial.
-      value: of the metric at its newest step.
+      value: of the metric at its newest evaluation.
       is_default: whether it is the unchanged set.
       default_step: the newest step at which both the best and the unchanged set were evaluated;
         None if there is none.
       default_value: of the unchanged set there.
       best_value: of the best there.
-      median: of all other trials that were evaluated at the best's newest step; None if none was.
+      median: of all other trials that were evaluated where the best last was; None if none was.
       others: how many those are.
     """
 
@@ -49,7 +49,7 @@ def evidence_of(record: SearchRecord) -> Evidence | None:
     others = [
         value
         for trial in record.trials
-        if trial.number != best.number and (value := value_at(trial, best.step)) is not None
+        if trial.number != best.number and (value := value_at(trial, best.evaluated)) is not None
     ]
     return Evidence(
         best,
@@ -64,15 +64,14 @@ def evidence_of(record: SearchRecord) -> Evidence | None:
 
 
 def value_at(trial: TrialRecord, step: int) -> float | None:
-    """Returns a trial's value at a step; None if it has none there, or it is not finite."""
-    values = {**dict(trial.curve), **({trial.step: trial.value} if trial.value is not None else {})}
-    value = values.get(step)
+    """Returns what was measured at a step; None if nothing was there, or it is not finite."""
+    value = dict(trial.curve).get(step)
     return value if value is not None and math.isfinite(value) else None
 
 
 def newest_shared(one: TrialRecord, other: TrialRecord) -> int | None:
     """Returns the newest step at which both have a value."""
-    steps = [step for step in _steps(one) if value_at(one, step) is not None]
+    steps = [step for step, _ in one.curve if value_at(one, step) is not None]
     both = [step for step in steps if value_at(other, step) is not None]
     return max(both, default=None)
 
@@ -87,7 +86,7 @@ def common_step(trials: Sequence[TrialRecord]) -> int | None:
 
     Trials that were never evaluated are not counted.  None: none was.
     """
-    evaluated = [steps for trial in trials if (steps := set(_steps(trial)))]
+    evaluated = [{step for step, _ in trial.curve} for trial in trials if trial.curve]
     reached = [
         step
         for step in set().union(*evaluated)
@@ -99,7 +98,7 @@ def common_step(trials: Sequence[TrialRecord]) -> int | None:
 def verdict(record: SearchRecord, evidence: Evidence) -> list[str]:
     """Says what was found, and what it was compared with."""
     best, metric = evidence.best, record.metric
-    told = f"{metric} {number(evidence.value)} at step {best.step:,}"
+    told = f"{metric} {number(evidence.value)} at step {best.evaluated:,}"
     if evidence.is_default:
         lines = [f"Nothing better than the unchanged set was found: {told} (trial {best.number})."]
     else:
@@ -107,8 +106,8 @@ def verdict(record: SearchRecord, evidence: Evidence) -> list[str]:
     if evidence.default_step is not None:
         lines.append(_against_default(record, evidence))
     if evidence.median is not None and evidence.others > 1:
-        others = counted(evidence.others, "other trial")
-        lines.append(f"The median of {others} at step {best.step:,} is {number(evidence.median)}.")
+        others = f"{counted(evidence.others, 'other trial')} at step {best.evaluated:,}"
+        lines.append(f"The median of {others} is {number(evidence.median)}.")
     if best.step < best.length and best.state != "completed":
         lines.append(f"It has done {best.step:,} of {best.length:,} steps ({best.state}).")
     return lines
@@ -118,7 +117,7 @@ def _against_default(record: SearchRecord, evidence: Evidence) -> str:
     step, ours, default = evidence.default_step, evidence.best_value, evidence.default_value
     better = record.loss_of(ours) < record.loss_of(default)
     where = f"At step {step:,}"
-    if step != evidence.best.step:
+    if step != evidence.best.evaluated:
         where += ", the newest that both have reached,"
     told = f"{where} it has {number(ours)}, and the unchanged set {number(default)}"
     if default:
@@ -148,7 +147,3 @@ def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
                     f"{number(bound)}: a wider one may hold better."
                 )
     return told
-
-
-def _steps(trial: TrialRecord) -> Iterable[int]:
-    return [step for step, _ in trial.curve] or ([trial.step] if trial.value is not None else [])

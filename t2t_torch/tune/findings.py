@@ -16,7 +16,9 @@ from t2t_torch.data.staging import staged
 from t2t_torch.report.section import counted
 from t2t_torch.tune.evidence import Evidence, edges, evidence_of, verdict
 from t2t_torch.tune.reading import read_ones
-from t2t_torch.tune.search_record import STATES, SearchRecord, Value
+from t2t_torch.tune.search_record import STATES, SearchRecord
+from t2t_torch.tune.space import Space, Value
+from t2t_torch.tune.subject import written
 
 JSON_FILE = "best.json"
 """The findings of every search."""
@@ -105,7 +107,7 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
         for item in _items(record.hparams_changes)
         if item.partition("=")[0].strip() not in found_ones
     ]
-    told = [*changed, *(f"{name}={_written(value)}" for name, value in found_ones.items())]
+    told = [*changed, *(f"{name}={written(value)}" for name, value in found_ones.items())]
     return f"--hparams={shlex.quote(','.join(told))}"
 
 
@@ -117,7 +119,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
         "metric": record.metric,
         "lower_is_better": record.lower_is_better,
         "value": evidence.value,
-        "step": best.step,
+        "step": best.evaluated,
         "trial": best.number,
         "run": str(best.output_dir),
         "evidence": {
@@ -227,23 +229,8 @@ def _yaml(record: SearchRecord, evidence: Evidence) -> str:
         for line in _evidence_lines(record)
         for part in textwrap.wrap(line, _WIDTH - 2, break_on_hyphens=False, break_long_words=False)
     )
-    nested: dict[str, Any] = {}
-    for name, value in hparams_of(record, evidence).items():
-        *outer, last = name.split(".")
-        level = nested
-        for part in outer:
-            level = level.setdefault(part, {})
-        level[last] = _plain(value)
-    return comment + str(
-        yaml.safe_dump({"hyperparameters": nested}, sort_keys=False, allow_unicode=True)
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value as YAML's own types."""
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return value
+    section = {"hyperparameters": Space.nested(hparams_of(record, evidence))}
+    return comment + str(yaml.safe_dump(section, sort_keys=False, allow_unicode=True))
 
 
 def _literal(value: Value) -> str:
@@ -253,15 +240,6 @@ def _literal(value: Value) -> str:
 def _items(changes: str) -> list[str]:
     """Returns the parts of `--hparams`: a comma in brackets divides nothing."""
     return [one.strip() for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", changes) if one.strip()]
-
-
-def _written(value: Any) -> str:
-    """Writes a value as `--hparams` reads it."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    if isinstance(value, tuple | list):
-        return f"[{','.join(map(_written, value))}]"
-    return str(value)
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 from t2t_torch.report.section import counted, number
 from t2t_torch.tune.evidence import common_step, value_at
 from t2t_torch.tune.forest import Axis, Floats, Integers, shares
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord, Value
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.space import Value
 
 LEAST_TRIALS = 8
 """With fewer, trees have next to nothing to be grown on."""
@@ -69,7 +70,7 @@ def importance_of(record: SearchRecord) -> Importance:
     space = [axis for axis in record.space if axis.kind != "const"]
     kept = [one for one in record.trials if one.state != "failed" and _has_all(one, space)]
     step = common_step(kept)
-    kept = [one for one in kept if step is not None and step in _evaluated(one)]
+    kept = [one for one in kept if any(step == measured for measured, _ in one.curve)]
     if len(kept) < LEAST_TRIALS or step is None or not space:
         told = f"{counted(len(kept), 'trial')} can be compared; from {LEAST_TRIALS} on this says"
         return Importance((), step, f"{told} how much each hyperparameter matters.")
@@ -107,11 +108,6 @@ def _told(trials: int, made: Sequence[Share], step: int, metric: str) -> str:
 
 def _has_all(trial: TrialRecord, space: Sequence[SpaceAxis]) -> bool:
     return all(axis.name in trial.hparams for axis in space)
-
-
-def _evaluated(trial: TrialRecord) -> set[int]:
-    newest = {trial.step} if trial.value is not None else set()
-    return {step for step, _ in trial.curve} | newest
 
 
 def _ranks(losses: Sequence[float]) -> Floats:

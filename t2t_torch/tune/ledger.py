@@ -36,8 +36,17 @@ class Ledger:
         self.storage = storage
         self.name = name
         self._optuna = optuna_module()
-        self._study = self._insist(lambda: self._study_id(f"{name}/ledger"))
+        self._study = self._insist(lambda: self._study_id(_study_name(name)))
         self._read = 0
+
+    @staticmethod
+    def is_in(storage: BaseStorage, name: str) -> bool:
+        """Whether a storage has the ledger of a search; nothing is made."""
+        try:
+            storage.get_study_id_from_name(_study_name(name))
+        except KeyError:
+            return False
+        return True
 
     def new_entries(self) -> list[dict[str, Any]]:
         """Returns the entries that have come since the last call, in their order."""
@@ -101,3 +110,7 @@ class Ledger:
                 ) from error
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
+
+
+def _study_name(search: str) -> str:
+    return f"{search}/ledger"

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 
 from t2t_torch.tune.drawing import drawn_as, finite, in_order, shades, text, wrapped
 from t2t_torch.tune.scale import Scale, scale_of, scale_of_metric, scale_of_steps
-from t2t_torch.tune.search_record import SearchRecord, TrialRecord, Value
+from t2t_torch.tune.search_record import SearchRecord, TrialRecord
+from t2t_torch.tune.space import Value
 
 _HEIGHT, _TOP, _BOTTOM, _NOWHERE = 400, 84, 356, 382
 _LEFT, _RIGHT = 72, 66
-_APART, _WIDTH = 108, 960  # least distance of axes; least width of the plot
-_COLUMNS, _LINES = 15, 4  # of an axis's name
-_LABEL = 13  # characters of a tick's label
+_WIDTH, _MOST_AXES = 960, 10  # of a plot that fits a page; more axes make it wider
+_APART = 108  # distance of axes of a wider one
+_COLUMNS, _LINES = 15, 4  # of an axis's name, if there is room
+_LABEL = 13  # characters of a tick's label, if there is room
+_NAME_WIDTH, _LABEL_WIDTH = 6.5, 6.0  # of a character
+_TIGHT = 100  # distance of axes below which letters are smaller
+_BESIDE = 14  # what stays free between a label and an axis
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
         trials came, if not all equally far, stand before them.
     """
     axes = _axes(record, order)
-    width = max(_WIDTH, _LEFT + _RIGHT + _APART * (len(axes) - 1))
+    fits = len(axes) <= _MOST_AXES
+    width = _WIDTH if fits else _LEFT + _RIGHT + _APART * (len(axes) - 1)
     apart = (width - _LEFT - _RIGHT) / max(len(axes) - 1, 1)
+    size = 10 if apart < _TIGHT else 11
     across = [_LEFT + place * apart for place in range(len(axes))]
     shade = shades(record)
     parts = [
-        f'<svg class="parallel" viewBox="0 0 {width} {_HEIGHT}" font-size="11" '
+        f'<svg class="parallel" viewBox="0 0 {width} {_HEIGHT}" font-size="{size}" '
         f'style="min-width:{0.95 * width:.0f}px" data-top="{_TOP}" data-bottom="{_BOTTOM}" '
         f'data-nowhere="{_NOWHERE}"><g class="lines">'
     ]
@@ -55,7 +62,7 @@ def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
         parts.append(f'<path {how} data-at="{at}" d="{_line(across, heights)}"/>')
     parts.append("</g>")
     for place, axis in enumerate(axes):
-        parts += _drawn(axis, place, across[place])
+        parts += _drawn(axis, place, across[place], apart)
     if any(trial.value is None for trial in record.trials):
         parts.append(_text(across[0] - 7, _NOWHERE + 4, "no value", anchor="end"))
     return "".join([*parts, "</svg>"])
@@ -97,18 +104,20 @@ def _line(across: Sequence[float], heights: Sequence[float | None]) -> str:
     return path
 
 
-def _drawn(axis: _Axis, place: int, x: float) -> Iterator[str]:
+def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
     """Yields an axis, its name above it, its labels beside it, and where it can be brushed."""
     yield (
         f'<g class="axis" data-axis="{place}"><title>{text(axis.name)}</title>'
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>'
     )
-    lines = wrapped(axis.name, _COLUMNS, _LINES)
+    columns = min(_COLUMNS, int(apart / _NAME_WIDTH))
+    room = min(_LABEL, int((apart - _BESIDE) / _LABEL_WIDTH))
+    lines = wrapped(axis.name, columns, _LINES)
     for count, line in enumerate(reversed(lines)):
         yield _text(x, _TOP - 24 - 12.5 * count, line, anchor="middle", kind="name")
     for height, label in axis.scale.marks():
         y = _y(1 - height if axis.flipped else height)
-        short = label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
+        short = label if len(label) <= room else f"{label[: room - 1]}…"
         yield f'<line x1="{x - 3:.1f}" x2="{x + 3:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield _text(x - 7, y + 4, short, anchor="end", title=label if short != label else "")
     if not place:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
 import time
 import uuid
 from pathlib import Path
@@ -22,6 +23,7 @@ from t2t_torch.tune.ledger import Ledger
 _BEAT_SECONDS = 20.0
 _DEAD_SECONDS = 180.0
 _PREFIX = "alive/"
+_PLACES = "place/"
 
 
 class Presence:
@@ -39,6 +41,7 @@ class Presence:
 
     def __init__(self, output_dir: Path, ledger: Ledger, *, beats: bool) -> None:
         self.tuner = uuid.uuid4().hex[:12]
+        self._output_dir = output_dir
         self._folder = output_dir / "tuners"
         self._folder.mkdir(parents=True, exist_ok=True)
         self.place = _place(self._folder)
@@ -55,6 +58,9 @@ class Presence:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         os.write(self._descriptor, f"process {os.getpid()}\n".encode())
+        if self._beats:
+            where = f"{socket.gethostname()}:{self._output_dir.absolute()}"
+            self._ledger.note(f"{_PLACES}{self.place}", where)
         self.beat()
         return self
 
@@ -97,6 +103,11 @@ class Presence:
             if now - self._seen[key][1] < _DEAD_SECONDS:
                 found[key.removeprefix(_PREFIX)] = str(note).partition(" ")[0]
         return found
+
+
+def whereabouts(ledger: Ledger, place: str) -> str:
+    """Returns the machine and the folder that a place is; empty if nobody has said it."""
+    return str(ledger.notes().get(f"{_PLACES}{place}", ""))
 
 
 def _place(folder: Path) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import UsageError
 from t2t_torch.tune.evaluations import read_evaluations
+from t2t_torch.tune.run_folders import trial_directory
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
 from t2t_torch.tune.shared_search import SharedSearch
 from t2t_torch.tune.space import Categorical, Constant, Double, Integer, Kind, LogDouble
 from t2t_torch.tune.trial_state import TrialState
-from t2t_torch.tune.tuner import trial_directory
 
 _STATES: dict[str, State] = {
     "held": "running",
@@ -43,7 +42,6 @@ def record_of(
         for trial in searcher.trials
     )
     default = next((trials[one.number] for one in searcher.trials if one.is_default), None)
-    over = searcher.is_over
     return SearchRecord(
         name=str(subject.get("name", "")),
         searcher=plan.searcher,
@@ -53,9 +51,9 @@ def record_of(
         space=tuple(axis_of(name, kind) for name, kind in searcher.space.kinds.items()),
         trials=trials,
         default=default,
-        seconds=(search.last if over else time.time()) - search.began,
+        seconds=sum(one.seconds for one in trials),
         began=search.began,
-        over=over,
+        over=searcher.is_over,
         output_dir=output_dir,
         command=command,
         **_named(subject),

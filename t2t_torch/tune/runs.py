@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE
+
 TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
 """The command that trains."""
 
@@ -23,14 +25,21 @@ LOG = "tuner.log"
 INVALID_HP_CODE = 3
 """Exit code of a training whose hyperparameters are invalid by its own word."""
 
-_REFUSED = 2  # errors.EXIT_CODE: what a user has to mend
 _STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM, -signal.SIGINT)
 _LAST_BYTES = 4096
 _MOST_TOLD = 500  # characters of an error
 
-Ending = Literal["done", "refused", "invalid", "stopped", "broken"]
-"""done: at its rung; refused: an error of the user's; invalid: INVALID_HP; stopped: by a signal
-that let it save; broken: killed, or by an error of its code."""
+Ending = Literal["done", "refused", "invalid", "diverged", "stopped", "broken"]
+"""done: at its rung; refused: an error of the user's; invalid: INVALID_HP; diverged: its loss is
+not finite any more; stopped: by a signal that let it save; broken: killed, or by an error of its
+code."""
+
+_ENDINGS: dict[int, Ending] = {
+    0: "done",
+    EXIT_CODE: "refused",
+    INVALID_HP_CODE: "invalid",
+    NOT_FINITE_CODE: "diverged",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +122,7 @@ class Training:
         """Returns how it has ended; None if it has not."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
-        endings: dict[int, Ending] = {0: "done", _REFUSED: "refused", INVALID_HP_CODE: "invalid"}
-        ending = "stopped" if code in _STOPPED else endings.get(code, "broken")
+        ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
         return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
 
     def ask_to_stop(self) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from t2t_torch.report.axis import axis_range, powers, short, ticks
-from t2t_torch.tune.search_record import SpaceAxis, Value
+from t2t_torch.tune.search_record import SpaceAxis
+from t2t_torch.tune.space import Value
 
 _WIDE = 20.0  # a metric whose values are this much apart is seen best by powers of ten
 _FAR = 12.0  # as for steps

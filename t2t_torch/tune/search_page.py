@@ -19,6 +19,7 @@ from t2t_torch.report.section import (
     percent,
 )
 from t2t_torch.tune.drawing import finite, key_of_states, text
+from t2t_torch.tune.duration import duration
 from t2t_torch.tune.evidence import Evidence, evidence_of
 from t2t_torch.tune.findings import (
     SET_FILE,
@@ -32,10 +33,11 @@ from t2t_torch.tune.importance import Importance, importance_of
 from t2t_torch.tune.page_behaviour import BEHAVIOUR
 from t2t_torch.tune.parallel_coordinates import parallel_coordinates
 from t2t_torch.tune.scale import written
-from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, Value
+from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis
 from t2t_torch.tune.slices import slices
+from t2t_torch.tune.space import Value
 from t2t_torch.tune.trial_curves import trial_curves
-from t2t_torch.tune.trial_table import lasted, trial_table
+from t2t_torch.tune.trial_table import trial_table
 
 _MOST_SLICES = 12
 _DRAG = "Drag along an axis to choose trials"
@@ -68,7 +70,7 @@ def search_page(record: SearchRecord) -> str:
         heading=f"{record.name}: a search",
         place=str(record.output_dir),
         tiles=tuple(_tiles(record, evidence)),
-        note="" if record.over else f"As of {_told_time(time.time())}; the search goes on.",
+        note="" if record.over else f"As of {_told_time(time.time())}; the search was not over.",
         found=tuple(_worth_a_look(record)),
         writer="t2t-tuner",
     )
@@ -85,7 +87,7 @@ def _tiles(record: SearchRecord, evidence: Evidence | None) -> Iterator[tuple[st
             yield f"{sign}{percent(abs(change))}", told
     yield number(len(record.trials)), "trials"
     yield number(sum(one.step for one in record.trials)), "steps trained"
-    yield lasted(record.seconds), "from beginning to end" if record.over else "so far"
+    yield duration(record.seconds), "of training, all trials together"
 
 
 def _worth_a_look(record: SearchRecord) -> Iterator[str]:

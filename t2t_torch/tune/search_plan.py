@@ -27,7 +27,8 @@ SEARCHERS = (
 """What `searcher` may be.  `adaptive` and `adaptive_simple` are PEDL's older names of the first;
 `asha` has one bracket, whatever the mode."""
 
-_WITH_RUNGS = frozenset({"adaptive_asha", "asha", "adaptive", "adaptive_simple"})
+WITH_RUNGS = frozenset({"adaptive_asha", "asha", "adaptive", "adaptive_simple"})
+"""Of them, those that compare trials at rungs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ class SearchPlan:
     @property
     def brackets(self) -> list[Bracket]:
         """The rungs at which trials are compared; without ASHA one, at the whole length."""
-        if self.searcher not in _WITH_RUNGS:
+        if self.searcher not in WITH_RUNGS:
             return [Bracket((self.length,), self.max_trials)]
         rungs = list(self.bracket_rungs)
         if not rungs:

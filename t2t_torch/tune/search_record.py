@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from t2t_torch.errors import DataError
+from t2t_torch.tune.space import Value
 
 State = Literal["running", "paused", "completed", "stopped", "failed"]
 """running: it trains, or is next; paused: it waits to go on; completed: it has its full length;
 stopped: a rung has ended it; failed: it raised, or its hyperparameters were refused."""
 
 STATES: tuple[State, ...] = ("running", "paused", "completed", "stopped", "failed")
-
-Value = float | int | str | bool | None
-"""One hyperparameter's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +93,7 @@ class SearchRecord:
       space: what is searched, constants included.
       trials: by number; the default is one of them.
       default: the unchanged set, if it was run; else None.
-      seconds: from the beginning to the last event.
+      seconds: of training, summed over the trials.
       began: seconds since 1970.
       over: whether nothing is left to do.
       output_dir: of the search.

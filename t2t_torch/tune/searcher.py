@@ -92,6 +92,29 @@ class Searcher:
         """Whether more trials are to begin, if there is anything new to try."""
         return self._may_begin()
 
+    @property
+    def why_early(self) -> str:
+        """Why it is over with fewer trials than were asked for; empty if it is not."""
+        valid, asked = len(self.valid), self.plan.max_trials
+        if not self.is_over or valid >= asked:
+            return ""
+        if self.gave_up:
+            refused = len(self.trials) - valid
+            return (
+                f"it gave up at {valid} of {asked} trials: {refused} others had hyperparameters "
+                "that were refused as invalid; narrow the ranges"
+            )
+        return (
+            f"it ended at {valid} of {asked} trials: all that the ranges allow was tried, or "
+            "nothing new was drawn any more"
+        )
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether as many trials train as may at once."""
+        held = sum(trial.status == "held" for trial in self.trials)
+        return 0 < self.plan.max_concurrent <= held
+
     def next_task(self, is_reachable: Callable[[TrialState], bool]) -> Task | None:
         """Returns what to do next; None: wait for others, or all is done.
 
@@ -100,8 +123,7 @@ class Searcher:
         Args:
           is_reachable: whether a trial that waits can be gone on with here.
         """
-        held = sum(trial.status == "held" for trial in self.trials)
-        if self.plan.max_concurrent and held >= self.plan.max_concurrent:
+        if self._is_full:
             return None
         for trial in self.trials:
             if trial.status == "free" and is_reachable(trial):
@@ -131,6 +153,9 @@ class Searcher:
         if do == "report" and int(event["step"]) < trial.target:
             return False
         if do not in ("report", "fail", "invalid", "restart", "leave"):
+            return False
+        once = trial.restarts + 1  # where a storage's answer is lost, an event is written twice
+        if do == "restart" and int(event.get("restart", once)) != once:
             return False
         trial.seconds += float(event.get("seconds", 0.0))
         trial.step = max(trial.step, int(event.get("step", 0)))
@@ -170,6 +195,8 @@ class Searcher:
         trial.status = "free"
 
     def _take(self, event: Event) -> bool:
+        if self._is_full:
+            return False
         number = int(event["trial"])
         if number == len(self.trials):
             if "hparams" not in event or not self._may_begin():

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.tune.ledger import Ledger
-from t2t_torch.tune.presence import Presence
+from t2t_torch.tune.presence import Presence, whereabouts
 from t2t_torch.tune.search_plan import SearchPlan, differences
 from t2t_torch.tune.searcher import Searcher, Task
 from t2t_torch.tune.space import Space
 from t2t_torch.tune.trial_state import TrialState
+
+NONE_BEGUN = (
+    "no search was begun here. Begin one: t2t-tuner --problem=... --model=... --hparams_set=... "
+    "--hparams_range=... --data_dir=... --output_dir=..."
+)
 
 
 class SharedSearch:
@@ -24,7 +30,7 @@ class SharedSearch:
     Attributes:
       began: seconds since 1970, of the first entry; 0 before it.
       last: of the newest one.
-      begun_anew: whether this tuner's beginning has replaced one that had come to nothing.
+      id: of its beginning, the same to all tuners; empty if it was begun before there were ids.
       subject: what is trained, as the search was begun with.
     """
 
@@ -32,7 +38,7 @@ class SharedSearch:
         self.ledger = ledger
         self.began = 0.0
         self.last = 0.0
-        self.begun_anew = False
+        self.id = ""
         self.subject: dict[str, Any] = {}
         self._searcher: Searcher | None = None
 
@@ -40,10 +46,7 @@ class SharedSearch:
     def searcher(self) -> Searcher:
         """The state of the search."""
         if self._searcher is None:
-            raise DataError(
-                "no search was begun here. Begin one: t2t-tuner --problem=... --model=... "
-                "--hparams_set=... --hparams_range=... --data_dir=... --output_dir=..."
-            )
+            raise DataError(NONE_BEGUN)
         return self._searcher
 
     @property
@@ -66,15 +69,13 @@ class SharedSearch:
         asked: dict[str, Any] = json.loads(
             json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(subject)})
         )
+        begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **asked}
         if not self.has_begun:  # of two that begin at once, the second finds the first one's
-            self.ledger.append({"do": "begin", **asked})
-            self.sync()
+            self._add(begin)
         told = self._differences(asked)
         if told and self.searcher.is_blank:  # nothing would be lost
-            self.ledger.append({"do": "begin", **asked})
-            self.sync()
+            self._add(begin)
             told = self._differences(asked)
-            self.begun_anew = not told
         if told:
             raise CheckpointError(
                 "another search is kept here, and it cannot go on as this one:\n  "
@@ -101,14 +102,24 @@ class SharedSearch:
             self.last = float(entry.get("time", self.last))
             if self._searcher is None and entry.get("do") != "begin":
                 raise DataError("the search's ledger does not begin with its beginning.")
-            if self._searcher is None or (entry["do"] == "begin" and self._searcher.is_blank):
+            if self._searcher is None or self._begins_anew(entry):
                 self.began, self.subject = self.last, dict(entry["subject"])
+                self.id = str(entry.get("id", ""))
                 plan, space = SearchPlan.from_dict(entry["plan"]), Space.from_list(entry["space"])
                 self._searcher = Searcher(plan, space)
                 taken.append((entry, True))
             else:
                 taken.append((entry, self._searcher.apply(entry)))
         return taken
+
+    def _begins_anew(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry begins another search, where nothing is lost.
+
+        The same one has begun already: of two tuners that bring it at the same moment, the second
+        one joins.
+        """
+        may = entry["do"] == "begin" and self.searcher.is_blank
+        return may and bool(self._differences(entry))
 
     def take(self, presence: Presence) -> Task | None:
         """Claims what is to be done next; None if there is nothing for this tuner now."""
@@ -137,6 +148,10 @@ class SharedSearch:
     def tell(self, presence: Presence, do: str, trial: int, **more: Any) -> bool:
         """Adds what became of a trial; returns whether it was this tuner's to tell."""
         return self._add({"do": do, "tuner": presence.tuner, "trial": trial, **more})
+
+    def whereabouts(self, trial: int) -> str:
+        """Returns the machine and the folder of who trained a trial last; empty if unknown."""
+        return whereabouts(self.ledger, self.searcher.trials[trial].place)
 
     def free_lost(self, presence: Presence) -> list[TrialState]:
         """Frees the trials of tuners that are dead; returns those that this call has freed."""

@@ -120,15 +120,21 @@ class Space:
     kinds: Mapping[str, Kind]
 
     @classmethod
-    def of_mapping(cls, hyperparameters: Mapping[str, Any]) -> Space:
+    def of_mapping(
+        cls, hyperparameters: Mapping[str, Any], prefix: str = "hyperparameters."
+    ) -> Space:
         """Reads the `hyperparameters` of a PEDL experiment: nested, bare values are constants.
+
+        Args:
+          hyperparameters: of the experiment, or ranges that are written likewise.
+          prefix: what stands before a dotted name in an error, to say where it was read.
 
         Raises:
           HParamsError: something cannot be read; all is reported, each with its dotted name.
         """
         kinds: dict[str, Kind] = {}
         faults: list[str] = []
-        _read_level("", hyperparameters, kinds, faults)
+        _read_level("", hyperparameters, prefix, kinds, faults)
         if faults:
             raise HParamsError("\n".join(faults))
         return cls(kinds)
@@ -201,7 +207,8 @@ class Space:
         next(self.grid())
         return math.prod(len(points(kind)) for kind in self.kinds.values())
 
-    def nested(self, values: Mapping[str, Value]) -> dict[str, Any]:
+    @staticmethod
+    def nested(values: Mapping[str, Value]) -> dict[str, Any]:
         """Returns values as the experiment's file nests them."""
         made: dict[str, Any] = {}
         for name, value in values.items():
@@ -293,27 +300,27 @@ def _kind_of(one: Range) -> Kind:
 
 
 def _read_level(
-    prefix: str, level: Mapping[str, Any], kinds: dict[str, Kind], faults: list[str]
+    outer: str, level: Mapping[str, Any], prefix: str, kinds: dict[str, Kind], faults: list[str]
 ) -> None:
     for name, value in level.items():
-        path = f"{prefix}{name}"
+        path = f"{outer}{name}"
         if not isinstance(name, str) or not name or "." in name:
             faults.append(
-                f"hyperparameters.{path}: a name should be a word without dots; {name!r} is none."
+                f"{prefix}{path}: a name should be a word without dots; {name!r} is none."
             )
         elif isinstance(value, Mapping) and isinstance(value.get("type"), str):
             try:
-                kinds[path] = _read_kind(path, value)
+                kinds[path] = _read_kind(f"{prefix}{path}", value)
             except HParamsError as error:
                 faults.append(str(error))
         elif isinstance(value, Mapping):
-            _read_level(f"{path}.", value, kinds, faults)
+            _read_level(f"{path}.", value, prefix, kinds, faults)
         else:
             kinds[path] = Constant(value)
 
 
-def _read_kind(path: str, fields: Mapping[str, Any]) -> Kind:
-    kind, where = fields["type"], f"hyperparameters.{path}"
+def _read_kind(where: str, fields: Mapping[str, Any]) -> Kind:
+    kind = fields["type"]
     if kind not in _KEYS:
         near = difflib.get_close_matches(str(kind), _KEYS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

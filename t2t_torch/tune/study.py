@@ -6,9 +6,12 @@ and what such a process left half written is cut off before the next entry.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 JOURNAL = "search.journal"
 
 _BUSY_SECONDS = 60
+_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Seconds before a database is opened again, whose tables others make at this moment."""
+_AT_ONCE = re.compile("already exists|unique|duplicate|deadlock|locked", re.IGNORECASE)
+"""What a database says then."""
 
 
 class JournalLock:
@@ -88,22 +95,48 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
             f"--storage={told} is no URL of a database. Expected sqlite:///search.db or "
             "postgresql://user@host/name; without --storage the search is kept in --output_dir."
         )
-    arguments = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
-    try:
-        return optuna.storages.get_storage(  # type: ignore[no-any-return]
-            optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": arguments})
-        )
-    except (ImportError, optuna.exceptions.StorageInternalError) as error:
-        cause = error.__cause__ or error
-    except Exception as error:  # SQLAlchemy's, whose import is optuna's own affair
-        if not type(error).__module__.startswith(("sqlalchemy", "optuna")):
-            raise
-        cause = error
-    first = str(cause).strip().partition("\n")[0].replace(url, told)
+    with _alone(url):
+        for pause in (*_PAUSES, None):
+            try:
+                return _database(url)
+            except Exception as error:  # SQLAlchemy's too, whose import is optuna's own affair
+                if not isinstance(error, ImportError) and not _is_of_a_database(error):
+                    raise
+                known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
+                cause = str((error.__cause__ if known else None) or error)
+                if pause is None or not _AT_ONCE.search(cause):
+                    break
+                time.sleep(pause)
+    first = cause.strip().partition("\n")[0].replace(url, told)
     raise UsageError(
         f"--storage={told} cannot be opened: {first}. Expected the URL of a database that is "
         "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
     )
+
+
+def _is_of_a_database(error: Exception) -> bool:
+    return type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
+
+
+def _database(url: str) -> BaseStorage:
+    optuna = optuna_module()
+    arguments = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
+    return optuna.storages.get_storage(  # type: ignore[no-any-return]
+        optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": arguments})
+    )
+
+
+@contextlib.contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """Lets one process of a machine at a time open a file of SQLite: the first makes its tables."""
+    found = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
+    file = Path(f"{found[1]}.lock") if found and found[1] != ":memory:" else None
+    if file is None or not file.parent.is_dir():
+        yield
+        return
+    with file.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def without_password(url: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from t2t_torch.report.excerpt import cut, pad, width
+from t2t_torch.tune.duration import duration
+from t2t_torch.tune.pace import Pace
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.searcher import Searcher
 
@@ -17,50 +19,8 @@ _MOST_ROWS = 30
 _ROW_WORDS = {"running": 0, "paused": 1, "completed": 2, "stopped": 3, "failed": 4}
 
 
-def duration(seconds: float) -> str:
-    """Writes a time as people say it: "45 s", "3 min 20 s", "2 h 5 min"."""
-    whole = max(round(seconds), 0)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def seconds_left(searcher: Searcher, record: SearchRecord) -> float | None:
-    """Estimates how long a search still takes; None before anything is known of its pace.
-
-    What is to come is counted in steps: of the trials that train, to their next rung, and of those
-    that are to begin, as many as those that are over have had.  The pace is that of the search so
-    far, with as many trainings at once.
-    """
-    done = sum(trial.step for trial in record.trials)
-    if not done or record.seconds <= 0:
-        return None
-    over = [trial.step for trial in searcher.valid if trial.is_over]
-    active = [trial for trial in searcher.valid if not trial.is_over]
-    known = {trial.number: trial.step for trial in record.trials}
-    mean = (sum(over) + _expected(searcher)) / (len(over) + 1)
-    left = float(sum(max(trial.target - known[trial.number], 0) for trial in active))
-    if searcher.will_begin:
-        left += mean * (searcher.plan.max_trials - len(searcher.valid))
-    return record.seconds * left / done
-
-
-def _expected(searcher: Searcher) -> float:
-    """Returns the steps of a trial where at each rung one of so many goes on."""
-    total, divisor = 0.0, searcher.plan.divisor
-    for bracket in searcher.brackets:
-        steps = [0, *bracket.lengths]
-        parts = zip(steps[1:], steps, strict=False)
-        total += bracket.trials * sum(
-            (to - from_) / divisor**place for place, (to, from_) in enumerate(parts)
-        )
-    return total / sum(bracket.trials for bracket in searcher.brackets)
-
-
-def summary(searcher: Searcher, record: SearchRecord) -> str:
-    """Returns a line that says how far a search is."""
+def summary(searcher: Searcher, record: SearchRecord, left: float | None = None) -> str:
+    """Returns a line that says how far a search is, and how many seconds it may still take."""
     counts = [
         f"{number} {state}"
         for state in _ROW_WORDS
@@ -73,9 +33,8 @@ def summary(searcher: Searcher, record: SearchRecord) -> str:
             f"best is trial {best.number}: {record.metric} {best.value:.5g} at step "
             f"{best.evaluated:,}"
         )
-    left = None if record.over else seconds_left(searcher, record)
-    parts.append(duration(record.seconds))
-    if left is not None:
+    parts.append(f"{duration(record.seconds)} of training")
+    if left is not None and not record.over:
         parts[-1] += f", about {duration(left)} left"
     return "; ".join(parts)
 
@@ -143,6 +102,7 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_terminal = stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._pace = Pace()
         self._drawn = 0
         self._last = -_DRAW_SECONDS
 
@@ -162,14 +122,15 @@ class Progress:
         """
         if not self._is_terminal:
             if changed:
-                self.tell(summary(searcher, record()))
+                self.tell(self._summary(searcher, self._pace.counted(searcher, record())))
             return
         now = time.monotonic()
         if not changed and now - self._last < _DRAW_SECONDS:
             return
         self._last = now
-        seen, size = record(), shutil.get_terminal_size()
-        lines = [cut(summary(searcher, seen), size.columns - 1)]
+        seen = self._pace.counted(searcher, record())
+        size = shutil.get_terminal_size()
+        lines = [cut(self._summary(searcher, seen), size.columns - 1)]
         room = min(_MOST_ROWS, size.lines - 3)
         lines += rows(seen, size.columns - 1)[: max(room, 1)]
         self._erase()
@@ -184,6 +145,9 @@ class Progress:
         lines = [*rows(record, columns), summary(searcher, record)]
         self._stream.write("\n".join(lines) + "\n")
         self._stream.flush()
+
+    def _summary(self, searcher: Searcher, record: SearchRecord) -> str:
+        return summary(searcher, record, self._pace.seconds_left(searcher, record))
 
     def _erase(self) -> None:
         if self._drawn:

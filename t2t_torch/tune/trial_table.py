@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from t2t_torch.report.section import counted, number
 from t2t_torch.tune.drawing import classes, finite, text
+from t2t_torch.tune.duration import duration
 from t2t_torch.tune.scale import written
-from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord, Value
+from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord
+from t2t_torch.tune.space import Value
 
 _MOST_ERROR = 160  # characters of the last line of an error
 
@@ -45,13 +47,6 @@ def trial_table(record: SearchRecord, names: Sequence[str]) -> str:
     )
 
 
-def lasted(seconds: float) -> str:
-    """Writes a time as hours, minutes and seconds."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
 def _row(
     record: SearchRecord,
     trial: TrialRecord,
@@ -73,7 +68,7 @@ def _row(
         _Cell(steps, trial.step),
         _Cell(value, trial.value if finite(trial.value) else None),
         *(_of_value(trial.hparams.get(name)) for name in names),
-        _Cell(lasted(trial.seconds), trial.seconds),
+        _Cell(duration(trial.seconds), trial.seconds),
     ]
     if failed:
         last = (trial.error.strip().splitlines() or [""])[-1]

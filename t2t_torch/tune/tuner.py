@@ -12,6 +12,7 @@ from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.train.stop import StopRequest
 from t2t_torch.tune.evaluations import Evaluations, read_evaluations
 from t2t_torch.tune.presence import Presence
+from t2t_torch.tune.run_folders import trial_directory
 from t2t_torch.tune.runs import TRAINER, Outcome, Training
 from t2t_torch.tune.searcher import Task
 from t2t_torch.tune.shared_search import SharedSearch
@@ -49,6 +50,8 @@ class _Slot:
     training: Training
     broke_at: tuple[int, int] = (-1, 0)
     """Step and exit code of its last failure."""
+    told: str = ""
+    """What it waits for, as the user was told."""
 
 
 class Tuner:
@@ -103,7 +106,7 @@ class Tuner:
                 if not self._slots and self.search.searcher.is_over:
                     return
                 for slot in self._slots.values():
-                    slot.training.start()
+                    self._start(slot)
                 self._presence.beat()
                 self._show(changed)
                 time.sleep(_LOOK_SECONDS)
@@ -111,14 +114,14 @@ class Tuner:
             self._leave()
 
     def _fill(self) -> bool:
-        """Takes what there is to do; returns whether something was taken."""
+        """Looks at what others have done, and takes what there is; returns whether it took some."""
         taken = False
-        idle = time.monotonic() - self._asked >= _ASK_SECONDS
-        while len(self._slots) < self._config.parallel and (idle or taken):
-            self._asked = time.monotonic()
-            self.search.sync()
-            for lost in self.search.free_lost(self._presence):
-                self._tell(f"trial {lost.number} has lost its tuner")
+        if time.monotonic() - self._asked < _ASK_SECONDS:
+            return False
+        self._look()
+        while len(self._slots) < self._config.parallel:
+            if taken:
+                self._look()
             task = self.search.take(self._presence)
             if task is None:
                 break
@@ -126,12 +129,25 @@ class Tuner:
             taken = True
         return taken
 
+    def _look(self) -> None:
+        """Takes what has been added to the search, and frees what the dead have held."""
+        self._asked = time.monotonic()
+        self.search.sync()
+        for lost in self.search.free_lost(self._presence):
+            self._tell(f"trial {lost.number} has lost its tuner")
+
     def _begin(self, task: Task) -> None:
         number = next(n for n in range(self._config.parallel) if n not in self._slots)
         self._slots[number] = _Slot(task, self._training(task, number))
         begins = "begins" if task.is_new else "goes on"
         unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
         self._tell(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
+
+    def _start(self, slot: _Slot) -> None:
+        """Starts a training, or tells once what it waits for."""
+        if not slot.training.start() and slot.told != slot.training.waits:
+            slot.told = slot.training.waits
+            self._tell(f"trial {slot.task.trial} waits {slot.told}")
 
     def directory(self, trial: int) -> Path:
         """Returns a trial's run directory."""
@@ -208,7 +224,7 @@ class Tuner:
         same = outcome.code > 0 and slot.broke_at == (seen.step, outcome.code)
         if same or trial.restarts >= self._config.max_restarts:
             return False
-        self._add(slot, "restart", seen, why=outcome.why)
+        self._add(slot, "restart", seen, why=outcome.why, restart=trial.restarts + 1)
         self._tell(f"trial {trial.number} broke, it goes on from its checkpoint: {outcome.why}")
         slot.broke_at = seen.step, outcome.code
         slot.training = self._training(slot.task, number)
@@ -260,21 +276,6 @@ class Tuner:
                 print(f"trial {slot.task.trial} was not handed back: {error}", file=sys.stderr)
 
 
-def trial_directory(output_dir: Path, trial: int) -> Path:
-    """Returns the run directory of a trial of a search."""
-    return output_dir / "trials" / str(trial)
-
-
-def set_aside(output_dir: Path) -> None:
-    """Renames the runs of a search that had come to nothing, and is begun anew otherwise."""
-    runs = output_dir / "trials"
-    if runs.is_dir():
-        number = 1
-        while (old := output_dir / f"trials.before-{number}").exists():
-            number += 1
-        runs.rename(old)
-
-
 def _seen(directory: Path, metric: str) -> Evaluations:
     """Returns what a run has evaluated; nothing if it has no such metric."""
     try:
@@ -288,7 +289,7 @@ def _short_of(seen: Evaluations, to: int) -> str:
     if seen.newest is None:
         return "it ended without an evaluation"
     if seen.newest[0] < to:
-        return f"it ended at step {seen.step:,}, and step {to:,} was asked for"
+        return f"its last evaluation is of step {seen.newest[0]:,}, and step {to:,} was asked for"
     return ""
 
 

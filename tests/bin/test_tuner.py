@@ -9,6 +9,7 @@ import pytest
 
 from t2t_torch.bin import asked_search, tuner, tuner_flags
 from t2t_torch.tune.space import Double, LogDouble
+from t2t_torch.tune.study import open_storage
 
 EXPERIMENT = """
 description: tiny
@@ -55,7 +56,7 @@ def parsed(monkeypatch):
 
     def parse(arguments):
         found = []
-        monkeypatch.setattr(tuner, "_run", lambda: found.append(asked_search.asked_search()))
+        monkeypatch.setattr(tuner, "_run", lambda: found.append(asked_search.asked_search({})))
         assert tuner.main(arguments) == 0
         return found[0]
 
@@ -146,6 +147,14 @@ def test_an_experiment_says_all_of_a_trials_search(parsed, tmp_path) -> None:
         ({"trial": "x", "config": "x.yaml"}, "not with --trial"),
         ({"hparams": "hidden_sise=3"}, "hidden_size"),
         ({"max_trails": 3}, "Did you mean --max_trials"),
+        ({"searcher": "random", "mode": "standard"}, "--mode: of rungs, and --searcher=random"),
+        ({"searcher": "tpe", "divisor": 3}, "--divisor: of rungs"),
+        ({"searcher": "random", "max_rungs": 3}, "--max_rungs: of rungs"),
+        ({"searcher": "random", "bracket_rungs": 3}, "--bracket_rungs: of rungs"),
+        ({"bracket_rungs": 3, "mode": "standard"}, "--mode: bracket_rungs, which are given"),
+        ({"searcher": "asha", "mode": "standard"}, "--searcher=asha has one"),
+        ({"searcher": "single", "max_trials": 2}, "--searcher=single has one trial"),
+        ({"searcher": "single", "default_first": "true"}, "--default_first: the unchanged set"),
     ],
 )
 def test_bad_flags_are_refused(arguments, capsys, flags: dict, told: str) -> None:
@@ -190,6 +199,39 @@ def test_a_bad_experiment_is_refused(capsys, tmp_path, changed: tuple, told: str
     assert told in refused(flags, capsys)
 
 
+def test_an_unchanged_set_is_no_trials(capsys, tmp_path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXPERIMENT)
+    flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={tmp_path}/search"]
+    assert "a --trial has no unchanged set" in refused([*flags, "--nodefault_first"], capsys)
+
+
+def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tmp_path) -> None:
+    file = tmp_path / "experiment.yaml"
+    output_dir = tmp_path / "search"
+    output_dir.mkdir()
+    found, asked = [], []
+
+    def whole_length(*arguments) -> int:
+        asked.append(arguments)
+        return 10 * len(asked)
+
+    def run() -> None:
+        search = asked_search.asked_search(tuner_flags.recall(output_dir))
+        tuner_flags.remember(output_dir, search.steps_of)
+        found.append(search.plan.length)
+
+    monkeypatch.setattr(asked_search, "whole_length", whole_length)
+    monkeypatch.setattr(tuner, "_run", run)
+    flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={output_dir}"]
+    for length, arguments in ((3, flags), (3, flags[2:]), (4, flags[2:]), (4, flags)):
+        written = EXPERIMENT.replace("max_steps: 3", f"max_length: {{epochs: {length}}}")
+        file.write_text(written)
+        assert tuner.main(arguments) == 0
+    assert found == [10, 10, 20, 20]
+    assert len(asked) == 2
+
+
 def test_a_trial_needs_its_experiment(capsys, tmp_path) -> None:
     assert "--config=" in refused([f"--trial={tmp_path}", f"--output_dir={tmp_path}/s"], capsys)
 
@@ -206,9 +248,33 @@ def test_without_optuna_the_extra_is_named(arguments, capsys, monkeypatch) -> No
 def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None:
     pytest.importorskip("optuna")
     assert "is not there" in refused([f"--output_dir={tmp_path}/no", "--report_only"], capsys)
-    assert "no search was begun here" in refused(
-        [f"--output_dir={tmp_path}", "--report_only"], capsys
-    )
+    flags = [f"--output_dir={tmp_path}", "--report_only"]
+    assert "no search was begun here" in refused(flags, capsys)
+    assert not list(tmp_path.iterdir())
+    open_storage(tmp_path, "")
+    assert "no search was begun here" in refused([*flags, "--study_name=other"], capsys)
+
+
+def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp_path) -> None:
+    read = []
+    monkeypatch.setattr(tuner.registry, "import_usr_dir", read.append)
+    (tmp_path / tuner_flags.NAME).write_text(json.dumps({"t2t_usr_dir": ["mine"]}))
+    refused([f"--output_dir={tmp_path}", "--report_only"], capsys)
+    assert read == ["mine"]
+
+
+def test_another_name_is_another_search(capsys, monkeypatch, tmp_path) -> None:
+    output_dir = tmp_path / "search"
+    output_dir.mkdir()
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir, {}))
+    assert tuner.main([f"--output_dir={output_dir}"]) == 0
+    assert "study_name" not in tuner_flags.command(output_dir)
+    moved = output_dir.rename(tmp_path / "moved")
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(moved) and None)
+    told = refused([f"--output_dir={moved}", "--study_name=moved"], capsys)
+    assert "is --study_name=search" in told
+    assert tuner.main([f"--output_dir={moved}"]) == 0
+    assert tuner_flags.study_name(moved) == "search"
 
 
 def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, tmp_path) -> None:
@@ -216,7 +282,7 @@ def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, 
     output_dir = tmp_path / "search"
     output_dir.mkdir()
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir))
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir, {}))
     storage = "postgresql://me:secret@host/db"
     assert tuner.main(arguments(data_dir="data", storage=storage, parallel=3, max_trials=5)) == 0
     text = (output_dir / tuner_flags.NAME).read_text()
@@ -225,7 +291,7 @@ def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, 
     assert known["data_dir"] == str(tmp_path / "data")
     assert known["max_trials"] == 5
     assert "parallel" not in known
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(output_dir))
+    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(output_dir) and None)
     flags = [f"--output_dir={output_dir}", "--max_trials=6"]
     # Without its database the search would begin again.
     assert "is kept at --storage=postgresql://me:***@host/db" in refused(flags, capsys)

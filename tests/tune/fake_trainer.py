@@ -3,8 +3,9 @@
 It knows the flags that a tuner gives, locks the run directory, counts its steps in a file as a
 checkpoint, and stops politely at SIGTERM.  `FAKE` in the environment names a folder:
 `hold-<trial>` there makes the training of a trial wait at its middle until the file is gone,
-`raise-<trial>` makes it raise, `invalid-<trial>` makes its hyperparameters invalid,
-`refuse-<trial>` makes it end as after a user's error; `nan-<trial>` makes its values NaN.
+`raise-<trial>` makes it raise, `diverge-<trial>` makes it diverge, `invalid-<trial>` makes its
+hyperparameters invalid, `refuse-<trial>` makes it end as after a user's error; `nan-<trial>`
+makes its values NaN.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> int:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with (control / "log").open("a") as log:
         log.write(f"{trial} {pause} {os.getpid()} {os.environ.get('OMP_NUM_THREADS')}\n")
-    kinds = {"raise": 1, "refuse": 2, "invalid": 3}
+    kinds = {"raise": 1, "refuse": 2, "invalid": 3, "diverge": 4}
     for word, code in kinds.items():
         if (control / f"{word}-{trial}").exists():
             print(f"error: {word} of trial {trial}", file=sys.stderr)

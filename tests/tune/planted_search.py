@@ -7,7 +7,8 @@ import math
 import random
 from pathlib import Path
 
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord, Value
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
+from t2t_torch.tune.space import Value
 
 AXES = (
     SpaceAxis("learning_rate_constant", "double", log=True, low=0.1, high=4.0),

@@ -13,8 +13,15 @@ import yaml
 from planted_search import of_a_trial, planted_search
 
 from t2t_torch import registry
-from t2t_torch.tune.evidence import common_step, edges, evidence_of
-from t2t_torch.tune.findings import found, hparams_flag, set_name, write_findings
+from t2t_torch.tune.evidence import (
+    common_step,
+    edges,
+    evidence_of,
+    newest_shared,
+    value_at,
+    verdict,
+)
+from t2t_torch.tune.findings import found, hparams_flag, set_name, to_json, write_findings
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
 from t2t_torch.tune.space import Space
 
@@ -156,6 +163,24 @@ def test_values_are_compared_at_equal_steps_alone() -> None:
     assert evidence.best_value == dict(evidence.best.curve)[100]
     assert "At step 100, the newest that both have reached," in " ".join(found(record))
     assert (evidence.median, evidence.others) == (None, 0)
+
+
+def test_a_value_counts_only_where_it_was_measured() -> None:
+    # Trial 0 was last evaluated at 50 and has trained on to 90, where trial 1 was evaluated.
+    record = planted_search(2, 3, over=True)
+    ahead = {"state": "running", "step": 90, "value": 0.5, "curve": ((50, 0.5),)}
+    there = {"state": "stopped", "step": 90, "value": 0.6, "curve": ((90, 0.6),)}
+    both = changed(changed(record, 0, **ahead), 1, **there)
+    one, other = both.trials
+    assert [value_at(one, step) for step in (50, 90)] == [0.5, None]
+    assert newest_shared(one, other) is None
+    assert common_step([one]) == 50
+    evidence = evidence_of(both)
+    assert evidence is not None and evidence.best.number == 1
+    assert (evidence.default_step, evidence.median) == (None, None)
+    alone = evidence_of(dataclasses.replace(both, trials=(one,)))
+    assert alone is not None and "0.5 at step 50 (trial 0)" in verdict(both, alone)[0]
+    assert json.loads(to_json(both, alone))["step"] == 50
 
 
 def test_the_median_is_of_the_others_at_the_same_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import pytest
 
 from t2t_torch.tune.forest import Axis, shares
 from t2t_torch.tune.importance import LEAST_TRIALS, Importance, importance_of
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord, Value
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.space import Value
 
 SPACE = (
     SpaceAxis("rate", "double", log=True, low=1e-4, high=1.0),
@@ -85,6 +87,13 @@ def test_too_few_trials_say_nothing() -> None:
     assert found.shares == () and found.told.startswith("7 trials can be compared; from 8 on")
     none = importance_of(searched(lambda hp: None, 9))
     assert none.shares == () and none.step is None and none.told.startswith("0 trials")
+
+
+def test_a_trial_is_ranked_only_where_it_was_evaluated() -> None:
+    record = searched(lambda hp: hp["rate"], LEAST_TRIALS)
+    ahead = dataclasses.replace(record.trials[0], curve=((5, 0.1),), value=0.1)  # trained to 10
+    found = importance_of(dataclasses.replace(record, trials=(ahead, *record.trials[1:])))
+    assert found.step == 10 and found.told.startswith("7 trials can be compared")
 
 
 def test_equal_values_say_nothing() -> None:

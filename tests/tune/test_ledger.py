@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,7 @@ from t2t_torch.tune.space import Double, Space
 
 pytest.importorskip("optuna")
 
+from t2t_torch.tune import study
 from t2t_torch.tune.ledger import Ledger
 from t2t_torch.tune.presence import Presence
 from t2t_torch.tune.shared_search import SharedSearch
@@ -128,6 +130,63 @@ def test_a_trial_waits_for_those_who_have_its_checkpoint(tmp_path, monkeypatch) 
         assert searches[1].take(b) is None
         now[0] += 1000.0  # nothing was heard of that place
         assert searches[1].take(b).trial == 0
+
+
+def test_of_two_that_begin_the_same_search_one_begins_it(tmp_path) -> None:
+    one, other = joined(tmp_path), joined(tmp_path)
+    assert one.id == other.id != ""
+    # Both had looked before either of them wrote.
+    began = {"do": "begin", "id": "late", "plan": PLAN.to_dict(), "space": SPACE.to_list()}
+    other.ledger.append({**began, "subject": {"problem": "p"}})
+    one.sync()
+    assert one.id == other.id
+    # Another one, before anything has come of it, is begun anew.
+    again = SharedSearch(ledger(tmp_path))
+    again.begin(PLAN, SPACE, {"problem": "q"})
+    one.sync()
+    assert one.id == again.id != other.id
+
+
+def test_whose_ledger_is_there_can_be_looked_for(tmp_path) -> None:
+    storage = open_storage(tmp_path, "")
+    assert not Ledger.is_in(storage, "s")
+    Ledger(storage, "s")
+    assert Ledger.is_in(storage, "s")
+    assert not Ledger.is_in(storage, "t")
+
+
+def test_a_place_tells_where_it_is_if_there_are_others(tmp_path) -> None:
+    search = joined(tmp_path)
+    with Presence(tmp_path, search.ledger, beats=True) as presence:
+        search.take(presence)
+    assert search.whereabouts(0).endswith(f":{tmp_path}")
+
+
+def test_a_database_that_others_begin_at_this_moment_is_opened_again(tmp_path, monkeypatch) -> None:
+    error = pytest.importorskip("sqlalchemy.exc").OperationalError
+    opened = study._database
+    said = ["table studies already exists", "UNIQUE constraint failed: alembic_version"]
+
+    def busy(url: str):
+        if said:
+            raise error("CREATE TABLE", {}, Exception(said.pop(0)))
+        return opened(url)
+
+    monkeypatch.setattr(study, "_database", busy)
+    monkeypatch.setattr(study, "_PAUSES", (0.0, 0.0))
+    url = f"sqlite:///{tmp_path}/search.db"
+    Ledger(open_storage(tmp_path, url), "s")
+    assert (tmp_path / "search.db.lock").exists()
+    said[:] = ["deadlock detected"] * 3
+    with pytest.raises(UsageError, match="deadlock"):
+        open_storage(tmp_path, url)
+
+
+def test_many_begin_a_database_at_once(tmp_path) -> None:
+    pytest.importorskip("sqlalchemy")
+    url = f"sqlite:///{tmp_path}/search.db"
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(lambda _: open_storage(tmp_path, url), range(4)))) == 4
 
 
 def test_another_search_is_told_what_it_differs_in(tmp_path) -> None:

@@ -19,6 +19,7 @@ from t2t_torch.tune.page_behaviour import BEHAVIOUR
 from t2t_torch.tune.scale import Scale, scale_of, scale_of_metric, scale_of_steps
 from t2t_torch.tune.search_page import search_page, write_page
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.trial_curves import trial_curves
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -151,6 +152,16 @@ def test_values_that_are_not_finite_leave_gaps() -> None:
     assert "data-key" not in page.elements[row + 4][1]  # it is sorted behind all values
 
 
+def test_the_page_says_whether_the_search_was_over() -> None:
+    assert "; the search was not over." in search_page(planted_search(4, 3))
+    assert "the search was not over" not in search_page(planted_search(4, 3, over=True))
+
+
+def test_rungs_are_told_where_their_lines_stand() -> None:
+    plot = trial_curves(planted_search(16, 3))
+    assert re.findall(r">(rung at [\d,]+)<", plot) == ["rung at 100"] and ">400<" in plot
+
+
 def test_one_trial_and_one_constant_have_a_page() -> None:
     record = planted_search(1, 1, over=True)
     page = search_page(record)
@@ -245,11 +256,15 @@ OVERLAPS = """query => [...document.querySelectorAll(query)].flatMap((plot, at) 
 })"""
 
 
-@pytest.mark.parametrize(("trials", "axes"), [(4, 3), (16, 7), (40, 12)])
+@pytest.mark.parametrize(("trials", "axes"), [(4, 3), (16, 8), (40, 12)])
 def test_no_label_covers_another(browser: Any, tmp_path: Path, trials: int, axes: int) -> None:
     view = opened(browser, planted_search(trials, axes), tmp_path)
     for query in ("svg.parallel", "svg.curves", ".slices svg"):
         assert view.evaluate(OVERLAPS, query) == []
+    cut = view.evaluate(
+        "[...document.querySelectorAll('.wide')].map(one => one.scrollWidth > one.clientWidth)"
+    )
+    assert cut == [axes > 8, False]  # ten axes, those of the metric and the step among them
     for width in (1280, 400):
         view.set_viewport_size({"width": width, "height": 800})
         assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")

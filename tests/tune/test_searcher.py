@@ -84,6 +84,7 @@ def test_a_search_of_which_all_is_invalid_ends() -> None:
     found = simulated(lambda task: "invalid").searcher
     assert found.is_over
     assert found.gave_up
+    assert "it gave up at 0 of 16 trials: 40 others had hyperparameters" in found.why_early
     assert len(found.trials) == 2 * 16 + 8
 
 
@@ -113,6 +114,7 @@ def test_random_trains_all_to_the_end() -> None:
     found = simulated(loss, 2, searcher="random", max_trials=5).searcher
     assert [trial.step for trial in found.trials] == [400] * 5
     assert len({key(trial.hparams) for trial in found.trials}) == 5
+    assert not found.why_early
 
 
 def test_a_grid_has_each_combination_once_after_the_unchanged_set() -> None:
@@ -129,6 +131,7 @@ def test_what_was_tried_is_not_drawn_again_and_a_space_may_be_exhausted() -> Non
     Simulation(searcher, lambda task: 1.0).run()
     assert sorted(trial.hparams["a"] for trial in searcher.trials) == [1, 2, 3]
     assert searcher.is_over
+    assert "it ended at 3 of 16 trials: all that the ranges allow" in searcher.why_early
 
 
 def test_tpe_finds_what_drawing_does_not() -> None:
@@ -204,15 +207,23 @@ def test_no_more_train_at_once_than_the_search_allows() -> None:
         simulation.add(do="take", trial=number, to=task.to, hparams=task.hparams)
     assert searcher.next_task(lambda trial: True) is None
     assert not searcher.is_over
+    # Of two that ask at the same moment, too.
+    assert not simulation.add(do="take", trial=2, to=task.to, hparams={"x": 0.25})
+    simulation.add(do="leave", trial=0, step=7, curve=[])
+    assert simulation.add(do="take", trial=0, to=searcher.trials[0].target)
+    assert not simulation.add(do="take", trial=2, to=task.to, hparams={"x": 0.25})
 
 
 def test_restarts_are_counted_and_held_on_to() -> None:
     simulation = Simulation(Searcher(plan(), SPACE), loss)
     task = simulation.searcher.next_task(lambda trial: True)
     simulation.add(do="take", trial=0, to=task.to, hparams=task.hparams)
-    for _ in range(2):
-        assert simulation.add(do="restart", trial=0, step=3, why="exit code -9")
+    restart = {"do": "restart", "trial": 0, "step": 3, "why": "exit code -9", "seconds": 1.0}
+    assert simulation.add(**restart, restart=1)
+    assert not simulation.add(**restart, restart=1)  # the same, written twice
+    assert simulation.add(**restart, restart=2)
     assert simulation.searcher.trials[0].restarts == 2
+    assert simulation.searcher.trials[0].seconds == 2.0
     assert simulation.searcher.trials[0].status == "held"
 
 

@@ -145,6 +145,16 @@ def test_all_faults_are_told_at_once() -> None:
     assert "hyperparameters.b.c" in str(caught.value)
 
 
+def test_faults_of_a_file_of_ranges_name_the_file() -> None:
+    with pytest.raises(HParamsError) as caught:
+        Space.of_mapping(
+            {"layers": {"type": "int", "minval": 6, "maxval": 2}, "a.b": 1}, "ranges.yaml: "
+        )
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("ranges.yaml: layers: minval is 6 and maxval 2")
+    assert second.startswith("ranges.yaml: a.b: a name should be a word")
+
+
 def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
     space = Space.of_mapping({"a": {"type": "double", "minval": "1e-4", "maxval": 1}})
     assert space.kinds["a"] == Double(1e-4, 1.0)

@@ -88,9 +88,8 @@ def test_two_kills_with_trainings_at_once_leave_the_same_sets(search, undisturbe
 def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> None:
     hold = search.tell("hold", 2)
     process = search.start()
-    training = search.held(2)
+    os.kill(search.held(2), signal.SIGKILL)
     hold.unlink()
-    os.kill(training, signal.SIGKILL)
     told = search.end(process)
     assert "trial 2 broke, it goes on from its checkpoint: signal SIGKILL" in told
     assert search.outline == undisturbed.outline
@@ -176,6 +175,35 @@ def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(se
     told = search.run(code=2, default_first="false")
     assert "the first 3 trials all failed, the last one so: refuse of trial 2" in told
     assert len(search.starts) == 3
+
+
+def test_divergence_is_a_trials_own_fault(search) -> None:
+    for trial in range(3):
+        search.tell("diverge", trial)
+    told = search.run(searcher="random", max_trials=4)
+    assert [one["state"] for one in search.record["trials"]] == ["failed"] * 3 + ["completed"]
+    assert "exit code 4: error: diverge of trial 0" in told
+    assert len(search.starts) == 4  # from the same checkpoint it would diverge again
+
+
+def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
+    for trial in range(2):
+        search.tell("raise", trial)
+    search.tell("nan", 2)
+    told = search.run(code=2, searcher="random", max_trials=3)
+    assert "error: no trial has come to its end with a value of loss; 1 of 3 ended so: " in told
+    assert "raise of trial 0" in told
+    assert (search.output_dir / "search.html").exists()
+
+
+def test_the_runs_of_a_search_whose_ledger_is_gone_are_not_taken_over(search) -> None:
+    search.run(searcher="random", max_trials=1)
+    (search.output_dir / "search.journal").unlink()
+    told = search.run(searcher="random", max_trials=1)
+    assert "runs of another search are now in" in told
+    assert search.starts == [(0, 64), (0, 64)]
+    assert (search.output_dir / "trials.before-1" / "0" / "ckpt").read_text() == "64"
+    assert (search.output_dir / "trials" / "0" / "ckpt").read_text() == "64"
 
 
 def test_an_unknown_metric_is_told_and_can_be_mended(search, undisturbed) -> None:
