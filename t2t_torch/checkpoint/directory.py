@@ -299,6 +299,20 @@ class CheckpointDirectory:
             _warn(f"after saving {final.path}: {error}")
         return final
 
+    def prune(self, step: int) -> None:
+        """Deletes those that need not be kept, as the last save may have been rated after it.
+
+        Args:
+          step: of the last save; nothing is deleted if its checkpoint is not there.
+        """
+        there = self.list()
+        if not there or there[-1].step != step:
+            return
+        try:
+            self._deletion.after(there[-1], there)
+        except (OSError, CheckpointError) as error:
+            _warn(f"superfluous checkpoints of '{self.path}' may be left: {error}")
+
     def give_up(self) -> None:
         """Has a save that waits for a disk try once more and no longer, from now on."""
         self._patience.give_up()

@@ -354,6 +354,8 @@ class Experiment:
                 estimator.saving.finish()
                 with contextlib.suppress(OSError):  # a hint for those who wait
                     estimator.directory.note_end(estimator.state.step)
+                if estimator.saving.step == estimator.state.step:  # by this command
+                    estimator.checkpoints.prune(estimator.state.step)
 
     def _is_done(self) -> bool:
         """Whether nothing is left to train, of which it says why."""

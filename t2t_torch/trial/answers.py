@@ -14,6 +14,15 @@ from torch import Tensor, nn
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.nested import described
 
+OF_A_LINE = frozenset({"step", "split", "time"})
+"""What each line of `metrics.jsonl` says itself: no metric may have such a name."""
+
+OF_THE_LOOP = OF_A_LINE | frozenset(
+    "seconds learning_rate grad_norm tokens_per_second steps_per_second padding_fraction "
+    "skipped_steps checkpoint_failures memory_mib".split()
+)
+"""What a line of training says itself, besides "loss"."""
+
 _STRUCTURES = (
     "Each batch is a pair of inputs and labels, and each of the two an array or a tensor, or such "
     "in tuples, lists and dicts: (x, y), ((x1, x2), y), ({'a': x1, 'b': x2}, {'y': y})."
@@ -48,7 +57,7 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
         raise TrialError(
             f"optimizer returned {_kind(optimizer)}; a torch.optim.Optimizer was expected."
         )
-    if any(p.default is p.empty for p in inspect.signature(optimizer.step).parameters.values()):
+    if _needs_closure(type(optimizer)):
         raise TrialError(
             f"optimizer returned {_kind(optimizer)}, whose step() needs a closure that computes "
             "the loss again and again. Here a step has its gradients already: use an optimizer "
@@ -112,16 +121,30 @@ def total_of(losses: Any, what: str = "losses") -> Tensor:
     return total
 
 
-def check_metrics(metrics: Any, what: str) -> dict[str, Any]:
+def check_training_metrics(metrics: Any) -> dict[str, Any]:
+    """Returns what `training_metrics` returned; it may be empty.
+
+    Raises:
+      TrialError: as `check_metrics`, or a name is one that the report of a step has itself.
+    """
+    if isinstance(metrics, dict) and not metrics:
+        return metrics
+    return check_metrics(metrics, "training_metrics", reserved=OF_THE_LOOP)
+
+
+def check_metrics(
+    metrics: Any, what: str, *, reserved: frozenset[str] = OF_A_LINE
+) -> dict[str, Any]:
     """Returns what a method of metrics returned.
 
     Args:
       metrics: what it returned.
       what: the method.
+      reserved: names that are taken.
 
     Raises:
       TrialError: it is no dict, is empty, or holds what is not a number, an array or a tensor of
-        numbers, by a name.
+        numbers, by a name of its own.
     """
     if not isinstance(metrics, dict):
         forgot = " Is a return missing?" if metrics is None else ""
@@ -138,20 +161,41 @@ def check_metrics(metrics: Any, what: str) -> dict[str, Any]:
                 f"{what}: {name!r} is {_kind(value)}; a number, or an array or tensor of numbers, "
                 "was expected."
             )
+    taken = sorted(reserved.intersection(metrics))
+    if taken:
+        raise TrialError(
+            f"{what} returned {', '.join(map(repr, taken))}, which each line of metrics.jsonl says "
+            f"itself. Give it another name than these: {', '.join(sorted(reserved))}."
+        )
     return metrics
 
 
-def join_metrics(losses: Any, metrics: dict[str, Any]) -> dict[str, Any]:
+def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> dict[str, Any]:
     """Returns all that a training batch reports: its losses by name, and `training_metrics`.
+
+    Of texts among the losses a warning tells once; they are left out.
 
     Args:
       losses: a loss, or a dict with "loss".
-      metrics: of the batch; empty without the method.
+      metrics: of the batch, checked; empty without the method.
+      what: the method that returned the losses.
 
     Raises:
-      TrialError: a metric has the name of a loss and another value.
+      TrialError: a loss is no number, or has a name that the report of a step has itself; or a
+        metric has the name of a loss and another value.
     """
-    joined = dict(losses) if isinstance(losses, dict) else {"loss": losses}
+    found = losses if isinstance(losses, dict) else {"loss": losses}
+    texts = [name for name, value in found.items() if isinstance(value, str | bytes)]
+    if texts:
+        logging.log_first_n(
+            logging.WARNING,
+            "%s: %s: a text, which has no mean; it is left out of what is reported.",
+            1,
+            what,
+            ", ".join(map(repr, texts)),
+        )
+    joined = {name: value for name, value in found.items() if name not in texts}
+    check_metrics(joined, what, reserved=OF_THE_LOOP)
     for name, value in metrics.items():
         if name in joined and not _equal(joined[name], value):
             raise TrialError(
@@ -198,8 +242,8 @@ def check_batch_pair(batch: Any) -> tuple[Any, Any]:
     raise TrialError(f"The loader yields {_kind(batch)}{count}. {_STRUCTURES}")
 
 
-def check_batch_size(batch_size: Any, loader: Any) -> int:
-    """Returns what `batch_size` says; warns if the loader of training has another one, and wins.
+def check_batch_size(batch_size: Any, loader: Any) -> None:
+    """Checks what `batch_size` says; warns if the loader of training has another one, and wins.
 
     Args:
       batch_size: what the method returned, or the attribute.
@@ -223,7 +267,20 @@ def check_batch_size(batch_size: Any, loader: Any) -> int:
             number,
             made,
         )
-    return int(number)
+
+
+def _needs_closure(kind: type[torch.optim.Optimizer]) -> bool:
+    """Whether `step` cannot be called without an argument.
+
+    The class is asked: a scheduler of torch's puts a function of its own on the instance, of which
+    the signature has `self` in it.
+    """
+    try:
+        _, *parameters = inspect.signature(kind.step).parameters.values()
+    except (TypeError, ValueError):  # written in C, or without a name for itself
+        return False
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in by_place and p.default is p.empty for p in parameters)
 
 
 def _check_loader(loader: Any, place: str) -> None:

@@ -127,7 +127,10 @@ class TrialTrainBatches:
                 "not exact: the sampler has another order each time that it is asked. Let it draw "
                 "from the global random, numpy or torch generator, or from one with a fixed seed"
             )
-        return "exact, for any number of processes and of loader workers"
+        return (
+            "exact, with any number of loader workers; with any number of processes, too, if a "
+            "step keeps its number of batches"
+        )
 
     @functools.cached_property
     def plan_fingerprint(self) -> str:

@@ -11,9 +11,12 @@ from typing import Any
 import yaml
 
 from t2t_torch.errors import ConfigError
+from t2t_torch.trial.strict_yaml import read_text
 from t2t_torch.tune.space import Constant, Space
 
 _MISSING = object()
+_QUOTED = r"""'(?:[^']|'')*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)"""
+_TOKENS = re.compile(rf"(?<=[=,:\[{{])\s*(?:{_QUOTED})|.", re.DOTALL)
 
 
 def chosen_values(
@@ -85,8 +88,7 @@ def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
       ConfigError: something is no name=value, or a name stands there twice.
     """
     changes: dict[str, Any] = {}
-    items = re.findall(r"(?:[^,\[{]|\[(?:[^\[\]]|\[[^\]]*\])*\]?|\{[^}]*\}?)+", text)
-    for item in [*items, *more]:
+    for item in [*_items(text), *more]:
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name:
             raise ConfigError(f"--hparams: {item.strip()!r} should be name=value.")
@@ -97,17 +99,32 @@ def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def read_value(name: str, text: str) -> Any:
-    """Reads a value as YAML does; 1e-3 is a number, too.
+    """Reads a value as the configuration would: 1e-3 is a number, 2019-10-31 a text.
 
     Raises:
       ConfigError: it is no YAML.
     """
-    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):  # YAML wants a dot and a sign
-        return float(text)
     try:
-        return yaml.safe_load(text)
+        return read_text(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--hparams: {name}={text!r} cannot be read: {error}") from None
+
+
+def _items(text: str) -> list[str]:
+    """Divides at commas that stand neither in quotes nor in brackets or braces.
+
+    A quote opens where a text may begin; elsewhere it is an apostrophe.
+    """
+    items, depth, begin = [], 0, 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth = max(depth - 1, 0)
+        elif token[0] == "," and not depth:
+            items.append(text[begin : token.start()])
+            begin = token.end()
+    return [item for item in (*items, text[begin:]) if item]
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -54,6 +54,16 @@ class Definition:
         """Whether the class has a method."""
         return callable(getattr(self.trial_class, method, None))
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that training and evaluation call."""
+        optional = ["create_lr_scheduler"]
+        if self.generation == TRAIN_BATCH:
+            optional += _EVALUATIONS
+        else:
+            optional.append("training_metrics")
+        return (*_NEEDED[self.generation], *filter(self.has, optional))
+
 
 def load_definition(spec: str) -> Definition:
     """Imports a trial's code and finds in it what belongs to a trial.

@@ -59,7 +59,8 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     """Yields the batches at places, in order.
 
     Args:
-      loader: the user's: its workers, their start, pinning and time limit are kept.
+      loader: the user's: its workers, their start, pinning and time limit are kept.  The workers
+        of training live as long as it does, those of an evaluation as long as that.
       places: where the batches are; read a few ahead where there are workers.
       seed: of the run.
       purpose: as in `Fetcher`.
@@ -68,6 +69,9 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     of_workers: dict[str, Any] = {}
     if not getattr(loader, "in_order", True):
         told = "The loader's in_order=False is not followed: the order of batches must not change."
+        logging.log_first_n(logging.WARNING, told, 1)
+    if purpose == "evaluation" and getattr(loader, "persistent_workers", False):
+        told = "The loader's persistent_workers=True is not followed: an evaluation ends its own."
         logging.log_first_n(logging.WARNING, told, 1)
     if workers:
         of_workers = {

@@ -20,7 +20,7 @@ import torch
 from t2t_torch import registry
 from t2t_torch.trial import context
 from t2t_torch.trial.answers import check_batch_size, check_loaders
-from t2t_torch.trial.calling import call
+from t2t_torch.trial.calling import arity, call
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.download import download_once, this_start
 from t2t_torch.trial.task import TrialTask
@@ -28,6 +28,7 @@ from t2t_torch.trial.task import TrialTask
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
+    from t2t_torch.trial.definition import Definition
     from t2t_torch.trial.experiment_config import ExperimentConfig
 
 _PRECISIONS = {"O0": "float32", "O1": "float16", "O2": "float16", "O3": "float16"}
@@ -75,6 +76,7 @@ def prepare(
     loaders = check_loaders(call(make, *given, what="make_data_loaders"))
     if trial is None:
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
+    _look_at_signatures(trial, definition)
     _look_at_batch_size(trial, loaders[0], chosen)
     return TrialTask(
         definition,
@@ -105,6 +107,16 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+def _look_at_signatures(trial: Any, definition: Definition) -> None:
+    """Checks that what training and evaluation call takes what it will be given.
+
+    Raises:
+      TrialError: a method takes another number of arguments.
+    """
+    for name in definition.methods:
+        arity(getattr(trial, name), name)
 
 
 def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None:

@@ -17,9 +17,12 @@ NAME = "experiment.json"
 _MAY_CHANGE = ExperimentConfig.of_clusters | frozenset(
     "name description labels searcher min_validation_period min_checkpoint_period entrypoint "
     "checkpoint_policy save_trial_best save_trial_latest save_experiment_best max_restarts "
-    "perform_initial_validation resources batches_per_step records_per_epoch".split()
+    "perform_initial_validation resources batches_per_step records_per_epoch data".split()
 )
-"""Keys of a configuration on which neither the weights nor the order of the data depend."""
+"""Keys of a configuration on which neither the weights nor the order of the data depend; and
+`data`, which says where it lies: data of another size or order is refused when it is opened."""
+
+_SOURCE = "searcher.source_checkpoint"
 
 
 class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
@@ -69,6 +72,8 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
         changed = [k for k in {**before, **now} if before.get(k) != now.get(k)]
         told = [f"{k}: {_shown(before.get(k))} -> {_shown(now.get(k))}" for k in sorted(changed)]
         refused = [line for line in told if line.split(".")[0].split(":")[0] not in _MAY_CHANGE]
+        if now.get(_SOURCE) is not None:  # of which the weights are taken at the beginning alone
+            refused += [line for line in told if line.startswith(f"{_SOURCE}:")]
         if refused:
             raise CheckpointError(
                 f"this output_dir was begun with another configuration: {'; '.join(refused)}. Go "

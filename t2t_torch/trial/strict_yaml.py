@@ -59,6 +59,16 @@ _Loader.add_implicit_resolver(
 )
 
 
+def read_text(text: str) -> Any:
+    """Reads what a text says.
+
+    Raises:
+      yaml.YAMLError: it is no YAML, or has a key twice.
+    """
+    # Safe: the loader is yaml's safe one, with fewer kinds of values.
+    return yaml.load(text, Loader=_Loader)
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
     """Reads a file that holds one mapping.
 
@@ -73,8 +83,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        # Safe: the loader is yaml's safe one, with fewer kinds of values.
-        found = yaml.load(text, Loader=_Loader)
+        found = read_text(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}{_where(error)}") from error
     if not isinstance(found, dict):

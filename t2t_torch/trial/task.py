@@ -24,9 +24,9 @@ from t2t_torch.train.task import Task
 from t2t_torch.trial import nested
 from t2t_torch.trial.answers import (
     check_batch_pair,
-    check_metrics,
     check_model,
     check_optimizer,
+    check_training_metrics,
     join_metrics,
     total_of,
 )
@@ -64,9 +64,6 @@ class TrialTask(Task):
       settings: what the loop reads: batches of a step, precision, clipping, a mean of weights.
       averages: whether the gradients of a step's batches are averaged, or summed.
       metric: of evaluations, that says what is best; None: nothing does.
-
-    Raises:
-      TrialError: the validation loader has no batch.
     """
 
     counted = "examples"
@@ -91,10 +88,12 @@ class TrialTask(Task):
         self.paddings = {}
         self.loaders = loaders
         self._averages = averages
-        self._metric = metric
+        self._asked = {metric: "searcher.metric"} if metric else {}
         self._source: TrialTrainBatches | None = None
         self._schedule: Schedule | None = None
         self._report = TrainingReport()
+        self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and processes
+        self._processes = 1
 
     def model(self) -> nn.Module:
         """Returns what `build_model` returns."""
@@ -118,7 +117,7 @@ class TrialTask(Task):
                     f"create_lr_scheduler returned {type(found).__name__}; an LRScheduler(scheduler"
                     ", step_every_batch=... or step_every_epoch=...) was expected."
                 )
-        self._schedule = Schedule(optimizer, found, self.definition.spec)
+        self._schedule = Schedule(optimizer, found, self.trial, self.definition.spec)
         return optimizer
 
     def learning_rate(self, train_steps: int) -> None:
@@ -130,6 +129,7 @@ class TrialTask(Task):
 
         A class of its own around it would hide what the trial's code asks of its model.
         """
+        self._processes = world.size
         if world.size > 1:  # what a user's code draws from the clock differs
             for parameter in model.parameters():
                 dist.broadcast(parameter.data, src=0)
@@ -147,20 +147,16 @@ class TrialTask(Task):
         """Returns one pass over the validation loader; for `evaluate_full_dataset` the loader.
 
         Raises:
-          TrialError: there is nothing to evaluate with, or on.
+          TrialError: there is no such split, or the validation loader has no batch.
         """
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
         loader = self.loaders[1]
         if self.definition.generation != TRAIN_BATCH or self.definition.has("evaluate_batch"):
-            batches = TrialEvalBatches(loader, rank=rank, world_size=world_size)
-            return NumberedBatches(batches, rank, world_size)
-        if not self.definition.has("evaluate_full_dataset"):
-            name = self.definition.trial_class.__name__
-            raise TrialError(
-                f"{name} has neither evaluate_batch nor evaluate_full_dataset: there is nothing to "
-                "evaluate it with. Write one of them, or train with --schedule=train."
-            )
+            if (rank, world_size) not in self._validation:  # kept, as it may have been counted
+                found = TrialEvalBatches(loader, rank=rank, world_size=world_size)
+                self._validation[rank, world_size] = found
+            return NumberedBatches(self._validation[rank, world_size], rank, world_size)
         return [TrialBatch(0, loader)] if rank == 0 else []
 
     def evaluator(self) -> MetricAverages:
@@ -174,6 +170,15 @@ class TrialTask(Task):
             return "validation_metrics"
         has_batch = self.definition.has("evaluate_batch")
         return "evaluate_batch" if has_batch else "evaluate_full_dataset"
+
+    def watch(self, metric: str, asked_by: str) -> None:
+        """Refuses evaluations that lack another metric, besides the searcher's.
+
+        Args:
+          metric: a number of evaluations.
+          asked_by: what names it, for the message.
+        """
+        self._asked.setdefault(metric, asked_by)
 
     def metric_names(self) -> None:
         """Only the first evaluation tells them."""
@@ -192,15 +197,17 @@ class TrialTask(Task):
         """Returns the metrics that are numbers, and those that are arrays.
 
         Raises:
-          TrialError: the metric that is to say what is best is not among the numbers.
+          TrialError: a metric that is to say what is best is not among the numbers.
         """
         numbers = evaluator.result()
         arrays = {name: torch.from_numpy(array) for name, array in evaluator.arrays().items()}
-        if self._metric is not None and self._metric not in numbers:
-            shape = arrays[self._metric].shape if self._metric in arrays else None
+        for metric, asked_by in self._asked.items():
+            if metric in numbers:
+                continue
+            shape = arrays[metric].shape if metric in arrays else None
             fault = f"is an array of shape {list(shape)}" if shape else "is not among them"
             raise TrialError(
-                f"searcher.metric is {self._metric!r}, which says what is best, and it {fault}. "
+                f"{asked_by} is {metric!r}, which says what is best, and it {fault}. "
                 f"{self._judge} returned these numbers: {', '.join(numbers) or 'none'}."
             )
         return numbers, arrays
@@ -212,7 +219,7 @@ class TrialTask(Task):
         np.random.seed(torch.initial_seed() % 2**32)
         losses, metrics = self._step(network, batch)
         total = total_of(losses, self._method).reshape(())
-        self._report.add(check_metrics(join_metrics(losses, metrics), self._method))
+        self._report.add(join_metrics(losses, metrics, self._method))
         if self._averages:
             total = total / self._batches_of_a_step
         return Loss(total, torch.tensor(float(_records(batch.content)), device=total.device))
@@ -239,11 +246,10 @@ class TrialTask(Task):
         losses = self.trial.losses(predictions, labels)
         metrics = {}
         if self.definition.has("training_metrics"):
-            what = "training_metrics"
             with torch.no_grad():
                 method = self.trial.training_metrics
-                found = call(method, predictions, labels, losses, what=what)
-                metrics = check_metrics(found, what)
+                found = call(method, predictions, labels, losses, what="training_metrics")
+                metrics = check_training_metrics(found)
         return losses, metrics
 
     def totals(self, loss: Loss, batch: Any) -> Tensor:
@@ -299,21 +305,29 @@ class TrialTask(Task):
     def after_update(
         self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
     ) -> None:
-        """Steps the trial's scheduler as it asks, unless the optimizer has not moved."""
+        """Steps the trial's scheduler as it asks.
+
+        One that steps with batches does not where the optimizer has not moved; an epoch has ended
+        all the same.
+        """
         del optimizer
-        if self._schedule is None or not self._schedule.steps_itself or bool(skipped):
+        if self._schedule is None or not self._schedule.steps_itself:
             return
         assert self._source is not None
         first = state.batches_consumed
         before, after = map(self._source.epoch_of, (first, first + state.batches_per_step))
-        self._schedule.step(batches=self._batches_of_a_step, epochs=after - before)
+        batches = 0 if bool(skipped) else self._batches_of_a_step
+        self._schedule.step(batches=batches, epochs=after - before)
 
     def report(self, world: World) -> dict[str, float]:
         """Returns the means of the losses and the training metrics."""
         return self._report.read(world)
 
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
-        """Returns the optimizer's settings, the scheduler's state and what was reported so far."""
+        """Returns the optimizer's settings, the schedulers' states and what was reported so far.
+
+        Schedulers that stand on the trial are among them; its other attributes are not kept.
+        """
         del optimizer
         assert self._schedule is not None
         return {**self._schedule.agreed_state(world), "report": self._report.state(world)}
@@ -323,15 +337,12 @@ class TrialTask(Task):
     ) -> None:
         """Takes back what `state` returned."""
         del optimizer
-        self._processes = world.size
         if not state:
             return
         assert self._schedule is not None
         self._schedule.restore(state)
         if world.leads:
             self._report.restore(state["report"])
-
-    _processes = 1
 
 
 def _records(content: Any) -> int:

@@ -16,12 +16,8 @@ from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trial import nested
+from t2t_torch.trial.answers import OF_THE_LOOP
 from t2t_torch.trial.definition import TRAIN_BATCH
-
-_OF_THE_LOOP = frozenset(
-    "step split time seconds grad_norm tokens_per_second steps_per_second padding_fraction "
-    "skipped_steps learning_rate checkpoint_failures memory_mib".split()
-)
 
 if TYPE_CHECKING:
     from t2t_torch.trial.task import TrialTask
@@ -71,7 +67,7 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
 def _numbers(file: MetricsFile) -> dict[str, float]:
     """Returns what the step has reported of the trial's own."""
     (report,) = file.read()
-    return {name: report[name] for name in report if name == "loss" or name not in _OF_THE_LOOP}
+    return {name: report[name] for name in report if name not in OF_THE_LOOP}
 
 
 def _first(source: Any) -> Iterator[Any]:

@@ -15,6 +15,8 @@ from conftest import reports_of
 from safetensors.torch import load_file
 from together import MeetingPlace
 
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+
 TRIALS = Path(__file__).parents[1] / "trial" / "trials"
 NAMES = {
     "mnist": ("mnist", "mnist/const.yaml"),
@@ -100,17 +102,24 @@ def contents(folder, step):
 
 
 def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed):
-    """Trains and kills at random instants; compares with a run that was left alone."""
+    """Trains and kills at random instants; compares with a run that was left alone.
+
+    Those that are killed have steps without end before them, however fast they are; where the run
+    ends is said when they have come to some place.
+    """
     draw, run = random.Random(seed), tmp_path / "run"
-    flags = {"train_steps": steps, "save_checkpoints_steps": 4}
+    flags = {"save_checkpoints_steps": 4}
     for kill in range(kills):
-        children = begin(tmp_path / "errors", size, arguments(trial, "run", **flags))
+        told = arguments(trial, "run", train_steps=10**9, **flags)
+        children = begin(tmp_path / "errors", size, told)
         at = (kill + 1) * steps // (2 * kills + 2)
         children[0].wait_until(lambda at=at: steps_done(run) >= at)
         time.sleep(draw.random() * 0.1)  # some steps, an evaluation and a save or two
         assert children[0].process.is_alive(), children[0].said
         for child in children:
             child.kill()
+    newest = max([0, *(checkpoint.step for checkpoint in CheckpointDirectory(run).list())])
+    steps, flags = newest + 11, {**flags, "train_steps": newest + 11}
     for name in ("run", "whole"):
         trained(tmp_path / f"errors_of_{name}", size, arguments(trial, name, **flags))
     assert contents(run, steps) == contents(tmp_path / "whole", steps)
@@ -248,11 +257,31 @@ def test_what_a_trial_moves_in_an_evaluation_is_the_leaders_in_all(arguments, tm
     assert rates(tmp_path / "run", 9)[0] < 0.1
 
 
+def test_a_try_of_the_evaluation_moves_nothing_in_any_process(arguments, tmp_path):
+    """The trial steps its scheduler in each evaluation; `train` makes none."""
+    for name, schedule in (("run", "continuous_train_and_eval"), ("whole", "train")):
+        flags = arguments(sparse(tmp_path), name, train_steps=3, schedule=schedule)
+        said = trained(tmp_path / name, 2, [*flags, "--local_eval_frequency=0"])
+        assert ("validation was tried with one batch" in said) == (name == "run")
+    assert contents(tmp_path / "run", 3) == contents(tmp_path / "whole", 3)
+
+
+def test_a_run_of_two_processes_goes_on_in_one_with_as_many_records_a_step(arguments, tmp_path):
+    flags = {"local_eval_frequency": 2, "train_steps": 4}
+    trained(tmp_path / "errors", 2, arguments(sparse(tmp_path), "run", pause_at_step=2, **flags))
+    again = arguments(sparse(tmp_path), "run", **flags)
+    said = trained(tmp_path / "refused", 1, again, code=2)
+    assert "Go on with --global_batch_size for 2 batches" in said
+    trained(tmp_path / "one", 1, [*again, "--global_batch_size=4"])
+    state = json.loads((tmp_path / "run" / "ckpt-4" / "trainer.json").read_text())
+    assert (state["batches_per_step"], state["batches_consumed"]) == (2, 8)
+
+
 def test_what_parts_the_processes_in_training_ends_it(arguments, tmp_path):
     moving = 'self.plateau.optimizer.param_groups[0]["lr"] *= 1 + loss.item()'
     flags = arguments(sparse(tmp_path, moving), "run", train_steps=4)
     children = begin(tmp_path / "errors", 2, flags)
     codes = [child.wait() for child in children]
     said = "".join(child.said for child in children)
-    assert 2 in codes, said
+    assert codes == [2, 2], said
     assert "has become another one in other processes" in said

@@ -119,6 +119,60 @@ def test_a_training_batch_reports_losses_and_metrics():
     )
 
 
+@pytest.mark.parametrize("name", sorted(answers.OF_THE_LOOP))
+def test_what_a_report_says_itself_is_the_name_of_no_metric(name):
+    fault = f"training_metrics returned '{name}', which each line of metrics.jsonl says itself"
+    assert fault in said(answers.check_training_metrics, {"error": 1.0, name: 1.0})
+    assert f"losses returned '{name}'" in said(answers.join_metrics, {"loss": X.sum(), name: 1}, {})
+    if name in ("step", "split", "time"):
+        assert "other name than these: split, step, time." in said(
+            answers.check_metrics, {name: 1.0}, "evaluate_batch"
+        )
+    else:
+        assert answers.check_metrics({name: 1.0}, "evaluate_batch")
+
+
+def test_there_may_be_no_training_metrics():
+    assert answers.check_training_metrics({}) == {}
+    assert "returned None; a dict" in said(answers.check_training_metrics, None)
+
+
+def test_a_text_among_the_losses_is_left_out_and_that_is_said(monkeypatch):
+    lines = []
+    monkeypatch.setattr(
+        answers.logging, "log_first_n", lambda _, line, n, *given: lines.append((n, line % given))
+    )
+    losses = {"loss": X.sum(), "note": "text"}
+    assert list(answers.join_metrics(losses, {"error": 1.0}, "train_batch")) == ["loss", "error"]
+    assert list(losses) == ["loss", "note"]
+    assert lines == [
+        (1, "train_batch: 'note': a text, which has no mean; it is left out of what is reported.")
+    ]
+
+
+class NeedsClosure(torch.optim.SGD):
+    def step(self, closure):
+        raise AssertionError(closure)
+
+
+class TakesMore(torch.optim.SGD):
+    def step(self, *args, scale=None, **kwargs):
+        return super().step(*args, **kwargs)
+
+
+def test_an_optimizer_needs_no_closure_also_when_a_scheduler_stands_on_it():
+    model = nn.Linear(1, 1)
+    for kind in (torch.optim.SGD, torch.optim.Adam, TakesMore):
+        optimizer = kind(model.parameters(), lr=0.1)
+        assert answers.check_optimizer(optimizer, model) is optimizer
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        assert answers.check_optimizer(optimizer, model) is optimizer
+    for kind in (NeedsClosure, torch.optim.LBFGS):
+        assert "needs a closure" in said(
+            answers.check_optimizer, kind(model.parameters(), lr=0.1), model
+        )
+
+
 def test_loaders_are_two():
     data = TensorDataset(torch.ones(3, 1), torch.ones(3))
     loader = DataLoader(data)
@@ -163,7 +217,7 @@ def test_a_batch_is_a_pair():
 
 @pytest.mark.parametrize("size", [8, np.int64(8), np.array(8), torch.tensor(8)])
 def test_a_batch_size_is_a_whole_number(size, warned):
-    assert answers.check_batch_size(size, DataLoader([1], batch_size=8)) == 8
+    answers.check_batch_size(size, DataLoader([1], batch_size=8))
     assert not warned
 
 
@@ -173,7 +227,7 @@ def test_what_is_no_batch_size_is_told(size):
 
 
 def test_a_loader_of_another_batch_size_wins_and_that_is_said(warned):
-    assert answers.check_batch_size(32, DataLoader([1], batch_size=16)) == 32
+    answers.check_batch_size(32, DataLoader([1], batch_size=16))
     assert warned == [
         "batch_size says 32, but the training loader makes batches of 16, and those are trained on."
     ]

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils import data
 
 from t2t_torch.errors import TrialError
+from t2t_torch.trial import fetching
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.epoch_orders import EpochOrders, order_of_epoch
 from t2t_torch.trial.item_randomness import IsolatedStream, isolated, mix
@@ -373,10 +374,27 @@ class Unsized(data.IterableDataset[Any]):
             yield torch.rand(3, dtype=torch.float64) + np.random.rand(), index
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_that_should_outlive_an_evaluation_do_not_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(fetching.logging, "log_first_n", lambda _, line, n: told.append(line))
+    loader = data.DataLoader(
+        Augmented(), batch_size=4, num_workers=workers, persistent_workers=workers > 0
+    )
+    train(loader, 1)
+    assert not told
+    assert len(list(TrialEvalBatches(loader)))
+    assert ["persistent_workers=True is not followed" in line for line in told] == [True][:workers]
+
+
 def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:
     def loader() -> data.DataLoader[Any]:
         return data.DataLoader(Unsized(), batch_size=3)
 
+    listed = TrialTrainBatches(data.DataLoader(Augmented(), batch_size=3), seed=11)
+    assert listed.resume_guarantee.endswith("too, if a step keeps its number of batches")
     source = TrialTrainBatches(loader(), seed=11)
     whole = train(loader(), 20)
     assert "read again" in source.resume_guarantee

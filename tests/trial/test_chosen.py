@@ -103,3 +103,24 @@ def test_what_is_no_yaml_is_refused():
 def test_numbers_are_numbers(text, value):
     found = read_value("a", text)
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=[1e-3, 1e-4],b=2019-10-31", {"a": [1e-3, 1e-4], "b": "2019-10-31"}),
+        ("a=1:30,b={when: 1:30, rate: 1e-2}", {"a": "1:30", "b": {"when": "1:30", "rate": 0.01}}),
+        ("a='x,y',b=\"1, 'two', \\\"3\\\"\"", {"a": "x,y", "b": "1, 'two', \"3\""}),
+        ("a=it's,b='it''s, too',c=1", {"a": "it's", "b": "it's, too", "c": 1}),
+        ("a={b: {d: [2, '],']}, e: 3},f=4", {"a": {"b": {"d": [2, "],"]}, "e": 3}, "f": 4}),
+        ("a=[[[1, 2], 3], 4],b= 'c' ,", {"a": [[[1, 2], 3], 4], "b": "c"}),
+    ],
+)  # fmt: skip
+def test_the_command_reads_values_as_a_configuration_does(text, values):
+    assert parse_changes(text) == values
+
+
+@pytest.mark.parametrize("text", ["a=[1,b=2", "a='x,b=2", 'a={b: "1},c=2', "a={b: 1, b: 2}"])
+def test_what_is_not_closed_or_stands_twice_is_refused(text):
+    with pytest.raises(ConfigError, match=r"--hparams: a=.* cannot be read"):
+        parse_changes(text)

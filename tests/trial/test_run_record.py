@@ -50,6 +50,7 @@ def test_a_default_that_is_written_out_is_no_change():
 MAY = {
     "searcher": {**CONFIG["searcher"], "max_steps": 5},
     "description": "another",
+    "data": {"path": "there"},
     "min_validation_period": {"batches": 7},
     "batches_per_step": 10,
     "max_restarts": 0,
@@ -81,7 +82,7 @@ def test_a_trial_that_was_moved_is_told():
         record({"learning_rate": 0.2, "net": {"layers": [2, 1]}}),
         record({"learning_rate": 0.1, "net": {"layers": [2, 2]}}),
         record({"learning_rate": 0.1}),
-        record(data={"path": "there"}),
+        record(searcher={**CONFIG["searcher"], "source_checkpoint": "of/another/run"}),
         record(optimizations={"aggregation_frequency": 4}),
         record(optimizations={**CONFIG["optimizations"], "average_aggregated_gradients": False}),
         record(reproducibility={"experiment_seed": 3}),
@@ -93,11 +94,12 @@ def test_what_weights_depend_on_is_refused(now):
 
 
 def test_all_that_is_refused_is_listed():
-    now = record({"learning_rate": 0.2, "net": {"layers": [3]}}, data={"path": "there"})
+    seed = {"experiment_seed": 3}
+    now = record({"learning_rate": 0.2, "net": {"layers": [3]}}, reproducibility=seed)
     with pytest.raises(CheckpointError) as told:
         record().changes(now)
     for line in (
-        'data.path: "here" -> "there"',
+        "reproducibility.experiment_seed: 0 -> 3",
         "hyperparameters.learning_rate: 0.1 -> 0.2",
         "hyperparameters.net.layers: [2, 1] -> [3]",
     ):

@@ -19,7 +19,7 @@ from t2t_torch.mode import Split
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import nested, source
+from t2t_torch.trial import nested, schedule, source
 from t2t_torch.trial.epoch_orders import order_of_epoch
 from t2t_torch.trial.experiment_config import ExperimentConfig
 from t2t_torch.trial.preparation import prepare
@@ -332,10 +332,115 @@ def test_an_optimizer_that_needs_a_closure_is_refused(made, write):
 def test_a_loss_that_is_no_number_is_named_at_the_first_step(made, write):
     code = MINE.format(
         optimizer="torch.optim.SGD(model.parameters(), lr=0.3)",
-        loss='{"loss": predictions.mean(), "kind": "mse"}',
+        loss='{"loss": predictions.mean(), "kind": ["mse"], "note": "text"}',
     )
-    with pytest.raises(TrialError, match="losses: 'kind' is a str"):
+    with pytest.raises(TrialError, match="losses: 'kind' is a list"):
         made(write(code)).train(1)
+
+
+def test_a_text_beside_the_loss_is_not_reported(made, write):
+    code = MINE.format(
+        optimizer="torch.optim.SGD(model.parameters(), lr=0.3)",
+        loss='{"loss": predictions.mean(), "note": "text"}',
+    )
+    estimator = made(write(code))
+    estimator.train(1)
+    assert len(losses_of(estimator)) == 1
+
+
+OWN_SCHEDULER = MINE.replace(
+    "    def losses(self, predictions, labels):",
+    """
+        def make(self, optimizer):
+            kinds = torch.optim.lr_scheduler
+            self.sched = kinds.StepLR(optimizer, 3, gamma=0.5)
+            cycle = kinds.CyclicLR(optimizer, 0.01, 0.2, 4, cycle_momentum=False)
+            self.more = {{"cycle": cycle, "other": 3}}
+            self.some = [kinds.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)]
+            return optimizer
+
+        def training_metrics(self, predictions, labels, losses):
+            self.sched.step()
+            self.some[0].step(1.0)
+            self.more["cycle"].step()
+            return {{}}
+
+        def losses(self, predictions, labels):""",
+)
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_schedulers_that_stand_on_the_trial_go_on_where_they_stood(made, write):
+    made_of = "self.make(torch.optim.SGD(model.parameters(), lr=0.3))"
+    place = write(OWN_SCHEDULER.format(optimizer=made_of, loss=MSE))
+    whole = made(place, name="whole")
+    whole.train(17)
+    for stop in (4, 11):
+        parts = made(place, name="parts")
+        parts.train(stop)
+        parts.close()
+    broken = made(place, name="parts")
+    calls = iter([broken.task.trial.training_metrics] * 3)
+    broken.task.trial.training_metrics = lambda p, y, losses: next(calls)(p, y, losses)
+    with pytest.raises(StopIteration):  # in step 15: three steps are lost, as by a kill
+        broken.train(17)
+    broken.close()
+    parts = made(place, name="parts")
+    parts.train(17)
+    assert_equal(parts.model, whole.model)
+    assert rates(parts) == rates(whole) != [0.3]
+    mine, theirs = parts.task.trial, whole.task.trial
+    assert mine.sched.state_dict() == theirs.sched.state_dict()
+    assert mine.some[0].state_dict() == theirs.some[0].state_dict()
+
+
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_a_scheduler_made_later_than_the_optimizer_begins_anew_and_that_is_said(
+    made, write, monkeypatch
+):
+    code = OWN_SCHEDULER.replace(
+        "self.sched.step()",
+        "self.lazy = getattr(self, 'lazy', None) or "
+        "torch.optim.lr_scheduler.StepLR(self.sched.optimizer, 3)",
+    )
+    made_of = "self.make(torch.optim.SGD(model.parameters(), lr=0.3))"
+    place = write(code.format(optimizer=made_of, loss=MSE))
+    estimator = made(place)
+    estimator.train(1)
+    estimator.close()
+    told = []
+    monkeypatch.setattr(schedule.logging, "warning", lambda line, *given: told.append(line % given))
+    made(place).train(2)
+    assert ["self.lazy, which is not there now" in line for line in told] == [True]
+
+
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        ("losses(self, predictions, labels, more)", r"losses takes \(predictions, labels, more"),
+        ("validation_metrics(self, predictions)", r"validation_metrics takes \(predictions\)"),
+        ("optimizer(self)", r"optimizer takes \(\)"),
+    ],
+)
+def test_a_method_of_another_signature_is_told_before_training(made, write, method, fault):
+    name = method.partition("(")[0]
+    lines = MINE.format(optimizer="1", loss="1").splitlines()
+    lines = [f"        def {method}:" if f"def {name}(" in line else line for line in lines]
+    with pytest.raises(TrialError, match=fault):
+        made(write("\n".join(lines)))
+
+
+def test_evaluate_full_dataset_of_another_signature_is_told_before_training(made, write):
+    code = gen2().replace("evaluate_batch(self, batch, model)", "evaluate_full_dataset(self, data)")
+    with pytest.raises(TrialError, match=r"evaluate_full_dataset takes \(data\)"):
+        made(write(code))
+
+
+def test_helpers_with_the_names_of_the_other_interface_are_the_users_own(made, write):
+    code = MINE.replace(
+        "def losses", "def evaluate_batch(self):\n            pass\n\n        def losses"
+    )
+    made(write(code.format(optimizer="torch.optim.SGD(model.parameters(), lr=0.3)", loss=MSE)))
 
 
 GEN2 = (
@@ -415,6 +520,27 @@ def test_epochs_of_a_loader_without_indices_end_where_its_batches_do(made, write
         estimator.train(step)
         found += rates(estimator)
     assert found == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(("when", "rate"), [("epoch", 0.5), ("batch", 0.25)])
+def test_an_epoch_ends_also_with_a_step_that_is_skipped(made, write, when, rate):
+    made_of = f"torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5), step_every_{when}=True"
+    code = gen2(f"LRScheduler({made_of})").replace("    class Net", ITERABLE, 1)
+    code = code.replace("- labels) ** 2).mean()", "- labels) ** 2).mean() / (batch_idx != 2)")
+    estimator = made(write(code))
+    estimator.train(3)
+    assert (rates(estimator), estimator.run.tally.skipped()) == ([rate], 1)
+
+
+def test_a_stream_is_counted_once_over_all_evaluations(made, write):
+    stream = ITERABLE.replace("def __iter__(self):", "begun = 0\n\n        def __iter__(self):")
+    stream = stream.replace("for number in", "Stream.begun += 1\n            for number in")
+    task = made(write(gen2().replace("    class Net", stream, 1))).task
+    stream = type(task.loaders[1].dataset)
+    for _ in range(3):
+        batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
+        assert len(batches) == len(list(batches)) == 3
+    assert stream.begun == 4
 
 
 def test_a_scheduler_of_another_kind_is_refused(made, write):

@@ -49,6 +49,7 @@ def test_a_search_leaves_what_it_found(undisturbed) -> None:
     assert len(set(undisturbed.starts)) == len(undisturbed.starts)
 
 
+@pytest.mark.slow
 def test_what_is_over_is_told_again_and_nothing_is_trained(undisturbed) -> None:
     before = undisturbed.starts
     told = undisturbed.run(f"--output_dir={undisturbed.output_dir}")
@@ -160,6 +161,7 @@ def test_what_raises_ranks_last_what_is_invalid_is_replaced_what_is_nan_is_stopp
     assert "7 of 7 trials" in told
 
 
+@pytest.mark.slow
 def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbed) -> None:
     refuse = search.tell("refuse", 0)
     told = search.run(code=2)
@@ -169,6 +171,7 @@ def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbe
     assert search.outline == undisturbed.outline
 
 
+@pytest.mark.slow
 def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(search) -> None:
     for trial in range(4):
         search.tell("refuse", trial)
@@ -196,6 +199,7 @@ def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
     assert (search.output_dir / "search.html").exists()
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_search_whose_ledger_is_gone_are_not_taken_over(search) -> None:
     search.run(searcher="random", max_trials=1)
     (search.output_dir / "search.journal").unlink()
@@ -206,6 +210,7 @@ def test_the_runs_of_a_search_whose_ledger_is_gone_are_not_taken_over(search) ->
     assert (search.output_dir / "trials" / "0" / "ckpt").read_text() == "64"
 
 
+@pytest.mark.slow
 def test_an_unknown_metric_is_told_and_can_be_mended(search, undisturbed) -> None:
     told = search.run(code=2, metric="bleu", metric_minimize="false")
     assert "error: --metric=bleu: evaluations have no such metric" in told
@@ -225,6 +230,7 @@ def test_another_search_is_not_mixed_with_the_one_that_is_there(undisturbed) -> 
     assert "space of learning_rate_constant" in changed
 
 
+@pytest.mark.slow
 def test_threads_are_divided(search, monkeypatch) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
