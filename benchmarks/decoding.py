@@ -80,8 +80,7 @@ def ours(settings: Settings) -> Turn:
         batch_tokens=settings.batch_size,
         extra_length=settings.forced or settings.extra_length,
         force_decode_length=bool(settings.forced),
-        # The end symbol counts: it would be the token after the last.
-        min_length=settings.forced + 1 if settings.forced else 0,
+        min_length=settings.forced,
         activation_dtype=settings.dtype,
     )
     ids = predictor.encode(settings.inputs, how)

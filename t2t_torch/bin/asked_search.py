@@ -239,7 +239,7 @@ def _problem_space(hparams: HParams) -> Space:
     from t2t_torch.trial.strict_yaml import read_mapping
 
     path = Path(flag("ranges"))
-    space = Space.of_mapping(read_mapping(path))
+    space = Space.of_mapping(read_mapping(path), f"{path}: ")
     faults: dict[str, None] = {}
     for name, kind in space.kinds.items():
         for value in _ends(kind):
