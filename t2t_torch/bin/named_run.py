@@ -177,7 +177,17 @@ def check_warm_start(directory: RunDirectory) -> None:
         )
 
 
-def tell_saved(estimator: Estimator) -> None:
+def exit_code(estimator: Estimator) -> int:
+    """Returns the command's exit code; after a signal it says where the run goes on."""
+    if not estimator.signal:
+        return 0
+    if estimator.world.leads and trains():
+        _tell_saved(estimator)
+    code: int = flag("signal_exit_code") or 128 + estimator.signal
+    return code
+
+
+def _tell_saved(estimator: Estimator) -> None:
     """Says after a signal where the run goes on."""
     steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
     if steps:

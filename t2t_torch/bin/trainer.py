@@ -161,12 +161,7 @@ def _run_schedule(
                         estimator, decode=decoding.of(estimator), scores=decoding.scores
                     )
                 experiment.run(flag("schedule"))
-            if not estimator.signal:
-                return 0
-            if world.leads and trains():
-                named_run.tell_saved(estimator)
-            code: int = flag("signal_exit_code") or 128 + estimator.signal
-            return code
+            return named_run.exit_code(estimator)
         finally:
             directory.unlock()
 

@@ -257,12 +257,7 @@ def _train(
             with Estimator(task, directory, told, world=world, stop=stop, hooks=hooks) as estimator:
                 made.append(estimator)
                 _run_schedule(estimator, Experiment(estimator), config)
-            if not estimator.signal:
-                return 0
-            if world.leads and trains():
-                named_run.tell_saved(estimator)
-            code: int = flag("signal_exit_code") or 128 + estimator.signal
-            return code
+            return named_run.exit_code(estimator)
         finally:
             directory.unlock()
 

@@ -16,9 +16,11 @@ def stored_slot(value: object) -> tuple[str, Tensor]:
       value: a tensor, or an int, a float or a bool, which no bit of is lost.
 
     Raises:
-      TypeError: it is something else, or an int of more than 64 bits.
+      TypeError: it is something else, as a sparse tensor, or an int of more than 64 bits.
     """
     if isinstance(value, Tensor):
+        if value.layout is not torch.strided:
+            raise TypeError(f"a tensor of {value.layout}")
         return "", value
     if isinstance(value, float):  # numpy's is one, too
         return f"{_MARK}float", torch.tensor(float(value), dtype=_TYPES["float"])

@@ -177,10 +177,11 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
                 continue
             try:
                 ending, tensor = stored_slot(value)
-            except TypeError:
+            except TypeError as error:
                 raise CheckpointError(
-                    f"{kind} keeps {slot!r} as {type(value).__name__}; only tensors and numbers "
-                    "can be stored. Keep it as a tensor."
+                    f"{kind} keeps {slot!r} as {type(value).__name__}, of {names[index]} ({error}); "
+                    "only dense tensors and numbers can be stored. Keep it as one, or train with "
+                    "an optimizer that does."
                 ) from None
             tensors[f"{names[index]}/{slot}{ending}"] = tensor
     return tensors

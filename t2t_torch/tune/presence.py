@@ -19,6 +19,7 @@ from types import TracebackType
 
 from t2t_torch.data.staging import staged
 from t2t_torch.tune.ledger import Ledger
+from t2t_torch.tune.locked import is_locked
 
 _BEAT_SECONDS = 20.0
 _DEAD_SECONDS = 180.0
@@ -85,7 +86,7 @@ class Presence:
         if tuner == self.tuner:
             return True
         if place == self.place:
-            return _is_locked(self._folder / f"{tuner}.lock")
+            return is_locked(self._folder / f"{tuner}.lock")
         return tuner in self._beating()
 
     def place_is_alive(self, place: str) -> bool:
@@ -120,18 +121,3 @@ def _place(folder: Path) -> str:
         with staged(file) as temporary:
             temporary.write_text(uuid.uuid4().hex[:12] + "\n", "utf-8")
         return file.read_text("utf-8").strip()
-
-
-def _is_locked(file: Path) -> bool:
-    """Whether a process holds the lock of a file."""
-    try:
-        descriptor = os.open(file, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-import fcntl
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE
+from t2t_torch.tune.locked import is_locked
 
 TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
 """The command that trains."""
@@ -100,7 +100,7 @@ class Training:
         if self._process is not None:
             return True
         self.directory.mkdir(parents=True, exist_ok=True)
-        if _is_trained_in(self.directory):
+        if is_locked(self.directory / "train.lock"):
             return False
         with (self.directory / LOG).open("ab") as log:
             log.write(f"$ {' '.join(self._command)}\n".encode())
@@ -156,21 +156,6 @@ def _follow_parent() -> None:
     """Lets the process that is being made save and end when the tuner is killed."""
     assert _PRCTL is not None
     _PRCTL.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-
-
-def _is_trained_in(directory: Path) -> bool:
-    """Whether a process holds the lock of a run directory."""
-    try:
-        descriptor = os.open(directory / "train.lock", os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _why(directory: Path, code: int) -> str:

@@ -13,6 +13,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.stored_slot import slot_of, stored_slot
 from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.weights import optimizer_tensors
 from t2t_torch.errors import CheckpointError
 
 NUMBERS = [0, 7, -3, 2**53 + 1, -(2**63), 2**63 - 1, True, False, 0.1, -0.0, 1e-320, math.inf]
@@ -165,3 +166,14 @@ def test_a_state_of_no_parameter_is_refused_and_not_lost():
     optimizer.state["all"]["step"] = 3
     with pytest.raises(CheckpointError, match="SGD keeps all beside the slots"):
         Snapshot.take(model, optimizer, TrainerState(step=1))
+
+
+def test_a_sparse_slot_is_refused_by_name():
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.tensor([1, 3])).sum().backward()
+    optimizer.step()
+    with pytest.raises(
+        CheckpointError, match=r"'momentum_buffer' as Tensor, of weight .*sparse_coo"
+    ):
+        optimizer_tensors(optimizer, model)
