@@ -180,8 +180,8 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
             except TypeError as error:
                 raise CheckpointError(
                     f"{kind} keeps {slot!r} as {type(value).__name__}, of {names[index]} "
-                    f"({error}); only dense tensors and numbers can be stored. Keep it as one, or train with "
-                    "an optimizer that does."
+                    f"({error}); only dense tensors and numbers can be stored. Keep it as one, "
+                    "or train with an optimizer that does."
                 ) from None
             tensors[f"{names[index]}/{slot}{ending}"] = tensor
     return tensors
