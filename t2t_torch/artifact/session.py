@@ -10,6 +10,7 @@ from typing import Any
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
 from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
+from t2t_torch.artifact.onnx_runtime import onnx_runtime
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.readings import answers_of, predictions_of
 from t2t_torch.artifact.signature import CTRANSLATE2, MODEL, ONNX, Signature
@@ -145,7 +146,7 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
       ArtifactError: what it needs is missing, or it cannot read the graph.
     """
     try:
-        import onnxruntime
+        onnxruntime = onnx_runtime()
     except ImportError as error:
         raise ArtifactError(
             f"an artifact is answered from by onnxruntime, and there is none: {error}.  "

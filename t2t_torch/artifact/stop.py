@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from t2t_torch.artifact.onnx_runtime import onnx_runtime
+
 
 class Stopped(Exception):
     """A computation was ended before it had found anything; no fault of an input."""
@@ -47,10 +49,8 @@ class Stop:
         Raises:
           Stopped: it was ended, or should not begin.
         """
-        import onnxruntime
-
         self.check()
-        options = onnxruntime.RunOptions()
+        options = onnx_runtime().RunOptions()
         with self._lock:
             options.terminate = self._is_set
             self._options = options

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx
 
+from t2t_torch.artifact.onnx_runtime import onnx_runtime
 from t2t_torch.errors import ExportError
 from t2t_torch.metrics.metric import lower_is_better
 
@@ -49,6 +50,7 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
       ExportError: nothing in it can be quantized.
     """
+    onnx_runtime()  # is silent from its first import on
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     plain = onnx.ModelProto()
