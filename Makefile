@@ -7,12 +7,12 @@ BIN := .venv/bin
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test fault check format bench clean
+.PHONY: help quickstart venv test slow fault check format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-quickstart: .venv/installed ## generate dates, train on them, translate some: a few minutes
+quickstart: .venv/installed ## generate dates, train on them, translate some, export: a few minutes
 	$(BIN)/t2t-datagen --problem=dates_to_iso --data_dir=$(QUICK)/data --tmp_dir=$(QUICK)/tmp
 	$(BIN)/t2t-trainer --problem=dates_to_iso --model=transformer --hparams_set=transformer_dates \
 		--data_dir=$(QUICK)/data --output_dir=$(QUICK)/run --train_steps=1500
@@ -23,6 +23,10 @@ quickstart: .venv/installed ## generate dates, train on them, translate some: a 
 	$(BIN)/t2t-decoder --output_dir=$(QUICK)/run \
 		--decode_from_file=$(QUICK)/dates.txt --decode_to_file=$(QUICK)/iso.txt
 	@echo; echo "What it has learnt:"; paste $(QUICK)/dates.txt $(QUICK)/iso.txt | expand -t 40
+	@echo; echo "As one file, which answers without torch:"
+	$(BIN)/t2t-exporter --output_dir=$(QUICK)/run --data_dir=$(QUICK)/data \
+		--export_dir=$(QUICK)/artifact --overwrite
+	$(BIN)/python examples/ask_artifact.py $(QUICK)/artifact < $(QUICK)/dates.txt
 
 venv: .venv/developer ## create .venv with everything that a developer needs
 
@@ -43,6 +47,9 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 test: .venv/developer ## run the tests; all that CI runs
 	# Two workers of one thread each: OpenMP's threads of two would wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+slow: .venv/developer ## run the tests that `make test` leaves out, as they take minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow
 
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
 	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
