@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from t2t_torch.artifact.alignment import aligned, wanted_name
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
 from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
@@ -17,10 +21,16 @@ from t2t_torch.artifact.signature import CTRANSLATE2, MODEL, ONNX, Signature
 from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.errors import ArtifactError, UsageError
 
-_BATCH_WORDS = 256
-"""With padding, of inputs that are answered with labels.  640 requests of 10 words in batches of
-256 words, put together from 64 each time, take 1.7 ms of the processor each (joint BiLSTM), of 512
-words 2.0 and of 1,024 2.5: small batches have little padding."""
+_BATCH_WORDS = 256  # with padding, of inputs that are answered with labels
+_BATCH_PRICE = 20.0  # in words
+"""What a run of the graph costs, however small its batch: of the joint BiLSTM 2 ms, and 0.11 ms
+more for each word and each place of padding."""
+
+NO_ATTENTION = (
+    "it was exported without, or attends to no text. t2t-exporter "
+    "--decode_hparams=write_alignments=true  exports a run whose model attends to one"
+)
+"""Why an artifact tells no attention; ends a sentence."""
 
 _BATCH_WORDS_OF_TEXTS = 512  # each step of a search has its price, however few inputs there are
 
@@ -64,66 +74,107 @@ class Artifact:
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._writes = any(target.kind == "text" for target in self.signature.targets)
+        self._wanted = ""  # the input that asks for attention, if there is some
+        if self.tells_attention:
+            self._wanted = wanted_name(self.signature.targets[0].name)
 
     def __repr__(self) -> str:
         return f"Artifact({str(self.path)!r})"
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the value found for each input, in their order; see `Answer.value`."""
-        return [answer.value for answer in self.predict(inputs)]
+        return [answer.value for answer in self.predict(inputs, alignments=False)]
+
+    @property
+    def tells_attention(self) -> bool:
+        """Whether it was exported to tell which word of an input each word of a text is from."""
+        return bool(self.signature.search.get("write_alignments"))
 
     def predict(
-        self, inputs: Sequence[Input], *, stop: Stop | None = None
+        self, inputs: Sequence[Input], *, stop: Stop | None = None, alignments: bool = True
     ) -> list[Answer] | list[Prediction]:
         """Returns what was found for each input, in their order; texts as a `Prediction`.
 
         Args:
           inputs: texts, where a text is all that an input is; else mappings by field.
           stop: may end it from another thread.
+          alignments: whether hypotheses get theirs, where `tells_attention`; sooner without.
 
         Raises:
           InputError: an input cannot be encoded; names it.
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
           Stopped: `stop` was set.
         """
+        found = self._predict(inputs, stop, attention=alignments and self.tells_attention)
+        if not self._writes:
+            return found
+        return [dataclasses.replace(prediction, attention=None) for prediction in found]
+
+    def attend(self, inputs: Sequence[Input], *, stop: Stop | None = None) -> list[Prediction]:
+        """Returns what `predict` does, with the `attention` of each best hypothesis.
+
+        Args:
+          inputs: texts.
+          stop: may end it from another thread.
+
+        Raises:
+          ArtifactError: it was not exported to tell attention.
+          InputError, DecodeError, Stopped: as `predict` does.
+        """
+        if not self.tells_attention:
+            raise ArtifactError(f"'{self.path}' tells no attention: {NO_ATTENTION}.")
+        return self._predict(inputs, stop, attention=True)
+
+    def _predict(self, inputs: Sequence[Input], stop: Stop | None, *, attention: bool) -> list[Any]:
         stop = Stop() if stop is None else stop
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
         # What is multiplied with weights of eight bits has one scale in a batch: it would depend on
         # the other inputs.
-        budget = _BATCH_WORDS_OF_TEXTS if self._writes else _BATCH_WORDS
+        budget, price = _BATCH_WORDS, _BATCH_PRICE
+        if self._writes:
+            budget = price = _BATCH_WORDS_OF_TEXTS
         if self.signature.quantized:
             budget = 1
-        for numbers in batches_of([row.length for row in rows], budget):
-            answers = self._answers(numbers, [rows[number] for number in numbers], stop)
+        for numbers in batches_of([row.length for row in rows], budget, price):
+            its = [rows[number] for number in numbers]
+            answers = self._answers(numbers, its, stop, attention=attention)
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]
 
-    def _answers(self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop) -> list[Any]:
+    def _answers(
+        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop, *, attention: bool
+    ) -> list[Any]:
         """Returns the answers of a batch.
 
         Raises:
           InputError: the graph fails on an input, as on a word that has to be known and is not.
         """
         try:
-            return self._run(rows, stop)
+            return self._run(rows, stop, attention=attention)
         except Stopped:
             raise
         except Exception as error:  # of onnxruntime's own, which have no base of theirs
             if len(rows) == 1:
                 raise InputError(numbers[0], _why(error)) from error
             one_by_one = zip(numbers, rows, strict=True)
-            return [self._answers([number], [row], stop)[0] for number, row in one_by_one]
+            return [
+                self._answers([number], [row], stop, attention=attention)[0]
+                for number, row in one_by_one
+            ]
 
-    def _run(self, rows: Sequence[Row], stop: Stop) -> list[Any]:
+    def _run(self, rows: Sequence[Row], stop: Stop, *, attention: bool) -> list[Any]:
         feeds = self._feeds.batch(rows)
+        if self._wanted:
+            feeds[self._wanted] = np.array(attention)
         with stop.run() as options:
             found = self._session.run(self._outputs, feeds, options)
         outputs = dict(zip(self._outputs, found, strict=True))
         if self._writes:
             (target,) = self.signature.targets
-            return predictions_of(target, outputs)
+            predictions = predictions_of(target, outputs)
+            return aligned(target.name, outputs, predictions) if attention else predictions
         return answers_of(self.signature.targets, outputs, rows)
 
 

@@ -19,12 +19,14 @@ ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctransl
 FORMAT = 1
 """The newest form of artifacts that this version reads; it writes no other."""
 
-FieldKind: TypeAlias = Literal["text", "words", "labels", "numbers", "tensor"]
-"""A text; words between spaces; a label of each word, between spaces; so many numbers; an array of
-a trial."""
+FieldKind: TypeAlias = Literal[
+    "text", "words", "labels", "numbers", "word_numbers", "gazetteer", "image", "tensor"
+]
+"""A text; words between spaces; a label of each word, between spaces; so many numbers; so many of
+each word; labels with weights of each word; a picture; an array of a trial."""
 
 TargetKind: TypeAlias = Literal[
-    "class", "multilabel", "tags", "numbers", "distribution", "choice", "text", "tensor"
+    "class", "multilabel", "tags", "numbers", "distribution", "choice", "span", "text", "tensor"
 ]
 
 
@@ -35,12 +37,15 @@ class Field:
     Attributes:
       name: of the field of a sample, and of the graph's input.
       kind: how it is written.
-      dtype: of the tensor: "string" [batch], or "float32" [batch, size]; of an array its own.
+      dtype: of the tensor: "string" [batch], or "float32" [batch, size]; of each word's numbers
+        "float32" [batch, words, size]; of a gazetteer's labels "string" [batch, words, entries],
+        and of their weights, an input of the name and "_weights", float64; of a picture "uint8"
+        [batch, height, width, channels]; of an array its own.
       size: how many numbers; 0 of strings.
-      of: of labels, the field of the words that they are of.
+      of: of what has an entry for each word, the field of the words.
       longest: the words or tokens after which it is cut, or, if `tagged`, refused; 0: never.
       tagged: whether some target has a tag for each of its words.
-      shape: of an array of one record; -1 is any size.
+      shape: of a picture, or of an array of one record; -1 is any size.
     """
 
     name: str
@@ -58,13 +63,13 @@ class Target:
     """What is answered.
 
     The graph's outputs are `<name>`, and `<name>_probability` and `<name>_scores` where there are
-    some.
+    some; of a part of a text `<name>_span`, too.
 
     Attributes:
       name: of the target.
       kind: what it is; by this the outputs are read.
       labels: in the order of the scores; empty of numbers.
-      of: of tags, the field of the words that they are of.
+      of: of tags, the field of the words that they are of; of a part of a text, that of the text.
       size: of numbers, how many; of texts, how many hypotheses.
       dtype: of an array.
       shape: of an array of one record; -1 is any size.
@@ -146,12 +151,15 @@ class Signature:
     nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Returns what is written; what only artifacts of trials have, only of these."""
+        """Returns what is written; what only artifacts of trials have, only of these, and shapes
+        of pictures.
+        """
         told = {"format_version": self.format_version, **dataclasses.asdict(self)}
         if not self.nesting:
             del told["nesting"]
             for one in (*told["fields"], *told["targets"]):
-                del one["shape"]
+                if not one["shape"]:
+                    del one["shape"]
             for one in told["targets"]:
                 del one["dtype"]
         return json.dumps(told, ensure_ascii=False, indent=2) + "\n"

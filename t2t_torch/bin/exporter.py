@@ -120,7 +120,7 @@ def _run() -> int:
         overwrite=_flag("overwrite"),
         form=_flag("format"),
         others=tuple(others),
-        decode_hparams=parse_decode_hparams(_flag("decode_hparams")),
+        decode_hparams=parse_decode_hparams(_flag("decode_hparams"), to_write=False),
     )
     request.check()
     with _ended_by_sigterm():
@@ -222,6 +222,11 @@ def _report(done: Exported) -> None:
         )
         if verified.ties:
             print(f"            {verified.ties} of them other texts of equal scores")
+        if verified.attention is not None:
+            ties = f", but of {verified.looks} words of equal weights" if verified.looks else ""
+            print(
+                f"            the same alignments{ties}, attention within {verified.attention:.1e}"
+            )
     if verified is not None and done.times is not None:
         own = _own(verified)
         before, after = done.times

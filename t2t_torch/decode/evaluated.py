@@ -218,7 +218,7 @@ class EvaluatedRows:
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
         target = next(iter(features.targets))
-        for places in batches_of(lengths.tolist(), _BATCH_TOKENS):
+        for places in batches_of(lengths.tolist(), _BATCH_TOKENS, _BATCH_TOKENS):
             self._predictor.before_batch()
             rows = np.sort(numbers[places])
             read = reader.read(rows)

@@ -289,8 +289,15 @@ class DecodeHParams(SearchHParams):
         return self.delimiter.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
-def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeHParams:
+def parse_decode_hparams(
+    text: str, source: str = "--decode_hparams", *, to_write: bool = True
+) -> DecodeHParams:
     """Reads "beam_size=4,alpha=0.6".
+
+    Args:
+      text: names and values.
+      source: of the text, for messages.
+      to_write: whether what is found is written as `output_format` says; a graph tells it itself.
 
     Raises:
       HParamsError: a name is unknown or refused, or a value cannot be.
@@ -315,6 +322,7 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
         )
     hparams.check_search(source)
     _check_files(hparams, source)
+    _check_alignments(hparams, source, to_write=to_write)
     if hparams.batch_size and hparams.is_changed("batch_tokens"):
         raise HParamsError(
             f"{source}: batch_size={hparams.batch_size} takes the place of batch_tokens, which is "
@@ -326,7 +334,7 @@ def parse_decode_hparams(text: str, source: str = "--decode_hparams") -> DecodeH
 
 
 def _check_files(hparams: DecodeHParams, source: str) -> None:
-    """Checks what is asked of shards and alignments."""
+    """Checks what is asked of shards."""
     alone, whole = hparams.shards == 1, hparams.shard_id < 0
     of_one = ("shards_start_offset",) if whole else ()
     asked = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
@@ -339,7 +347,11 @@ def _check_files(hparams: DecodeHParams, source: str) -> None:
             f"{source}: there is no shard {number} of {hparams.shards}: they are numbered from 0. "
             "Expected shard_id + shards_start_offset below shards."
         )
-    if hparams.write_alignments and hparams.output_format == "text":
+
+
+def _check_alignments(hparams: DecodeHParams, source: str, *, to_write: bool) -> None:
+    """Checks what is asked of alignments."""
+    if to_write and hparams.write_alignments and hparams.output_format == "text":
         raise HParamsError(
             f"{source}: write_alignments=true writes nothing in output_format=text. Expected "
             "output_format=jsonl or tsv with it."

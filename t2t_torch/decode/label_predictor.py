@@ -173,7 +173,7 @@ class LabelPredictor:
             progress = DecodeProgress(len(parts), before=before, journal=journal.path)
             if shown:
                 stack.enter_context(progress)
-            for numbers in batches_of(lengths, _BATCH_TOKENS):
+            for numbers in batches_of(lengths, _BATCH_TOKENS, _BATCH_TOKENS):
                 if all(number in found for number in numbers):
                     continue
                 self.before_batch()

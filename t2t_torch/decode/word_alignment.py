@@ -10,8 +10,9 @@ Translation", arXiv:2004.14837).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -65,7 +66,7 @@ class Aligner:
             raise HParamsError(f"write_alignments=true: {reason}. Leave it out.")
         assert source is not None
         self._models = _members(model)
-        self._layers = [_layer(one, layer, read=read) for one in self._models]
+        self._layers = asked_layers(model, layer, read=read)
         self._read = read
         self._source, self._target = source, target
         self._names = names
@@ -142,10 +143,10 @@ class Aligner:
         read, written = self._numbers(source, hypothesis)
         if not read or not written:
             return Attention((), (), ())
-        parts = torch.tensor(written).bincount()[:, None]
+        parts = torch.tensor(written).bincount().clamp(min=1)[:, None]
         rows: list[list[float]] = (_by_words(weights, written, read) / parts).tolist()
         return Attention(
-            _names(self._source.decode(_content(source)), max(read)),
+            _names(self._source.encoder.decode(_content(source)), max(read)),
             _names(hypothesis.text, max(written)),
             tuple(map(tuple, rows)),
         )
@@ -199,6 +200,36 @@ def _names(text: str, last: int) -> tuple[str, ...]:
     return (*words, *[""] * (last + 1 - len(words)))
 
 
+def asked_layers(model: T2TModel | Ensemble, number: int, *, read: bool) -> list[nn.Module]:
+    """Returns the layer that is asked; of several models as one, that of each.
+
+    Args:
+      model: one that attends to its inputs.
+      number: of the layer, from 1; 0: the one that papers found best.
+      read: whether it is asked while a word is read, not while it is written.
+
+    Raises:
+      HParamsError: there is none.
+    """
+    return [_layer(member, number, read=read) for member in _members(model)]
+
+
+@contextlib.contextmanager
+def watched_layers(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
+    """Yields a list that gets what layers attend to whenever one computes, [R, N, T, S] each."""
+    seen: list[Tensor] = []
+
+    def watch(layer: Any, args: Any) -> None:
+        seen.append(layer.attention_of(*args))
+
+    handles = [layer.register_forward_pre_hook(watch) for layer in layers]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
     """Returns the layer that is asked.
 
@@ -215,17 +246,11 @@ def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
     return layers[(number or best) - 1]
 
 
-def _attention(model: Any, layer: Any, batch: dict[str, Tensor], *, read: bool) -> Tensor:
+def _attention(model: Any, layer: nn.Module, batch: dict[str, Tensor], *, read: bool) -> Tensor:
     """Returns what a layer attends to at each id of the targets, [R, T, S], in one pass."""
-    found: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(
-        lambda module, args: found.append(module.attention_of(*args))
-    )
-    try:
+    with watched_layers([layer]) as seen:
         model.body(model.bottom(batch))
-    finally:
-        handle.remove()
-    weights = torch.cat(found, 2).float().mean(1)
+    weights = torch.cat(seen, 2).float().mean(1)
     source, target = batch.values()
     if weights.size(1) > target.size(1):  # of a decoder that has read the inputs before
         weights = at_targets(weights, padding_mask(source).sum(1), target.size(1))
@@ -234,5 +259,6 @@ def _attention(model: Any, layer: Any, batch: dict[str, Tensor], *, read: bool) 
 
 def _words(feature: Text, ids: list[int]) -> list[int]:
     """Returns of each id the number of the word that it is a part of, from 0."""
-    lengths = (len(feature.decode(ids[: end + 1]).split()) for end in range(len(ids)))
+    decode = feature.encoder.decode  # of words, too, a text
+    lengths = (len(decode(ids[: end + 1]).split()) for end in range(len(ids)))
     return [max(length, 1) - 1 for length in lengths]

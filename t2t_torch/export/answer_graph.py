@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export.context_windows import ContextWindows
 from t2t_torch.export.graph import Graph
 from t2t_torch.features import (
     Choice,
@@ -14,27 +15,42 @@ from t2t_torch.features import (
     MultiLabel,
     Real,
     SoftLabel,
+    Span,
     Tags,
 )
 
 
-def add_answers(graph: Graph, features: Features, found: Mapping[str, str]) -> None:
+def add_answers(
+    graph: Graph,
+    features: Features,
+    found: Mapping[str, str],
+    windows: ContextWindows | None = None,
+) -> None:
     """Makes the outputs of a graph.
 
     Of each target t: "t", and "t_probability" and "t_scores" where there are some.  A class or a
     choice is a string, [B]; tags are strings, [B, W], empty behind a sentence's words; of several
-    labels those that are there are true, [B, C]; numbers and distributions are float32, [B, n].
+    labels those that are there are true, [B, C]; numbers and distributions are float32, [B, n].  A
+    part of a text is a string, [B], "" where there is none; "t_span" is its first character in the
+    text and the one behind its last, int64 [B, 2], -1 twice where there is none.
 
     Args:
       graph: holds the network.
       features: of the problem.
       found: the network's outputs by name, as `network.export_network` names them.
+      windows: of a text that is cut into some, whose answers these are.
 
     Raises:
       ExportError: a target is of a kind that a graph cannot name yet.
     """
     for name, feature in features.targets.items():
         numbers = found[f"{name}.numbers"]
+        if isinstance(feature, Span) and windows is not None:
+            part = windows.answers(numbers, _float(graph, found[f"{name}.probability"]))
+            graph.output(name, part.texts, "string", ["batch"])
+            graph.output(f"{name}_span", part.spans, "int64", ["batch", 2])
+            graph.output(f"{name}_probability", part.probabilities, "float32", ["batch"])
+            continue
         match feature:
             case ClassLabel() | Choice():
                 only = graph.add("Squeeze", numbers, graph.constant([1]))
@@ -55,8 +71,8 @@ def add_answers(graph: Graph, features: Features, found: Mapping[str, str]) -> N
             case _:
                 raise ExportError(
                     f"target {name!r} is a {type(feature).__name__}, which no artifact can answer "
-                    "with yet. Classes, labels, tags, numbers, distributions and choices can be "
-                    "exported."
+                    "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
+                    "text in problems of questions about one (SpanQAProblem) can be exported."
                 )
         if probability := found.get(f"{name}.probability"):
             graph.output(f"{name}_probability", _float(graph, probability), "float32", ["batch"])

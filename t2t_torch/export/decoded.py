@@ -7,13 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export.byte_graph import decode_bytes
 from t2t_torch.export.characters import joined
 from t2t_torch.export.graph import Graph
+from t2t_torch.export.subtoken_text import unescaped_texts
 from t2t_torch.export.subword_graph import decode_texts
+from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
+
+_KNOWN = (ByteEncoder, SubtokenEncoder, SubwordEncoder, CharacterEncoder, TokenEncoder)
 
 
 def check_decodable(name: str, encoder: TextEncoder) -> None:
@@ -26,13 +32,13 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
     Raises:
       ExportError: it cannot.
     """
-    known = isinstance(encoder, SubwordEncoder | CharacterEncoder | TokenEncoder)
+    known = isinstance(encoder, _KNOWN)
     if not known or getattr(encoder, "reverse", False):
         kind = type(encoder).__name__
         turned = "; from the last word to the first" if known else ""
         raise ExportError(
             f"{name!r} is a text of a {kind}{turned}, which a graph cannot write. What it can are "
-            "texts of subwords (sentencepiece), characters and words. Serve this run with PyTorch."
+            "texts of subwords, bytes, characters and words. Serve this run with PyTorch."
         )
 
 
@@ -49,6 +55,11 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
     """
     if isinstance(encoder, SubwordEncoder):
         return decode_texts(graph, encoder, ids)
+    if isinstance(encoder, ByteEncoder):
+        return decode_bytes(graph, ids, _kept(graph, ids))
+    if isinstance(encoder, SubtokenEncoder):
+        pieces = _named(graph, encoder.subtokens, ids, "", _kept(graph, ids))
+        return unescaped_texts(graph, joined(graph, pieces))
     if isinstance(encoder, CharacterEncoder):
         unknown = encoder.decode([encoder.vocab_size])
         signs = ["", "", unknown, *encoder.characters]

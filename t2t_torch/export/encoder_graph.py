@@ -21,6 +21,18 @@ class WordIds(NamedTuple):
     starts: Rows
 
 
+class Spelling(NamedTuple):
+    """What texts are written with.
+
+    Attributes:
+      ids: of characters or bytes, [B, L] int64.
+      between: [B, L] bool, which are of no word: spaces, and what fills rows up.
+    """
+
+    ids: str
+    between: str
+
+
 class EncoderGraph(ABC):
     """Does in a graph what a `TextEncoder` does in Python."""
 

@@ -107,9 +107,8 @@ def check_exportable(loaded: Loaded) -> None:
     if unread:
         kind = type(features.targets[unread[0]]).__name__
         raise ExportError(
-            f"the target {unread[0]!r} of {loaded.problem.full_name!r} is a {kind}, which is found "
-            "outside the network, in the text as it was written: a graph has no answer for it. "
-            "This model answers with  t2t-decoder"
+            f"the target {unread[0]!r} of {loaded.problem.full_name!r} is a {kind}, for which a "
+            "graph has no answer. This model answers with  t2t-decoder"
         )
     _check_size(loaded)
 

@@ -48,6 +48,7 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._defaults: list[onnx.TensorProto] = []
         self._constants: dict[Any, onnx.TensorProto] = {}
         self._weights: dict[bytes, onnx.TensorProto] = {}
         self._numbers = itertools.count()
@@ -68,6 +69,18 @@ class Graph:
         """
         name = name if self._root is self else self._value(name)
         self._inputs.append(_value_info(name, dtype, shape))
+        return name
+
+    def optional(self, name: str, default: Any) -> str:
+        """Adds an input that need not be given, and returns its value.
+
+        Args:
+          name: of the input.
+          default: what it is where it is not given: a bool or a number.
+        """
+        array = np.asarray(default)
+        self._inputs.append(_value_info(name, str(array.dtype), array.shape))
+        self._defaults.append(_tensor(array, name))
         return name
 
     def output(self, name: str, value: str, dtype: str | int, shape: Shape) -> None:
@@ -113,7 +126,8 @@ class Graph:
         """Returns a value that never changes; the same one for the same content.
 
         Args:
-          value: an array, a number, a string or a list of them.
+          value: an array, a number, a string or a list of them; an array of objects may hold
+            strings as bytes, also those that are no UTF-8.
           dtype: of the numbers; None takes int64 for integers and float32 for floats.
         """
         array = np.asarray(value)
@@ -208,7 +222,7 @@ class Graph:
             self.name,
             self._inputs,
             self._outputs,
-            [tensor for tensor in tensors if tensor.name in read],
+            [*self._defaults, *(tensor for tensor in tensors if tensor.name in read)],
         )
 
     def model(self) -> onnx.ModelProto:
@@ -243,7 +257,8 @@ def _tensor(array: npt.NDArray[Any], name: str) -> onnx.TensorProto:
     if array.dtype != object:
         return numpy_helper.from_array(array, name)
     strings = onnx.TensorProto(name=name, data_type=onnx.TensorProto.STRING, dims=array.shape)
-    strings.string_data.extend(str(one).encode() for one in array.flat)
+    raw = (one if isinstance(one, bytes) else str(one).encode() for one in array.flat)
+    strings.string_data.extend(raw)
     return strings
 
 

@@ -14,6 +14,7 @@ from t2t_torch.compute.precision import in_float32
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.export.answer_graph import add_answers
+from t2t_torch.export.context_windows import ContextWindows, windows_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.quality import metrics_of
 from t2t_torch.export.quantization import quantize
@@ -40,11 +41,13 @@ class LabelSubject(Subject):
     def __init__(self, loaded: Loaded) -> None:
         model = in_float32(loaded.model)
         self.predictor = LabelPredictor(model, loaded.problem, loaded.features, loaded.info)
-        self._encode(Graph("fields"))  # what cannot be is refused at once, not when all is traced
+        graph = Graph("fields")  # what cannot be is refused at once, not when all is traced
+        self._encode(graph, windows_of(graph, loaded.problem))
 
-    def _encode(self, graph: Graph) -> dict[str, str]:
+    def _encode(self, graph: Graph, windows: ContextWindows | None) -> dict[str, str]:
         predictor = self.predictor
-        return encode(graph, predictor.problem, predictor.features, predictor.limits)
+        given = predictor.problem, predictor.features, predictor.limits
+        return encode(graph, *given, windows=windows)
 
     def rows(self, data_dir: Path, count: int) -> list[Row]:
         """See `Subject.rows`."""
@@ -61,8 +64,9 @@ class LabelSubject(Subject):
     def graph(self, network: onnx.ModelProto) -> Graph:
         """See `Subject.graph`."""
         graph = Graph(self.predictor.problem.full_name)
-        found = graph.inline(network, self._encode(graph))
-        add_answers(graph, self.predictor.features, found)
+        windows = windows_of(graph, self.predictor.problem)
+        found = graph.inline(network, self._encode(graph, windows))
+        add_answers(graph, self.predictor.features, found, windows)
         return graph
 
     def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:

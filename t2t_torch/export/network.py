@@ -49,6 +49,26 @@ class Network(nn.Module):
         return found
 
 
+class NamedNetwork(nn.Module):
+    """A network whose inputs have names.  Subclasses define `found`.
+
+    Args:
+      names: of the inputs, in the order in which they are given.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = list(names)
+
+    def forward(self, *values: Tensor) -> dict[str, Tensor]:
+        """Returns what `found` does."""
+        return self.found(dict(zip(self.names, values, strict=True)))
+
+    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns the outputs by name, of the inputs by name."""
+        raise NotImplementedError
+
+
 def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) -> onnx.ModelProto:
     """Returns a model's network, for batches of any size and any lengths, in float32.
 

@@ -12,8 +12,20 @@ from torch import Tensor
 
 from t2t_torch.data.ragged import Ragged, value_dtype
 from t2t_torch.data.shards import Shards
+from t2t_torch.export.row_values import text_of
 from t2t_torch.export.verification import stored
-from t2t_torch.features import Choice, ClassLabel, Feature, MultiLabel, Real, SoftLabel, Tags
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+    Words,
+)
 from t2t_torch.loss import Loss
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
@@ -55,7 +67,13 @@ def metrics_of(
         for name, feature in {**features.targets, **features.notes}.items()
     }
     logits = {
-        name: _logits(feature, [answer.values[name] for answer in answers],
+        name: _of_spans(
+            _contexts(features, feature, shards, numbers),
+            [answer.values[name] for answer in answers],
+            batch[name].tolist(),
+        )
+        if isinstance(feature, Span)
+        else _logits(feature, [answer.values[name] for answer in answers],
                       [answer.scores.get(name) for answer in answers], batch[name])
         for name, feature in features.targets.items()
     }  # fmt: skip
@@ -99,3 +117,50 @@ def _of_tags(feature: Tags, values: Sequence[Sequence[str]], right: Tensor) -> T
         for place, tag in enumerate(tags[: right.size(1)]):
             logits[row, place, feature.encoder.encode(tag)] = _CERTAIN
     return logits
+
+
+def _contexts(
+    features: Features, feature: Span, shards: Shards, numbers: Sequence[int]
+) -> list[list[str]]:
+    """Returns the words of the texts of which parts are answers."""
+    words = features.all[feature.of]
+    assert isinstance(words, Words)
+    rows = stored(shards, features.columns[feature.of], numbers)
+    return [text_of(words, ids).split(" ") for ids in rows]
+
+
+def _of_spans(
+    contexts: Sequence[Sequence[str]], values: Sequence[str], right: Sequence[Sequence[int]]
+) -> Tensor:
+    """Returns logits of the words that answers are of.  [B, 1 + W, 2].
+
+    Of the places where an answer's text stands it is the one nearest to the right answer, as texts
+    are what is measured (Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1).
+
+    Args:
+      contexts: of each row the words, which were given with spaces between.
+      values: the answers, parts of these texts.
+      right: of each row the first and last word of the right answer; -1 of none.
+    """
+    logits = torch.zeros(len(contexts), 1 + max(map(len, contexts)), 2)
+    for row, (words, value) in enumerate(zip(contexts, values, strict=True)):
+        first, last = _span_of(words, value, right[row][0]) if value else (-1, -1)
+        logits[row, 1 + first, 0] = logits[row, 1 + last, 1] = _CERTAIN
+    return logits
+
+
+def _span_of(words: Sequence[str], value: str, near: int) -> tuple[int, int]:
+    """Returns the first and the last word of a part of a text, of several that nearest to a word.
+
+    Whole words go before parts of words.
+    """
+    text = " ".join(words)
+    starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
+    found, place = [], text.find(value)
+    while place >= 0:
+        ends = np.searchsorted(starts, [place, place + len(value) - 1], side="right") - 1
+        first, last = (int(end) for end in ends)
+        is_part = " ".join(words[first : last + 1]) != value
+        found.append((is_part, abs(first - near), first, last))
+        place = text.find(value, place + 1)
+    return min(found)[2:]

@@ -19,13 +19,16 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     Feature,
+    Gazetteer,
+    Image,
     MultiLabel,
     Real,
     SoftLabel,
+    Span,
     Tags,
     Text,
     Turns,
-    Words,
+    WordReal,
 )
 from t2t_torch.features.word import WordLabel, WordStarts
 
@@ -49,7 +52,7 @@ def signature_of(predictor: LabelPredictor, chosen: str, *, needs_extensions: bo
         found = with_extensions(found)
     return dataclasses.replace(
         found,
-        fields=tuple(_field(predictor, name, kind) for name, kind in predictor.kinds.items()),
+        fields=signature_fields(predictor),
         targets=tuple(_target(predictor, name) for name in predictor.features.targets),
         opset=OPSETS[""],
     )
@@ -99,12 +102,24 @@ def _version(package: str) -> str:
     return importlib.metadata.version(package)
 
 
+def signature_fields(predictor: LabelPredictor) -> tuple[Field, ...]:
+    """Returns what an artifact says of its inputs; raises ExportError as `signature_of` does."""
+    return tuple(_field(predictor, name, kind) for name, kind in predictor.kinds.items())
+
+
 def _field(predictor: LabelPredictor, name: str, kind: Feature) -> Field:
     features = predictor.features
     if isinstance(kind, Real):
         return Field(name, "numbers", "float32", size=kind.size)
     if isinstance(kind, WordLabel):
         return Field(name, "labels", of=features.sources[kind.of])
+    if isinstance(kind, WordReal):
+        of = features.sources[kind.of]
+        return Field(name, "word_numbers", "float32", size=kind.size, of=of)
+    if isinstance(kind, Gazetteer):
+        return Field(name, "gazetteer", of=features.sources[kind.of])
+    if isinstance(kind, Image):
+        return Field(name, "image", "uint8", shape=(kind.height, kind.width, kind.channels))
     if not isinstance(kind, Text) or isinstance(kind, Turns):
         raise ExportError(
             f"the field {name!r} is a {type(kind).__name__}, which a graph cannot be given yet. "
@@ -115,9 +130,12 @@ def _field(predictor: LabelPredictor, name: str, kind: Feature) -> Field:
     longest = predictor.limits.by_feature.get(own, 0)
     if any(isinstance(note, WordStarts) and note.of == own for note in features.notes.values()):
         tagged = False  # a word has several ids, and the graph itself says if they are too many
-    return Field(
-        name, "words" if isinstance(kind, Words) else "text", longest=longest, tagged=tagged
-    )
+    if name not in predictor.lists:
+        # Of a text that is cut into windows each of these is cut, not the text.
+        spans = [feature for feature in features.targets.values() if isinstance(feature, Span)]
+        longest = 0 if own in [span.of for span in spans] else longest
+        return Field(name, "text", longest=longest, tagged=tagged)
+    return Field(name, "words", longest=longest, tagged=tagged)
 
 
 def target_kind(feature: Feature) -> Any:
@@ -129,6 +147,7 @@ def target_kind(feature: Feature) -> Any:
         Real: "numbers",
         SoftLabel: "distribution",
         Choice: "choice",
+        Span: "span",
     }
     return next((kind for type_, kind in kinds.items() if isinstance(feature, type_)), None)
 
@@ -138,5 +157,5 @@ def _target(predictor: LabelPredictor, name: str) -> Target:
     kind = target_kind(feature)
     if isinstance(feature, Real):
         return Target(name, kind, size=feature.size)
-    of = predictor.features.sources[feature.of] if isinstance(feature, Tags) else ""
+    of = predictor.features.sources[feature.of] if isinstance(feature, Tags | Span) else ""
     return Target(name, kind, tuple(labels_of(feature)), of=of)

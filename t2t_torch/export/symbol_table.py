@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.export.characters import characters_of, is_first, joined, numbered, spaced
-from t2t_torch.export.encoder_graph import EncoderGraph, WordIds
+from t2t_torch.export.encoder_graph import EncoderGraph, Spelling, WordIds
 from t2t_torch.export.field_text import FieldText, count_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.rows import Rows, of_flat
@@ -43,3 +43,10 @@ class SymbolTable(EncoderGraph):
         starts = graph.add("Gather", graph.add("NonZero", begins), graph.constant(1))
         ids = Rows(self.ids_of(letters), count_of(graph, letters))
         return WordIds(ids, of_flat(graph, starts, field.word_counts))
+
+    def spelled(self, field: FieldText) -> Spelling:
+        """Returns the characters of each text."""
+        graph, letters = self._graph, field.letters
+        between = numbered(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
+        between = graph.add("Equal", between, graph.constant(1))
+        return Spelling(self.ids_of(letters), between)

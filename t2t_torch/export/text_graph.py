@@ -7,36 +7,51 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import TensorProto
 
+from t2t_torch.artifact.feeds import WEIGHTS
 from t2t_torch.errors import ExportError
+from t2t_torch.export.byte_graph import ByteGraph
+from t2t_torch.export.context_windows import BATCH, ContextWindows, windows_of
 from t2t_torch.export.cutter_graph import cut_words
 from t2t_torch.export.encoder_graph import EncoderGraph
 from t2t_torch.export.field_text import FieldText
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.rows import Rows, cut, longest, with_end
+from t2t_torch.export.subtoken_graph import SubtokenGraph
 from t2t_torch.export.subword_graph import SubwordGraph
 from t2t_torch.export.symbol_table import SymbolTable
-from t2t_torch.export.word_features import characters_of_words, labels_of, shapes_of
+from t2t_torch.export.word_features import (
+    characters_of_words,
+    check_padded,
+    cut_each,
+    entries_of,
+    labels_of,
+    shapes_of,
+)
 from t2t_torch.export.word_table import WordTable
 from t2t_torch.features import (
     Feature,
     Features,
+    Gazetteer,
+    GazetteerWeights,
+    Image,
     Real,
     Text,
     WordCharacters,
     WordLabel,
+    WordReal,
     Words,
     WordShape,
     WordStarts,
 )
 from t2t_torch.pipeline.lengths import Limits
 from t2t_torch.problem import Problem
+from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
-
-BATCH = "batch"
-"""The name of the axis of examples."""
+from t2t_torch.text.word_cutter import WordCutter
 
 
 def encode(
@@ -45,32 +60,37 @@ def encode(
     features: Features,
     limits: Limits,
     given: Mapping[str, Feature] | None = None,
+    cutters: Mapping[str, WordCutter] | None = None,
+    windows: ContextWindows | None = None,
 ) -> dict[str, str]:
     """Adds a problem's fields as inputs, and what makes features of them; returns those by name.
 
     They are of the shape and type of a batch of evaluation.
 
     A field of text, words or labels is a string for each example, with spaces between the words; a
-    field of numbers is float32 [B, size].  What Python refuses, a word outside a vocabulary
-    without a word for those, too few labels, too many words to tag, fails when the graph runs.
+    field of numbers is float32 [B, size], of each word's numbers float32 [B, W, size], 0 behind a
+    text's words.  A gazetteer is the labels of each word, string [B, W, E], and in a field of its
+    name and "_weights" float64 [B, W, E], "" and 0 where there is none; a picture is uint8
+    [B, height, width, channels].  What Python refuses, a word outside a vocabulary without a word
+    for those, too few labels, too many words to tag, fails when the graph runs.
 
     Args:
       graph: that inputs and operators are added to.
-      problem: whose `cutters` cut the texts.
+      problem: whose they are.
       features: the problem's.
       limits: to which inputs are cut.
       given: what is encoded, by name; by default all that a model is given.
+      cutters: by field, what cuts its text; by default the problem's.
+      windows: of a text that is cut into some: features have a row for each of them; by default
+        they are made.
 
     Raises:
       ExportError: something cannot stand in a graph; names it.
     """
-    if type(problem).inputs_of is not Problem.inputs_of:
-        raise ExportError(
-            f"{problem.full_name!r} makes inputs of a sample in Python (`inputs_of`), which cannot "
-            "stand in a graph. Declare `cutters` instead, or serve it with PyTorch."
-        )
+    windows = windows or windows_of(graph, problem)
     read = features.given if given is None else given
-    return _TextGraph(graph, problem, features, limits, read).encoded()
+    cutters = problem.cutters if cutters is None else cutters
+    return _TextGraph(graph, cutters, features, limits, read, windows).encoded()
 
 
 class _TextGraph:
@@ -79,13 +99,15 @@ class _TextGraph:
     def __init__(
         self,
         graph: Graph,
-        problem: Problem,
+        cutters: Mapping[str, WordCutter],
         features: Features,
         limits: Limits,
         given: Mapping[str, Feature],
+        windows: ContextWindows | None,
     ) -> None:
         self._graph = graph
-        self._cutters = problem.cutters
+        self._windows = windows
+        self._cutters = cutters
         self._given = given
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
@@ -94,7 +116,8 @@ class _TextGraph:
             for name, feature in self._given.items()
             if isinstance(feature, WordStarts)
         }
-        self._fields: dict[str, FieldText] = {}
+        self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
+        self._entries: dict[str, tuple[str, str]] = {}  # of a gazetteer, by field
         self._ids: dict[str, Rows] = {}  # by text, uncut
         self._places: dict[str, Rows] = {}  # by text of words: where they begin
 
@@ -129,12 +152,16 @@ class _TextGraph:
         self._ids[name] = with_end(self._graph, ids) if feature.add_eos else ids
 
     def _encoder(self, name: str, encoder: TextEncoder) -> EncoderGraph:
+        if isinstance(encoder, ByteEncoder):
+            return ByteGraph(self._graph)
         if isinstance(encoder, TokenEncoder):
             return WordTable(self._graph, encoder, name)
         if isinstance(encoder, CharacterEncoder):
             return SymbolTable(self._graph, encoder)
         if isinstance(encoder, SubwordEncoder):
             return SubwordGraph(self._graph, encoder, name)
+        if isinstance(encoder, SubtokenEncoder):
+            return SubtokenGraph(self._graph, encoder, name)
         raise _refusal(name, f"a text of a {type(encoder).__name__}")
 
     def _tensor(self, name: str, feature: Feature) -> str:
@@ -142,21 +169,34 @@ class _TextGraph:
         if isinstance(feature, Text):
             return self._cut(name, self._ids[name])
         if isinstance(feature, Real):
-            return self._numbers(name, feature)
+            return self._of_each(self._numbers(name, feature))
+        if isinstance(feature, Image):
+            shape = [BATCH, *feature.shape]
+            return self._of_each(self._graph.input(feature.source or name, "uint8", shape))
         of = feature.aligned_to or ""
         if of not in self._places:
             raise _refusal(name, type(feature).__name__)
         kept = self._kept(of)
+        if isinstance(feature, WordLabel | WordReal | Gazetteer) and self._windows is not None:
+            what = f"{type(feature).__name__}, given of words that are found in a whole text"
+            raise _refusal(name, what)
+        if isinstance(feature, WordReal):
+            return cut_each(self._graph, self._word_numbers(feature), kept)
+        if isinstance(feature, Gazetteer):
+            ids, weights = self._gazetteer(feature)
+            its = weights if isinstance(feature, GazetteerWeights) else ids
+            return cut_each(self._graph, its, kept)
         if isinstance(feature, WordStarts):
             return cut(self._graph, self._places[of], kept).values
         if isinstance(feature, WordShape):
             return cut(self._graph, shapes_of(self._graph, self._field(of)), kept).values
         if type(feature) is WordLabel:
             return cut(self._graph, self._labels(name, feature), kept).values
-        if isinstance(feature, WordCharacters) and isinstance(feature.encoder, CharacterEncoder):
-            symbols = SymbolTable(self._graph, feature.encoder)
-            field, width = self._field(of), feature.width
-            return characters_of_words(self._graph, field, symbols, width, kept)
+        if isinstance(feature, WordCharacters) and _is_spelt(feature):
+            symbols = self._encoder(name, feature.encoder)
+            assert isinstance(symbols, SymbolTable | ByteGraph)
+            spelling = symbols.spelled(self._field(of))
+            return characters_of_words(self._graph, spelling, feature.width, kept)
         raise _refusal(name, _kind_of(feature))
 
     def _cut(self, name: str, ids: Rows) -> str:
@@ -195,8 +235,40 @@ class _TextGraph:
         same = graph.add("Equal", rows.lengths, self._field(feature.of).word_counts)
         same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
         fits = graph.add("Equal", same, graph.constant(1))
-        message = f"{feature.field}: not one for each word of {feature.of}"
-        return Rows(graph.require(fits, message, rows.values), rows.lengths)
+        return Rows(graph.require(fits, _unequal(feature), rows.values), rows.lengths)
+
+    def _word_numbers(self, feature: WordReal) -> str:
+        """Returns the numbers of each word, as they are given.  [B, W', size] float32."""
+        graph, field = self._graph, feature.field
+        numbers = graph.input(field, "float32", [BATCH, f"{field}.words", feature.size])
+        some = graph.add("Not", graph.add("Equal", numbers, graph.constant(0.0)))
+        return self._checked(feature, some, numbers)
+
+    def _gazetteer(self, feature: Gazetteer) -> tuple[str, str]:
+        """Returns ids and weights of each word's entries.  [B, W', width] each."""
+        graph, field = self._graph, feature.field
+        if field not in self._entries:
+            shape = [BATCH, f"{field}.words", f"{field}.entries"]
+            labels = graph.input(field, "string", shape)
+            weights = graph.input(f"{field}{WEIGHTS}", "float64", shape)
+            some = graph.add("Not", graph.add("Equal", labels, graph.constant("")))
+            labels = self._checked(feature, some, labels)
+            self._entries[field] = entries_of(graph, labels, weights, feature)
+        return self._entries[field]
+
+    def _checked(self, feature: WordReal | Gazetteer, some: str, values: str) -> str:
+        """Returns what is given of words as it is, if it is of as many; `some` is where it is not
+        nothing.  [B, W', n] each.
+        """
+        graph = self._graph
+        there = graph.add("ReduceSum", graph.integers(some), graph.constant([2]), keepdims=0)
+        there = graph.add("Greater", there, graph.constant(0))
+        counts = self._field(feature.of).word_counts
+        return check_padded(graph, there, counts, _unequal(feature), values)
+
+    def _of_each(self, values: str) -> str:
+        """Returns what examples have; of windows for each of them what its example has."""
+        return values if self._windows is None else self._windows.of_each(values)
 
     def _numbers(self, name: str, feature: Real) -> str:
         """Returns standardized numbers.  [B, size] float32."""
@@ -211,6 +283,15 @@ class _TextGraph:
         return graph.add("Cast", numbers, to=TensorProto.FLOAT)
 
 
+def _unequal(feature: WordLabel | WordReal | Gazetteer) -> str:
+    """Returns the name of what fails where there is not one for each word."""
+    return f"{feature.field}: not one for each word of {feature.of}"
+
+
+def _is_spelt(feature: WordCharacters) -> bool:
+    return isinstance(feature.encoder, CharacterEncoder | ByteEncoder)
+
+
 def _kind_of(feature: Feature) -> str:
     encoder = getattr(feature, "encoder", None)
     of = f" of a {type(encoder).__name__}" if encoder is not None else ""
@@ -220,6 +301,7 @@ def _kind_of(feature: Feature) -> str:
 def _refusal(name: str, kind: str) -> ExportError:
     return ExportError(
         f"the input {name!r} is {kind}, which cannot stand in a graph. What can are texts and "
-        "words of a vocabulary of words, characters or subwords, the characters, shapes and given "
-        "labels of words, and numbers. Serve this one with PyTorch."
+        "words of a vocabulary of words, characters, bytes or subwords; characters, bytes and "
+        "shapes of words, and their labels, gazetteer entries and numbers where the words are "
+        "given; numbers and pictures. Serve this one with PyTorch."
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from t2t_torch.artifact.alignment import attention_names, wanted_name
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import Field, Signature, Target
@@ -20,6 +21,8 @@ from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.scoring import score, scores_of
 from t2t_torch.errors import ExportError
+from t2t_torch.export.attention_graph import add_attention
+from t2t_torch.export.attention_network import AttentionNetwork
 from t2t_torch.export.decoded import check_decodable, decoded
 from t2t_torch.export.graph import OPSETS, Graph
 from t2t_torch.export.quantization import quantize
@@ -38,6 +41,9 @@ from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 READ = ("beam_size", "alpha", "extra_length", "force_decode_length", "return_beams")
 """What of the decode hyperparameters a graph's search is made by."""
+
+OF_ALIGNMENTS = ("write_alignments", "alignment_step", "alignment_layer")
+"""What of them says whether, and how, it is told which word comes from which."""
 
 PROMPT = "prompt"
 """The input of what goes on with a text: a graph's input has another name than its output."""
@@ -69,7 +75,7 @@ class TextSubject(Subject):
     """
 
     def __init__(self, loaded: Loaded, hparams: DecodeHParams) -> None:
-        hparams.check_read(READ, "the search in a graph")
+        hparams.check_read((*READ, *OF_ALIGNMENTS), "the search in a graph")
         self._loaded = loaded
         self._predictor = Predictor(
             in_float32(loaded.model), loaded.problem, loaded.features, hparams, loaded.info
@@ -82,16 +88,16 @@ class TextSubject(Subject):
         self._reads = next(iter(features.inputs)) if features.has_inputs else self._target
         read: Any = features.all[self._reads]
         self._field = read.source or self._reads
+        self._given: dict[str, Feature] = {self._reads: read}
+        self._cutters = loaded.problem.cutters
         if not features.has_inputs:  # a prompt is a text that has not ended
-            if self._field in loaded.problem.cutters:
-                raise ExportError(
-                    f"{loaded.problem.full_name!r} cuts the words of {self._field!r} by `cutters`, "
-                    "which a graph does for inputs alone. This model answers with  t2t-decoder"
-                )
+            cutter = self._cutters.get(self._field)
+            self._cutters = {} if cutter is None else {PROMPT: cutter}
             self._field = PROMPT
-            self._given: dict[str, Feature] = {PROMPT: dataclasses.replace(read, add_eos=False)}
-        else:
-            self._given = {self._reads: read}
+            self._given = {PROMPT: dataclasses.replace(read, add_eos=False)}
+        if hparams.write_alignments:
+            self._predictor.aligner()  # raises if the model has none
+            check_decodable(self._reads, read.encoder)
         self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
 
     def rows(self, data_dir: Path, count: int) -> list[Row]:
@@ -122,14 +128,18 @@ class TextSubject(Subject):
         step = quantize(network.step)
         if not self._search.has_inputs:
             return network._replace(step=step)
-        return network._replace(first=quantize(network.first), step=step)
+        reads = network.attention
+        if reads is not None:
+            reads = reads._replace(step=quantize(reads.step))
+        return network._replace(first=quantize(network.first), step=step, attention=reads)
 
     def graph(self, network: SearchNetworks) -> Graph:
         """See `Subject.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
-        given = encode(graph, loaded.problem, loaded.features, Limits(), self._given)
-        ids, scores = add_search(graph, network, {self._reads: next(iter(given.values()))})
+        given = encode(graph, loaded.problem, loaded.features, Limits(), self._given, self._cutters)
+        (read,) = given.values()
+        ids, scores, begun = add_search(graph, network, {self._reads: read})
         shape = graph.add("Shape", ids, start=0, end=2)
         width = graph.add("Shape", ids, start=2, end=3)
         flat = graph.add("Reshape", ids, graph.add("Concat", graph.constant([-1]), width, axis=0))
@@ -138,16 +148,37 @@ class TextSubject(Subject):
         graph.output(self._target, texts, "string", axes)
         graph.output(f"{self._target}_scores", scores, "float32", axes)
         graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
+        if network.attention is not None:
+            self._add_attention(graph, network.attention, begun, (read, ids))
         return graph
+
+    def _add_attention(
+        self,
+        graph: Graph,
+        network: AttentionNetwork,
+        begun: Mapping[str, str],
+        ids: tuple[str, str],
+    ) -> None:
+        """Adds the outputs that tell what words look at, and what asks for them."""
+        read: Any = self._loaded.features.all[self._reads]
+        encoders = read.encoder, self._writes.encoder
+        wanted = graph.optional(wanted_name(self._target), True)
+        told = add_attention(graph, network, begun, ids, encoders, wanted)
+        weights, of_read, of_written = attention_names(self._target)
+        axes: list[int | str | None] = ["batch", self._search.outputs]
+        graph.output(weights, told.weights, "float32", [*axes, None, None])
+        graph.output(of_read, told.read, "string", ["batch", None])
+        graph.output(of_written, told.written, "string", [*axes, None])
 
     def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
         """See `Subject.signature`."""
         hparams = self._search.hparams
+        told = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
         found = dataclasses.replace(
             about(self._loaded, chosen),
             fields=(Field(self._field, "text"),),
             targets=(Target(self._target, "text", size=self._search.outputs),),
-            search={name: getattr(hparams, name) for name in READ},
+            search={name: getattr(hparams, name) for name in told},
             opset=OPSETS[""],
         )
         return with_extensions(found) if needs_extensions else found

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.errors import DataError, ExportError
+from t2t_torch.export.attention_verification import AttentionVerification
 from t2t_torch.export.verification import TOLERANCE, Row, Verified
 
 if TYPE_CHECKING:
@@ -34,23 +36,25 @@ def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) 
       ExportError: they differ; tells the first row that does, and both answers.
     """
     asked = [str(text) for row in rows for text in row.sample.values()]
+    looks = AttentionVerification(predictor) if predictor.hparams.write_alignments else None
     expected = _expected(predictor, asked)
-    greatest, ties = 0.0, set()
+    if looks is not None:
+        pairs = zip(asked, expected, strict=True)
+        expected = [e if isinstance(e, DataError) else looks.attended(t, e) for t, e in pairs]
     answers: dict[int, Prediction] = {}
+    gaps: list[_Gap] = []
     for place, row in enumerate(rows):
-        one = _asked(artifact, asked[place])
-        gap, tie = _compared(row, expected[place], one, "alone")
-        greatest = max(greatest, gap)
-        ties |= {place} if tie else set()
+        one = _asked(artifact, asked[place], attention=looks is not None)
+        gaps.append(_compared(row, place, expected[place], one, looks, "alone"))
         if isinstance(one, Prediction):
             answers[place] = one
-    together = artifact.predict([asked[place] for place in answers])
+    several = [asked[place] for place in answers]
+    together = artifact.predict(several) if looks is None else artifact.attend(several)
     for place, found in zip(answers, together, strict=True):
         assert isinstance(found, Prediction)
         how = f"in a batch of {len(answers)}"
-        gap, tie = _compared(rows[place], expected[place], found, how)
-        greatest = max(greatest, gap)
-        ties |= {place} if tie else set()
+        gaps.append(_compared(rows[place], place, expected[place], found, looks, how))
+    ties = {gap.place for gap in gaps if gap.is_tie}
     if len(ties) > _MOST_TIES * len(rows):
         first = min(ties)
         raise ExportError(
@@ -58,7 +62,12 @@ def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) 
             f"where rounding changes a few; the first is {rows[first].name}: {asked[first]!r}. "
             "Nothing was written. Train longer: a model that has learnt nothing has many."
         )
-    return Verified(rows, answers, greatest, len(ties))
+    scores = max((gap.score for gap in gaps), default=0.0)
+    if looks is None:
+        return Verified(rows, answers, scores, len(ties))
+    weights = max((gap.weight for gap in gaps), default=0.0)
+    answers = {place: replace(found, attention=None) for place, found in answers.items()}
+    return Verified(rows, answers, scores, len(ties), weights, sum(gap.looks for gap in gaps))
 
 
 def _expected(predictor: Predictor, asked: Sequence[str]) -> list[Prediction | DataError]:
@@ -68,25 +77,52 @@ def _expected(predictor: Predictor, asked: Sequence[str]) -> list[Prediction | D
         return [_asked(predictor, text) for text in asked]
 
 
-def _asked(answerer: Predictor | Artifact, text: str) -> Prediction | DataError:
+def _asked(
+    answerer: Predictor | Artifact, text: str, *, attention: bool = False
+) -> Prediction | DataError:
     try:
-        found = answerer.predict([text])[0]
+        told: Any = answerer
+        found = (told.attend if attention else told.predict)([text])[0]
     except DataError as error:
         return error
     assert isinstance(found, Prediction)
     return found
 
 
+class _Gap(NamedTuple):
+    """How far an answer of the artifact is from the model's.
+
+    Attributes:
+      place: of the row.
+      score: the greatest difference of a score.
+      is_tie: whether two texts stand for one another.
+      weight: the greatest difference of a weight of attention.
+      looks: words that are aligned otherwise, with words of equal weights.
+    """
+
+    place: int
+    score: float = 0.0
+    is_tie: bool = False
+    weight: float = 0.0
+    looks: int = 0
+
+
 def _compared(
-    row: Row, expected: Prediction | DataError, found: Prediction | DataError, how: str
-) -> tuple[float, bool]:
-    """Returns the greatest difference of a score, and whether two texts stand for one another.
+    row: Row,
+    place: int,
+    expected: Prediction | DataError,
+    found: Prediction | DataError,
+    looks: AttentionVerification | None,
+    how: str,
+) -> _Gap:
+    """Returns how far an answer is from the model's.
 
     Raises:
-      ExportError: texts differ whose scores do, or scores by more than `TOLERANCE`.
+      ExportError: texts differ whose scores do, or scores or weights by more than `TOLERANCE`.
     """
     if isinstance(expected, DataError) and isinstance(found, DataError):
-        return 0.0, False
+        return _Gap(place)
+    what = "write what the model writes"
     if isinstance(expected, Prediction) and isinstance(found, Prediction):
         pairs = list(zip(expected.hypotheses, found.hypotheses, strict=False))
         gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
@@ -94,9 +130,15 @@ def _compared(
         same = all(e.text == f.text and e.ids == f.ids for e, f in pairs)
         as_many = len(expected.hypotheses) == len(found.hypotheses)
         if as_many and gap <= (TOLERANCE if same else TIE):
-            return gap, not same
+            if looks is None or not same:
+                return _Gap(place, gap, not same)
+            (text,) = row.sample.values()
+            weight, ties = looks.compared(str(text), expected, found)
+            if weight <= TOLERANCE:
+                return _Gap(place, gap, False, weight, ties)
+            what = "look where the model looks"
     raise ExportError(
-        f"the artifact does not write what the model writes, asked {how}: {row.name}\n"
+        f"the artifact does not {what}, asked {how}: {row.name}\n"
         f"  input:    {json.dumps(row.sample, ensure_ascii=False)}\n"
         f"  model:    {_told(expected)}\n"
         f"  artifact: {_told(found)}\n"
@@ -107,4 +149,5 @@ def _compared(
 def _told(answer: Prediction | DataError) -> str:
     if isinstance(answer, DataError):
         return f"refused: {answer}"
-    return "; ".join(f"{one.text!r} ({one.score:.6f})" for one in answer.hypotheses)
+    told = "; ".join(f"{one.text!r} ({one.score:.6f})" for one in answer.hypotheses)
+    return told if answer.attention is None else f"{told}; the first with {answer.attention}"

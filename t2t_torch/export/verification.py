@@ -13,9 +13,21 @@ import numpy as np
 from t2t_torch.artifact.answer import Answer, InputError
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.features import Feature, Features, Span, Text, Words
+from t2t_torch.export.row_values import odd_values, text_of, value_of
+from t2t_torch.export.span_ties import is_a_tie
+from t2t_torch.features import (
+    Feature,
+    Features,
+    Gazetteer,
+    GazetteerWeights,
+    Image,
+    Span,
+    Text,
+    WordReal,
+    Words,
+)
 from t2t_torch.features.text import words_of
-from t2t_torch.features.word import NUM_RESERVED, WordLabel
+from t2t_torch.features.word import WordLabel
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.lengths import Limits
 from t2t_torch.problem import Problem
@@ -29,7 +41,6 @@ TOLERANCE = 1e-4
 
 _LONG = 300  # words of the longest of the odd texts, unless the model reads fewer
 _LONGEST = 2_500
-_UNKNOWN = "<unknown>"  # stands for a label that the data has and training has not
 
 _ODD = {
     "an empty text": "",
@@ -85,12 +96,16 @@ class Verified(NamedTuple):
       answers: of the artifact, by place among the rows; none of those that both refuse.
       difference: the greatest of a score.
       ties: rows in which both write other texts of equal scores.
+      attention: the greatest difference of a weight; None where no attention is told.
+      looks: words that look at two words of the input alike, and are aligned otherwise.
     """
 
     rows: Sequence[Row]
     answers: Mapping[int, Any]
     difference: float
     ties: int = 0
+    attention: float | None = None
+    looks: int = 0
 
 
 def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
@@ -115,18 +130,35 @@ def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.E
     numbers = np.unique(np.linspace(0, total - 1, min(count, total)).astype(int)).tolist()
     columns = {}
     for field, feature in predictor.kinds.items():
-        name = next(n for n, its in predictor.features.all.items() if its is feature)
-        columns[field] = stored(shards, predictor.features.columns[name], numbers)
+        columns[field] = _column(predictor, shards, feature, numbers)
+        if isinstance(feature, Gazetteer):
+            weights = next(
+                its
+                for its in predictor.features.given.values()
+                if isinstance(its, GazetteerWeights) and its.field == feature.field
+            )
+            beside = _column(predictor, shards, weights, numbers)
+            columns[field] = list(zip(columns[field], beside, strict=True))
     # A span is found in a text as it is written, which its family cuts into words itself.
     whole = any(isinstance(feature, Span) for feature in predictor.features.targets.values())
     rows = []
     for place, number in enumerate(numbers):
         sample = {
-            field: _raw(feature, columns[field][place], whole=whole)
+            field: text_of(feature, columns[field][place])
+            if whole and isinstance(feature, Words)
+            else value_of(feature, columns[field][place])
             for field, feature in predictor.kinds.items()
         }
         rows.append(Row(f"row {number} of the {split.value} split", sample, number))
     return [*rows, *_odd_rows(predictor, rows[0].sample)]
+
+
+def _column(
+    predictor: Asked, shards: Shards, feature: Feature, numbers: Sequence[int]
+) -> list[Any]:
+    """Returns the stored numbers of some rows of a feature."""
+    name = next(n for n, its in predictor.features.all.items() if its is feature)
+    return stored(shards, predictor.features.columns[name], numbers)
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
@@ -144,19 +176,13 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
     return found
 
 
-def _raw(feature: Feature, numbers: Any, *, whole: bool) -> Any:
-    """Returns what numbers were made of, about; words as a whole text if they are asked so."""
-    if isinstance(feature, WordLabel):
-        return [
-            feature.encoder.decode(int(i) - NUM_RESERVED) if i >= NUM_RESERVED else _UNKNOWN
-            for i in numbers
-        ]
-    found = feature.decode(numbers)
-    return _text(found) if whole and isinstance(feature, Words) else found
-
-
 def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
     """Yields inputs with texts that are seldom seen, and with those of a row written otherwise."""
+    for name, kind in predictor.kinds.items():
+        if isinstance(kind, Image):
+            shape = kind.height, kind.width, kind.channels
+            for told, pixel in (("a dark picture", 0), ("a bright picture", 255)):
+                yield Row(told, {**given, name: np.full(shape, pixel).tolist()})
     text_fields = [name for name, kind in predictor.kinds.items() if isinstance(kind, Text)]
     if not text_fields:
         return
@@ -170,19 +196,21 @@ def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
     for told, size in sizes.items():
         texts[told] = {name: _repeated(text, size) for name, text in usual.items()}
     for told, of_fields in texts.items():
-        yield Row(told, {**given, **of_fields, **_labels(predictor, given, of_fields)})
+        yield Row(told, {**given, **of_fields, **_of_words(predictor, given, of_fields)})
 
 
-def _labels(
+def _of_words(
     predictor: Asked, given: Mapping[str, Any], texts: Mapping[str, str]
-) -> dict[str, list[str]]:
-    """Returns as many labels of words as there are words, those of a row over and over."""
+) -> dict[str, list[Any]]:
+    """Returns as many labels, entries or numbers of words as there are words: those of a row over
+    and over, with some that are seldom seen between.
+    """
     found = {}
     for field, kind in predictor.kinds.items():
-        if isinstance(kind, WordLabel):
+        if isinstance(kind, WordLabel | Gazetteer | WordReal):
             count = len(words_of(texts[predictor.features.sources[kind.of]]))
-            found[field] = [*given[field], _UNKNOWN] * (count // (len(given[field]) + 1) + 1)
-            found[field] = found[field][:count]
+            several = [*given[field], *odd_values(kind)]
+            found[field] = (several * (count // len(several) + 1))[:count]
     return found
 
 
@@ -209,18 +237,37 @@ def verify(
       ExportError: they differ; tells the first row that does, and both answers.
     """
     expected = {place: _asked(predictor, row) for place, row in enumerate(rows)}
-    greatest = 0.0
+    greatest, ties = 0.0, set()
     answers: dict[int, Answer] = {}
+
+    def compare(place: int, found: Answer | InputError, how: str) -> None:
+        nonlocal greatest
+        row, right = rows[place], expected[place]
+        if _is_another_span(predictor, row, right, found):
+            ties.add(place)
+        else:
+            greatest = max(greatest, _compared(row, right, found, how))
+
     for place, row in enumerate(rows):
         found = _asked(artifact, row)
-        greatest = max(greatest, _compared(row, expected[place], found, "alone"))
+        compare(place, found, "alone")
         if isinstance(found, Answer):
             answers[place] = found
     together: Sequence[Any] = artifact.predict([rows[place].sample for place in answers])
     for place, found in zip(answers, together, strict=True):
-        how = f"in a batch of {len(answers)}"
-        greatest = max(greatest, _compared(rows[place], expected[place], found, how))
-    return Verified(rows, answers, greatest)
+        compare(place, found, f"in a batch of {len(answers)}")
+    return Verified(rows, answers, greatest, len(ties))
+
+
+def _is_another_span(
+    predictor: LabelPredictor, row: Row, expected: Answer | InputError, found: Answer | InputError
+) -> bool:
+    """Whether another part of a text was found, which the model takes for as probable."""
+    if not (isinstance(expected, Answer) and isinstance(found, Answer)):
+        return False
+    if expected.values == found.values:
+        return False
+    return is_a_tie(predictor, row.sample, expected, found)
 
 
 def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+from onnx import TensorProto
+
+from t2t_torch.errors import ExportError
 from t2t_torch.export.character_class import SPACE, ranges, re2
-from t2t_torch.export.characters import beside, numbered, tokens
+from t2t_torch.export.characters import beside, first, numbered, tokens
+from t2t_torch.export.encoder_graph import Spelling
 from t2t_torch.export.field_text import FieldText, count_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.rows import Rows, longest
-from t2t_torch.export.symbol_table import SymbolTable
-from t2t_torch.features.word import NUM_RESERVED, Shape
+from t2t_torch.features.word import NUM_RESERVED, Gazetteer, Shape
 from t2t_torch.text.label import ClassLabelEncoder
 
 
@@ -56,15 +60,12 @@ def _is_titled(character: str) -> bool:
     return character.istitle() and not character.isupper()
 
 
-def characters_of_words(
-    graph: Graph, field: FieldText, symbols: SymbolTable, width: int, counts: str
-) -> str:
+def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: str) -> str:
     """Returns the ids of the first characters of each word: what `WordCharacters.encode` gives.
 
     Args:
       graph: that the operators are added to.
-      field: the words.
-      symbols: between characters and ids.
+      spelling: of the texts that the words are in.
       width: how many characters of each word are kept.
       counts: [B] int64, how many words of each text are kept.
 
@@ -72,10 +73,9 @@ def characters_of_words(
       [B, W, width] int64.
     """
     zero, one = graph.constant(0), graph.constant(1)
-    letters = field.letters
-    between = numbered(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)  # [B, L]
+    letters, between = spelling.ids, graph.integers(spelling.between)  # [B, L]
     before, _ = beside(graph, between, 1)
-    in_word = graph.add("Equal", between, zero)
+    in_word = graph.add("Not", spelling.between)
     begins = graph.add("And", in_word, graph.add("Equal", before, one))
     number = graph.integers(begins)
     word = graph.add("Sub", graph.add("CumSum", number, one), one)  # in its text, from 0
@@ -107,5 +107,92 @@ def characters_of_words(
         graph.constant([width]),
         axis=0,
     )
-    ids = graph.add("GatherND", symbols.ids_of(letters), line)
+    ids = graph.add("GatherND", letters, line)
     return graph.add("ScatterND", graph.add("Expand", zero, shape), indices, ids)
+
+
+def check_padded(graph: Graph, there: str, counts: str, message: str, values: str) -> str:
+    """Returns what words have as it is; the graph fails unless it is of these words alone.
+
+    Args:
+      graph: that the operators are added to.
+      there: [B, W'] bool, which words have something.
+      counts: [B] int64, how many words each text has.
+      message: what is told where there are fewer places than words, or something behind them.
+      values: [B, W', ...].
+    """
+    width = graph.add("Shape", there, start=1, end=2)
+    room = graph.add("GreaterOrEqual", width, graph.add("ReduceMax", counts, keepdims=0))
+    behind = graph.add("And", there, graph.add("Not", _in_text(graph, there, counts)))
+    none = graph.add("ReduceSum", graph.integers(behind), keepdims=0)
+    none = graph.add("Equal", none, graph.constant(0))
+    fits = graph.add("And", none, graph.add("Squeeze", room))
+    return graph.require(fits, message, values)
+
+
+def cut_each(graph: Graph, values: str, kept: str) -> str:
+    """Returns what the first words of each text have, 0 behind them, of one word at least.
+
+    Args:
+      graph: that the operators are added to.
+      values: [B, W', n] numbers.
+      kept: [B] int64, how many words of each text are kept.
+
+    Returns:
+      [B, W, n].
+    """
+    pads = graph.constant([0, 0, 0, 0, 1, 0])  # a column behind: there may be none
+    values = graph.add("Pad", values, pads)
+    values = first(graph, values, longest(graph, kept))
+    in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), graph.constant([2]))
+    nothing = graph.add("CastLike", graph.constant(0.0), values)
+    return graph.add("Where", in_text, values, nothing)
+
+
+def _in_text(graph: Graph, values: str, counts: str) -> str:
+    """Returns which columns of values, [B, W, ...], are of a text's words.  [B, W] bool."""
+    width = graph.add("Squeeze", graph.add("Shape", values, start=1, end=2))
+    numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
+    return graph.add("Less", numbers, graph.add("Unsqueeze", counts, graph.constant([1])))
+
+
+def entries_of(graph: Graph, labels: str, weights: str, feature: Gazetteer) -> tuple[str, str]:
+    """Returns ids and weights of each word's entries: what `Gazetteer` and `GazetteerWeights` give.
+
+    Those of greatest weight are kept, of equals those of the lowest id; labels that are not known
+    are left out.
+
+    Args:
+      graph: that the operators are added to.
+      labels: [B, W, E] string, "" where there is none.
+      weights: [B, W, E] float64.
+      feature: knows the labels.
+
+    Returns:
+      [B, W, width] int64, and [B, W, width] float32; 0 where there is none.
+
+    Raises:
+      ExportError: the empty string is a label.
+    """
+    if "" in feature.encoder.labels:
+        raise ExportError(
+            f"a label of {feature.field!r} is the empty string, which in a graph's tensors says "
+            "that there is none. Give it a name, or serve this run with PyTorch."
+        )
+    numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
+    more = graph.constant([0, 0, 0, 0, 0, feature.width])  # there may be fewer than are kept
+    ids = graph.add("Pad", numbered(graph, labels, numbers, 0), more)
+    known = graph.add("Greater", ids, graph.constant(0))
+    least = graph.constant(np.array(-np.inf))
+    weights = graph.add("Where", known, graph.add("Pad", weights, more), least)
+    # ONNX's TopK takes the first of equals: by their ids first, then by their weights.
+    size = graph.add("Shape", ids, start=2, end=3)
+    ids, order = graph.several(2, "TopK", ids, size, axis=2, largest=0, sorted=1)
+    weights = graph.add("GatherElements", weights, order, axis=2)
+    width = graph.constant([feature.width])
+    weights, order = graph.several(2, "TopK", weights, width, axis=2, largest=1, sorted=1)
+    there = graph.add("Greater", weights, least)
+    ids = graph.add("GatherElements", ids, order, axis=2)
+    ids = graph.add("Where", there, ids, graph.constant(0))
+    weights = graph.add("Where", there, weights, graph.constant(np.array(0.0)))
+    return ids, graph.add("Cast", weights, to=TensorProto.FLOAT)

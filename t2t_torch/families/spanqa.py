@@ -15,11 +15,13 @@ from t2t_torch.families.word import WordProblem
 from t2t_torch.features import Features, Span, Words
 from t2t_torch.problem import Found
 
-# Ideographs and kana: written without spaces between words, so each is a word of its own.
-_IDEOGRAPHS = (
+IDEOGRAPHS = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
 )
+"""Ideographs and kana, as a class has them: written without spaces between words, so each is a word
+of its own."""
+
 _JOINERS = "\u200c\u200d"  # within words of Persian and of the scripts of India
 _PLACES_OF_MARKS = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
 
@@ -38,16 +40,22 @@ def tokens_of(text: str) -> list[Token]:
     Combining marks, as the vowel signs of Hindi, belong to the word that they stand in.  Chinese
     characters and kana are a word each.
     """
-    return [Token(match[0], *match.span()) for match in _pattern().finditer(text)]
+    return [Token(match[0], *match.span()) for match in token_pattern().finditer(text)]
 
 
 @functools.cache
-def _pattern() -> re.Pattern[str]:
-    """A word, or one mark of punctuation."""
+def token_pattern() -> re.Pattern[str]:
+    """Returns what `tokens_of` finds: a word, or one mark of punctuation."""
+    ideograph, mark = f"[{IDEOGRAPHS}]", f"[{marks()}]"
+    return re.compile(rf"{ideograph}{mark}*|(?:[^\W{IDEOGRAPHS}]|{mark})+|[^\w\s]")
+
+
+@functools.cache
+def marks() -> str:
+    """Returns the characters that belong to the word that they stand in, as a class has them."""
     characters = map(chr, itertools.chain(*_PLACES_OF_MARKS))
-    marks = "".join(c for c in characters if unicodedata.category(c).startswith("M")) + _JOINERS
-    ideograph = f"[{_IDEOGRAPHS}][{marks}]*"
-    return re.compile(rf"{ideograph}|(?:[^\W{_IDEOGRAPHS}]|[{marks}])+|[^\w\s]")
+    found = (one for one in characters if unicodedata.category(one).startswith("M"))
+    return "".join(found) + _JOINERS
 
 
 class SpanQAProblem(WordProblem):

@@ -240,13 +240,9 @@ class Gazetteer(OfWords):
 
     def _entries(self, value: Any) -> list[tuple[int, float]]:
         flat: list[tuple[int, float]] = []
-        for labels in list_of(value, "mappings of labels to weights, one for each word"):
-            if not isinstance(labels, Mapping):
-                raise DataError(f"{labels!r} is no mapping of gazetteer labels to weights.")
+        for entries in entries_of_words(value):
             encode = self.encoder.encode
-            known = [
-                (encode(label, allow_unknown=True), numbers_of(w)[0]) for label, w in labels.items()
-            ]
+            known = [(encode(label, allow_unknown=True), weight) for label, weight in entries]
             known = sorted((k for k in known if k[0] >= 0), key=lambda k: (-k[1], k[0]))
             row = known[: self.width]
             flat += row + [(-1, 0.0)] * (self.width - len(row))
@@ -257,6 +253,26 @@ class Gazetteer(OfWords):
         flat = [int(i) for i in ids]
         rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
         return [[self.encoder.decode(i - NUM_RESERVED) for i in row if i] for row in rows]
+
+
+def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
+    """Returns for each word its gazetteer labels with their weights.
+
+    Raises:
+      DataError: it is no list of mappings of labels to weights, or a weight is no finite number.
+    """
+    found = []
+    for labels in list_of(value, "mappings of labels to weights, one for each word"):
+        if not isinstance(labels, Mapping):
+            raise DataError(f"{labels!r} is no mapping of gazetteer labels to weights.")
+        entries = []
+        for label, weight in labels.items():
+            numbers = numbers_of(weight)
+            if len(numbers) != 1:
+                raise DataError(f"{weight!r} of {label!r} is no weight: a number was expected.")
+            entries.append((label, numbers[0]))
+        found.append(entries)
+    return found
 
 
 @dataclass(frozen=True)
@@ -314,17 +330,27 @@ class WordReal(OfWords):
 
     def encode(self, value: Any) -> Sequence[Any]:
         """Returns the numbers of all words; DataError unless each has `size`."""
-        flat: list[float] = []
-        for numbers in list_of(value, "lists of numbers, one for each word"):
-            row = numbers_of(numbers)
-            if len(row) != self.size:
-                raise DataError(
-                    f"{self.field}: a word has {len(row)} numbers, where {self.size} were expected."
-                )
-            flat += row
-        return flat
+        return list(itertools.chain.from_iterable(numbers_of_words(value, self.field, self.size)))
 
     def decode(self, ids: Iterable[Any]) -> list[list[float]]:
         """Returns the numbers of each word."""
         flat = [float(x) for x in ids]
         return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]
+
+
+def numbers_of_words(value: Any, field: str, size: int) -> list[list[float]]:
+    """Returns for each word its numbers.
+
+    Args:
+      value: a list with a list of numbers for each word.
+      field: of a sample that it stands in, for errors.
+      size: how many numbers a word has.
+
+    Raises:
+      DataError: it is no such list.
+    """
+    rows = [numbers_of(row) for row in list_of(value, "lists of numbers, one for each word")]
+    for row in rows:
+        if len(row) != size:
+            raise DataError(f"{field}: a word has {len(row)} numbers, where {size} were expected.")
+    return rows

@@ -15,6 +15,8 @@ from starlette.routing import Route
 
 from t2t_torch import __version__
 from t2t_torch.serve.asking import Asked, ask, check_size, check_texts
+from t2t_torch.serve.binary import HEADER, packed
+from t2t_torch.serve.binary import NAME as BINARY
 from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.limits import Limits
@@ -116,7 +118,7 @@ class Application:
 
     async def about(self, request: Request) -> Response:
         """What the server is."""
-        return _json({"name": NAME, "version": __version__, "extensions": []})
+        return _json({"name": NAME, "version": __version__, "extensions": [BINARY]})
 
     async def live(self, request: Request) -> Response:
         """Whether the server runs."""
@@ -134,7 +136,7 @@ class Application:
             "name": model.name,
             "versions": list(self._repository.versions(model.name)),
             "platform": model.platform,
-            "inputs": [input_metadata(field) for field in model.fields if field.kind != "value"],
+            "inputs": [one for field in model.fields for one in input_metadata(field)],
             "outputs": output_metadata(model),
         }
         return _json(told)
@@ -148,7 +150,7 @@ class Application:
     async def infer(self, request: Request) -> Response:
         """Answers tensors with tensors."""
         self._begin(request)
-        body = parsed(InferenceRequest, await self._bodies.read(request))
+        body = parsed(InferenceRequest, await self._bodies.read_tensors(request))
         body.check_extensions()
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
@@ -159,16 +161,17 @@ class Application:
         model, samples, found = await self._ask(request, read)
         if not found:
             raise Refusal(400, "the inputs have no elements: their first dimension is 0.")
+        outputs, behind = packed(body, tensors_of(model, samples, found, wanted))
         told: dict[str, Any] = {
             "model_name": model.name,
             "model_version": model.version,
-            "outputs": tensors_of(model, samples, found, wanted),
+            "outputs": outputs,
         }
         if body.id is not None:
             told["id"] = body.id
         if body.parameters:
             told["parameters"] = body.parameters
-        return _json(told)
+        return _with_bytes(told, behind) if behind else _json(told)
 
     async def predict(self, request: Request) -> Response:
         """Answers inputs with records by target."""
@@ -279,6 +282,13 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
 
 def _json(told: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(to_json(told), status, headers, "application/json")
+
+
+def _with_bytes(told: Any, behind: bytes) -> Response:
+    text = to_json(told)
+    return Response(
+        text + behind, headers={HEADER: str(len(text))}, media_type="application/octet-stream"
+    )
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -16,7 +16,7 @@ from t2t_torch.serve.model import InputField, OutputTarget
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
 
-_DATATYPES = {
+DATATYPES = {
     "bool": "BOOL",
     **{
         f"{sign}int{bits}": f"{sign}INT{bits}".upper()
@@ -25,11 +25,12 @@ _DATATYPES = {
     },
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
 }
+"""What the protocol calls numbers, by numpy's name."""
 
 
 def described(part: InputField | OutputTarget) -> tuple[str, list[int]]:
     """Returns datatype and shape of what goes in or comes out; -1 is a size that is not fixed."""
-    return _DATATYPES[part.dtype], [-1, *part.shape]
+    return DATATYPES[part.dtype], [-1, *part.shape]
 
 
 def column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]) -> list[Any]:
@@ -44,7 +45,7 @@ def column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]) -> l
       Refusal: it is of another datatype or shape.
     """
     datatype, shape = described(field)
-    if tensor.datatype not in _DATATYPES.values():
+    if tensor.datatype not in DATATYPES.values():
         raise Refusal(
             BAD_REQUEST,
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",

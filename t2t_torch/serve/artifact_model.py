@@ -9,20 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_torch.artifact.answer import Answer
 from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.artifact.session import Artifact
+from t2t_torch.artifact.session import NO_ATTENTION, Artifact
 from t2t_torch.artifact.signature import EXAMPLES, Signature, Target
 from t2t_torch.artifact.stop import Stop
-from t2t_torch.errors import ArtifactError
+from t2t_torch.errors import ArtifactError, DecodeError
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.trial_model import trial_model
 from t2t_torch.text.lines import read_lines
 
 _TIE = 1e-5  # of scores, relative: either of two texts might be the best
-_NO_ATTENTION = (
-    "an exported graph has answers alone. Serve the run that it was made of, if its model attends "
-    "to a text (t2t-server --output_dir=RUN)"
-)
+_MOST_WEIGHTS = 100_000  # as JSON a megabyte
 _CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
 
 
@@ -45,10 +43,17 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     signature = artifact.signature
     alone = artifact.fields[0] if len(artifact.fields) == 1 else ""
 
-    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+    def given_of(samples: Sequence[Sample]) -> list[Any]:
         # What writes texts takes them as they are.
-        given = [one[alone] if _is_text(one, alone) else one for one in samples]
-        return artifact.predict(given, stop=stop)
+        return [one[alone] if _is_text(one, alone) else one for one in samples]
+
+    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+        return artifact.predict(given_of(samples), stop=stop, alignments=False)
+
+    def attend(samples: Sequence[Sample], found: Sequence[Found], stop: Stop) -> Sequence[Found]:
+        told = artifact.attend(given_of(samples), stop=stop)
+        _check_size(told)
+        return told
 
     examples = _examples(path)
     model = Model(
@@ -57,14 +62,19 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
         problem=signature.problem,
         learner=signature.model,
         platform="onnxruntime_onnx",
-        fields=[InputField(one.name, one.kind, one.size) for one in signature.fields],
+        fields=[
+            InputField(one.name, one.kind, one.size, shape=one.shape, of=one.of)
+            for one in signature.fields
+        ],
         targets=[
             OutputTarget(one.name, one.kind, tuple(one.labels), one.of, one.size)
             for one in signature.targets
         ],
         ask=ask,
-        why_no_attention=_NO_ATTENTION,
+        attend=attend if artifact.tells_attention else None,
+        why_no_attention=_why_no_attention(signature),
         examples=[example["input"] for example in examples],
+        is_shared=True,
     )
     if not examples:
         return model
@@ -72,6 +82,27 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     for number, (example, its) in enumerate(zip(examples, found, strict=True)):
         _check(path, number, signature.targets, example, its)
     return dataclasses.replace(model, told=found[0])
+
+
+def _why_no_attention(signature: Signature) -> str:
+    """Returns why an artifact that tells no attention does not; ends a sentence."""
+    if any(target.kind == "text" for target in signature.targets):
+        return f"{NO_ATTENTION}; or serve the run itself (t2t-server --output_dir=RUN)"
+    return "it writes no text"
+
+
+def _check_size(told: Sequence[Prediction]) -> None:
+    """Raises DecodeError if predictions have more attention than is told in a request."""
+    weights = 0
+    for number, prediction in enumerate(told):
+        assert prediction.attention is not None
+        weights += len(prediction.attention.read) * len(prediction.attention.written)
+        if weights > _MOST_WEIGHTS:
+            raise DecodeError(
+                f"up to input {number} there are {weights:,} pairs of a word that is read and one "
+                f"that is written, and attention is told of {_MOST_WEIGHTS:,} in a request. Ask "
+                "without attention, or less at once."
+            )
 
 
 def _is_text(sample: Sample, field: str) -> bool:
@@ -107,7 +138,7 @@ def _compared(
     """Yields what was found and what was expected, with its name."""
     if not isinstance(found, Prediction):
         for target in targets:
-            if target.name in answer["values"]:
+            if target.name in answer["values"] and not _is_another_span(target, answer, found):
                 yield target.name, found.values[target.name], answer["values"][target.name]
         return
     name, best, its = targets[0].name, answer["hypotheses"][0], found.hypotheses[0]
@@ -115,6 +146,14 @@ def _compared(
     if list(its.ids) == best["ids"] or not is_tie:
         yield name, its.text, best["text"]
     yield f"{name}_scores", its.score, best["score"]
+
+
+def _is_another_span(target: Target, answer: Mapping[str, Any], found: Answer) -> bool:
+    """Whether another part of a text was found that is as probable."""
+    if target.kind != "span" or found.values[target.name] == answer["values"][target.name]:
+        return False
+    before = answer["probabilities"][target.name]
+    return math.isclose(found.probabilities[target.name], before, rel_tol=_TIE)
 
 
 def _same(found: Any, expected: Any) -> bool:

@@ -82,17 +82,19 @@ class Retired(Exception):
 
 
 class Batcher:
-    """A queue of requests, and the one thread that asks the model.
+    """A queue of requests, and the threads that ask the model.
 
-    A request that finds the model idle is answered at once.  Those that come meanwhile wait, the
-    oldest no longer than `Limits.delay` after the model is free, and are asked together.  When
-    nobody waits any more for what the model computes, it is told to stop.
+    A request that finds a thread idle is answered at once.  Those that come while all are busy
+    wait, the oldest no longer than `Limits.delay` after one is free, and are asked together.  When
+    nobody waits any more for a batch that the model computes, it is told to stop.
 
     Args:
-      ask: the model; called in the thread.
+      ask: the model; called in the threads.
       limits: of the queue and of a batch.
-      observe: called for each batch with (inputs, seconds that its oldest request has waited).
-      name: of the thread.
+      observe: called for each batch with (inputs, seconds that its oldest request has waited); in
+        the threads, too.
+      name: of the threads.
+      threads: how many batches are computed at once.
     """
 
     def __init__(
@@ -101,18 +103,24 @@ class Batcher:
         limits: Limits,
         observe: Callable[[int, float], None] = lambda inputs, seconds: None,
         name: str = "batcher",
+        threads: int = 1,
     ) -> None:
         self._ask = ask
         self._limits = limits
         self._observe = observe
         self._queue: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._is_idle = False
+        self._lock = threading.Lock()
+        self._changed = [threading.Condition(self._lock) for _ in range(threads)]  # by thread
+        self._idle: list[int] = []  # threads; the last one was busy last: its caches are warm
         self._is_closed = False
         self._is_stopped = False
-        self._asked: _Asked | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._asked: list[_Asked | None] = [None] * threads
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def __len__(self) -> int:
         """Returns how many requests wait."""
@@ -123,14 +131,14 @@ class Batcher:
 
         Args:
           samples: at least one.
-          then: makes the answers of what is found, in the model's thread.
+          then: makes the answers of what is found, in one of the threads.
 
         Raises:
           Refusal: the queue is full.
           Retired: the batcher was closed.
         """
         job = Job(samples, self._stop_if_unwanted, then)
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise Retired
             if len(self._queue) >= self._limits.queue:
@@ -141,37 +149,48 @@ class Batcher:
                     "later."
                 )
             self._queue.append(job)
-            if self._is_idle or self._is_full():
-                self._changed.notify()
+            if self._idle:
+                self._changed[self._idle.pop()].notify()
+            elif self._is_full():
+                self._notify_all()
         return job
 
     def close(self, timeout: float | None = None) -> None:
-        """Answers what waits, and ends the thread.
+        """Answers what waits, and ends the threads.
 
         Args:
           timeout: seconds after which the model is told to stop, and what waits is not answered;
             one that does not stop is left alone.  None: until all is answered.
         """
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify()
-        self._thread.join(timeout)
-        if not self._thread.is_alive():
+            self._notify_all()
+        self._join(timeout)
+        if not any(thread.is_alive() for thread in self._threads):
             return
-        with self._changed:
+        with self._lock:
             self._is_stopped = True
             self._queue.clear()
-            self._changed.notify()
-        asked = self._asked
-        if asked is not None:
-            asked.stop.set()
-        self._thread.join(_STOPPING)
+            self._notify_all()
+        for asked in self._asked:
+            if asked is not None:
+                asked.stop.set()
+        self._join(_STOPPING)
 
-    def _run(self) -> None:
-        while jobs := self._next():
+    def _join(self, timeout: float | None) -> None:
+        end = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+
+    def _notify_all(self) -> None:
+        for changed in self._changed:
+            changed.notify()
+
+    def _run(self, number: int) -> None:
+        while jobs := self._next(number):
             samples = sum(len(job.samples) for job in jobs)
             self._observe(samples, time.monotonic() - jobs[0].arrived)
-            results = self._results(jobs)
+            results = self._results(number, jobs)
             for loop in {job.loop for job in jobs}:
                 mine = [(job, its) for job, its in results if job.loop is loop]
                 try:
@@ -179,26 +198,33 @@ class Batcher:
                 except RuntimeError:  # the loop was closed: nobody waits any more
                     continue
 
-    def _next(self) -> list[Job]:
-        """Returns the next batch; nothing when the batcher was closed and all is answered."""
-        with self._changed:
-            was_busy = True
+    def _next(self, number: int) -> list[Job]:
+        """Returns a thread's next batch; nothing when the batcher was closed and all is asked."""
+        changed, was_busy = self._changed[number], True
+        with self._lock:
             while True:
                 self._forget_dropped()
                 if self._queue:
-                    break
-                if self._is_closed:
+                    if was_busy:
+                        self._wait_for_more(changed)
+                    if jobs := self._take():  # unless another thread has taken all
+                        return jobs
+                elif self._is_closed:
                     return []
-                was_busy, self._is_idle = False, True
-                self._changed.wait()
-                self._is_idle = False
-            end = self._queue[0].arrived + self._limits.delay
-            while was_busy and not (self._is_full() or self._is_closed):
-                left = end - time.monotonic()
-                if left <= 0:
-                    break
-                self._changed.wait(left)
-            return self._take()
+                else:
+                    was_busy = False
+                    self._idle.append(number)
+                    changed.wait()
+                    if number in self._idle:
+                        self._idle.remove(number)
+
+    def _wait_for_more(self, changed: threading.Condition) -> None:
+        end = self._queue[0].arrived + self._limits.delay
+        while self._queue and not (self._is_full() or self._is_closed):
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            changed.wait(left)
 
     def _take(self) -> list[Job]:
         """Takes the oldest requests that fit into a batch; at least one."""
@@ -230,17 +256,17 @@ class Batcher:
 
     def _stop_if_unwanted(self) -> None:
         """Lets the model stop if nobody waits for what it computes."""
-        asked = self._asked
-        if asked is not None and all(job.is_dropped for job in asked.jobs):
-            asked.stop.set()
+        for asked in self._asked:
+            if asked is not None and all(job.is_dropped for job in asked.jobs):
+                asked.stop.set()
 
-    def _asked_together(self, jobs: Sequence[Job]) -> list[_Result]:
-        """Returns the results of some requests, which the model is asked together.
+    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[_Result]:
+        """Returns the results of some requests, which a thread asks together.
 
         Raises:
           Stopped: nobody waits for them any more, or the batcher ends.
         """
-        asked = self._asked = _Asked(jobs, Stop())
+        asked = self._asked[number] = _Asked(jobs, Stop())
         try:
             # Another thread first drops a request and then looks what is asked.
             self._stop_if_unwanted()
@@ -253,18 +279,18 @@ class Batcher:
                 for job in jobs
             ]
         finally:
-            self._asked = None
+            self._asked[number] = None
 
-    def _results(self, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
+    def _results(self, number: int, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
         """Returns what is found for each request; a fault of one is its own."""
         try:
-            return list(zip(jobs, self._asked_together(jobs), strict=True))
+            return list(zip(jobs, self._asked_together(number, jobs), strict=True))
         except Stopped as error:
             return [(job, error) for job in jobs]
         except Exception as error:  # of whatever computes: all it can raise is a request's
             if len(jobs) == 1:
                 return [(jobs[0], error)]
-            return [one for job in jobs for one in self._results([job])]
+            return [one for job in jobs for one in self._results(number, [job])]
 
 
 def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 from starlette.requests import Request
 
+from t2t_torch.serve.binary import HEADER, divided, filled
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.refusal import (
     BAD_REQUEST,
@@ -21,7 +23,6 @@ from t2t_torch.serve.refusal import (
 )
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, perhaps beside its other half
-_BINARY = "inference-header-content-length"
 
 
 class Bodies:
@@ -43,12 +44,32 @@ class Bodies:
           ClientDisconnect: who has asked is gone.
           Refusal: it is too long, takes too long, or is no JSON; or too many others are read.
         """
-        _check_headers(request, self._limits)
+        if HEADER in request.headers:
+            raise Refusal(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
+        return parse_json(await self._whole(request, ("application/json",)))
+
+    async def read_tensors(self, request: Request) -> Any:
+        """Returns the JSON of a body, the data of its tensors in it also where they were bytes.
+
+        Raises:
+          ClientDisconnect: who has asked is gone.
+          Refusal: as `read`; or the bytes behind the JSON are not those of its tensors.
+        """
+        length = request.headers.get(HEADER)
+        if length is None:
+            told, behind = await self._whole(request, ("application/json",)), b""
+        else:
+            kinds = ("application/json", "application/octet-stream")
+            told, behind = divided(await self._whole(request, kinds), length)
+        return filled(parse_json(told), behind)
+
+    async def _whole(self, request: Request, kinds: Sequence[str]) -> bytes:
+        _check_headers(request, self._limits, kinds)
         if self._begun >= self._most:
             raise unavailable(f"{self._begun} bodies are read, as many as may. Try again later.")
         self._begun += 1
         try:
-            return parse_json(await _read(request, self._limits))
+            return await _read(request, self._limits)
         finally:
             self._begun -= 1
 
@@ -69,20 +90,15 @@ async def _read(request: Request, limits: Limits) -> bytes:
     return b"".join(chunks)
 
 
-def _check_headers(request: Request, limits: Limits) -> None:
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if kind.lower() != "application/json":
+def _check_headers(request: Request, limits: Limits, kinds: Sequence[str]) -> None:
+    kind = request.headers.get("content-type", kinds[0]).partition(";")[0].strip()
+    if kind.lower() not in kinds:
         raise Refusal(
             NOT_JSON,
             "expected JSON. Send the header  Content-Type: application/json",
         )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refusal(NOT_JSON, "expected a body as it is, without Content-Encoding.")
-    if _BINARY in request.headers:
-        raise Refusal(
-            BAD_REQUEST,
-            "this server reads tensors as JSON alone. In tritonclient say binary_data=False.",
-        )
     length = request.headers.get("content-length", "")
     if length.isdecimal() and len(length) < 20 and int(length) > limits.body_bytes:
         raise _too_long(limits)

@@ -18,6 +18,7 @@ class Limits:
       batch_inputs: that a model is asked at once.
       batch_tokens: of a batch, about; a request that has more is a batch by itself.  Models put
         inputs of like lengths together themselves, so padding does not count.
+      batches: that a model computes at once, if several threads may ask it.
       delay: seconds that a request waits for others, if it has come while the model was busy.
     """
 
@@ -28,4 +29,5 @@ class Limits:
     queue: int = 256
     batch_inputs: int = 64
     batch_tokens: int = 1024
+    batches: int = 2
     delay: float = 0.002

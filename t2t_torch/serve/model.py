@@ -35,11 +35,13 @@ class InputField:
     Attributes:
       name: of the field.
       kind: "text"; "words" or "labels" of words, with spaces between or as a list; "numbers";
-        "tensor", an array of a trial; or "value", of some other form, which the protocol's tensors
-        do not have.
+        "word_numbers", a list of numbers for each word; "gazetteer", for each word a mapping of
+        labels to weights; "image", bytes in lists; "tensor", an array of a trial; or "value", of
+        some other form, which the protocol's tensors do not have.
       size: how many numbers; 0 of all else.
       dtype: of an array.
-      shape: of an array of one input; -1 is any size.
+      shape: of a picture, or of an array of one input; -1 is any size.
+      of: of what has an entry for each word, the field of the words.
     """
 
     name: str
@@ -47,6 +49,7 @@ class InputField:
     size: int = 0
     dtype: str = ""
     shape: Sequence[int] = ()
+    of: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,13 +106,14 @@ class Model:
       fields: what an input consists of.
       targets: what is answered.
       ask: returns what is found for inputs, in their order, unless the `Stop` is set meanwhile;
-        called by one thread at a time.
+        called by one thread at a time, unless `is_shared`.
       examples: inputs to try.
       told: the parts of a first answer, by which its metadata say what there is; None if unknown.
       attend: returns what was found for inputs with the attention of its texts; called as `ask`
         is.  None if nothing tells it.
       why_no_attention: if so, why; ends a sentence.
       nested: of a trial, whose fields and targets are arrays.
+      is_shared: whether several threads may ask at once.
     """
 
     name: str
@@ -125,6 +129,7 @@ class Model:
     attend: Callable[[Sequence[Sample], Sequence[Found], Stop], Sequence[Found]] | None = None
     why_no_attention: str = "it writes no text"
     nested: Nested | None = None
+    is_shared: bool = False
 
     def check_attends(self) -> None:
         """Raises Refusal if nothing tells what the model attends to."""
@@ -212,7 +217,10 @@ def _tokens(value: Any) -> int:
     if isinstance(value, str):
         return max(len(value.split()), len(value) // 5)
     parts = _parts(value)
-    return max(len(parts), sum(len(part) for part in parts if isinstance(part, str)) // 5)
+    letters = sum(len(part) for part in parts if isinstance(part, str))
+    # What words have, or rows of a picture, counts once for each.
+    nested = isinstance(value, list) and any(isinstance(one, list | Mapping) for one in value)
+    return max(len(value) if nested else len(parts), letters // 5)
 
 
 def _parts(value: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
 
 Parameters: TypeAlias = dict[StrictStr, StrictStr | StrictBool | StrictInt | StrictFloat]
 
-_UNSUPPORTED = ("binary_data", "shared_memory", "classification", "sequence_", "priority")
+_UNSUPPORTED = ("shared_memory", "classification", "sequence_", "priority")
 """How parameters of Triton's extensions begin that would change what is answered."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -59,7 +59,7 @@ class InferenceRequest(BaseModel):
                 raise Refusal(
                     BAD_REQUEST,
                     f"the parameter {name!r} asks for an extension that this server does not have. "
-                    "Leave it out; in tritonclient say binary_data=False.",
+                    "Leave it out.",
                 )
 
 

@@ -172,7 +172,9 @@ class Repository:
             problem=model.problem,
             learner=model.learner,
         )
-        return Served(model, Batcher(model.ask, self._limits, observe, f"{name} {model.version}"))
+        threads = self._limits.batches if model.is_shared else 1
+        named = f"{name} {model.version}"
+        return Served(model, Batcher(model.ask, self._limits, observe, named, threads))
 
     def _put(self, name: str) -> None:
         """Serves what is known, and retires what is not any more."""

@@ -23,6 +23,8 @@ from t2t_torch.features import (
     ClassLabel,
     Feature,
     Features,
+    Gazetteer,
+    Image,
     MultiLabel,
     Real,
     SoftLabel,
@@ -32,6 +34,7 @@ from t2t_torch.features import (
     TreeFeature,
     Turns,
     WordLabel,
+    WordReal,
     Words,
 )
 from t2t_torch.serve.batcher import Then
@@ -64,7 +67,7 @@ def run_model(
     assert run is not None
     if isinstance(predictor, LabelPredictor):
         hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
-        fields = [_field(field, predictor.kinds[field]) for field in predictor.fields]
+        fields = [_field_of(predictor, field) for field in predictor.fields]
     elif isinstance(predictor, TreePredictor):
         fields = [InputField(field, "words") for field in predictor.fields]
     else:
@@ -146,7 +149,16 @@ def _text(number: int, value: Any) -> str:
     return " ".join(value)
 
 
-def _field(name: str, feature: Feature) -> InputField:
+def _field_of(predictor: LabelPredictor, name: str) -> InputField:
+    """Returns what is asked with in a field."""
+    kind = predictor.kinds[name]
+    if isinstance(kind, Words) and name not in predictor.lists:
+        return InputField(name, "text")  # a text of which a part is found
+    of = predictor.features.sources[kind.aligned_to] if kind.aligned_to else ""
+    return _field(name, kind, of)
+
+
+def _field(name: str, feature: Feature, of: str = "") -> InputField:
     if isinstance(feature, Turns):
         return InputField(name, "value")
     if isinstance(feature, Words):
@@ -154,7 +166,13 @@ def _field(name: str, feature: Feature) -> InputField:
     if isinstance(feature, Text):
         return InputField(name, "text")
     if isinstance(feature, WordLabel):
-        return InputField(name, "labels")
+        return InputField(name, "labels", of=of)
+    if isinstance(feature, WordReal):
+        return InputField(name, "word_numbers", feature.size, of=of)
+    if isinstance(feature, Gazetteer):
+        return InputField(name, "gazetteer", of=of)
+    if isinstance(feature, Image):
+        return InputField(name, "image", shape=(feature.height, feature.width, feature.channels))
     if isinstance(feature, Real):
         return InputField(name, "numbers", feature.size)
     return InputField(name, "value")

@@ -12,27 +12,38 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.serve import arrays
+from t2t_torch.serve import arrays, word_tensors
+from t2t_torch.serve.elements import flat, misshapen, numbers, strings
 from t2t_torch.serve.model import TEXTS, Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
 
 Tensor: TypeAlias = dict[str, Any]
 
-_REALS = ("FP16", "FP32", "FP64")
-_WHOLES = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
 _NO_SCORE = -1e9  # of a text that there is not: less than that of any
-_GREATEST = 3.4028235677973366e38  # just beyond float32
 
 
-def input_metadata(field: InputField) -> Tensor:
-    """Returns what metadata say of a field."""
+def input_metadata(field: InputField) -> list[Tensor]:
+    """Returns what metadata say of the tensors of a field; there are none of a "value"."""
     if field.kind == "tensor":
-        datatype, shape = arrays.described(field)
-        return {"name": field.name, "datatype": datatype, "shape": shape}
+        told = {field.name: arrays.described(field)}
+    else:
+        told = word_tensors.described(field) or _described(field)
+    return [
+        {"name": name, "datatype": datatype, "shape": shape}
+        for name, (datatype, shape) in told.items()
+    ]
+
+
+def _described(field: InputField) -> dict[str, tuple[str, list[int]]]:
+    """Returns datatype and shape of a field with one tensor, by its name."""
+    if field.kind == "value":
+        return {}
     if field.kind == "numbers":
-        return {"name": field.name, "datatype": "FP32", "shape": [-1, field.size]}
-    return {"name": field.name, "datatype": "BYTES", "shape": [-1]}
+        return {field.name: ("FP32", [-1, field.size])}
+    if field.kind == "image":
+        return {field.name: ("UINT8", [-1, *field.shape])}
+    return {field.name: ("BYTES", [-1])}
 
 
 def output_metadata(model: Model) -> list[Tensor]:
@@ -50,24 +61,37 @@ def samples_of(model: Model, tensors: Sequence[RequestInput]) -> list[Sample]:
 
     Args:
       model: that is asked.
-      tensors: one for each field.
+      tensors: one for each field; of a gazetteer two.
 
     Raises:
       Refusal: one is missing, not known, or of another datatype, shape or size.
     """
     given = {tensor.name: tensor for tensor in tensors}
-    names = [field.name for field in model.fields]
+    own = {one.name: list(word_tensors.described(one)) or [one.name] for one in model.fields}
+    names = [name for several in own.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
         raise Refusal(
             BAD_REQUEST,
             f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model is "
             f"asked with {', '.join(names)}, each once.",
         )
-    columns = {field.name: _column(field, given[field.name]) for field in model.fields}
+    of_words = [field for field in model.fields if word_tensors.described(field)]
+    columns = {
+        field.name: _column(field, given[field.name])
+        for field in model.fields
+        if field not in of_words
+    }
     sizes = {name: len(column) for name, column in columns.items()}
+    sizes |= {name: (given[name].shape or [0])[0] for field in of_words for name in own[field.name]}
     if len(set(sizes.values())) > 1:
         raise Refusal(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for field in of_words:
+        its = [given[name] for name in own[field.name]]
+        counts = word_tensors.counts_of(columns.get(field.of, []))
+        columns[field.name] = word_tensors.column_of(field, its, counts)
+    fields = [field.name for field in model.fields]
+    rows = zip(*(columns[name] for name in fields), strict=True)
+    return [dict(zip(fields, row, strict=True)) for row in rows]
 
 
 def tensors_of(
@@ -113,60 +137,22 @@ def _column(field: InputField, tensor: RequestInput) -> list[Any]:
     """Returns the values of a field, one for each input."""
     if field.kind == "value":
         raise Refusal(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
-    data = _flat(tensor)
-    if math.prod(tensor.shape) != len(data):
-        raise Refusal(
-            BAD_REQUEST,
-            f"{field.name!r} has the shape {tensor.shape} and {len(data)} elements.",
-        )
     if field.kind == "tensor":
-        return arrays.column_of(field, tensor, data)
+        return arrays.column_of(field, tensor, flat(tensor))
+    if field.kind == "image":
+        pixels = flat(tensor)
+        picture = InputField(field.name, "tensor", dtype="uint8", shape=field.shape)
+        return [array.tolist() for array in arrays.column_of(picture, tensor, pixels)]
     if field.kind != "numbers":
-        _check_type(tensor, ("BYTES",), str, "strings")
+        texts = strings(tensor)
         if len(tensor.shape) not in (1, 2) or math.prod(tensor.shape[1:]) != 1:
-            raise _misshapen(tensor, "[N] or [N, 1]")
-        return _all(tensor, data, str, "a string")
+            raise misshapen(tensor, "[N] or [N, 1]")
+        return texts
     rows = tensor.shape[0] if tensor.shape else 0
     if tensor.shape != [rows, field.size] and not (field.size == 1 and len(tensor.shape) == 1):
-        raise _misshapen(tensor, f"[N, {field.size}]")
-    whole = tensor.datatype in _WHOLES
-    _check_type(tensor, (*_REALS, *_WHOLES), float, "numbers")
-    numbers = _all(tensor, data, int if whole else (int, float), "a number")
-    if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in numbers):
-        raise Refusal(BAD_REQUEST, f"{field.name!r} has an element that is no finite number.")
-    return [numbers[at : at + field.size] for at in range(0, len(numbers), field.size)]
-
-
-def _flat(tensor: RequestInput) -> list[Any]:
-    data = tensor.data
-    while data and all(isinstance(one, list) for one in data):
-        data = [one for row in data for one in row]
-    return data
-
-
-def _check_type(tensor: RequestInput, allowed: Sequence[str], kind: type, what: str) -> None:
-    if tensor.datatype not in allowed:
-        raise Refusal(
-            BAD_REQUEST,
-            f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
-            f"{', '.join(allowed)}.",
-        )
-
-
-def _all(tensor: RequestInput, data: list[Any], kind: Any, what: str) -> list[Any]:
-    for number, one in enumerate(data):
-        if not isinstance(one, kind):
-            raise Refusal(
-                BAD_REQUEST,
-                f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants.",
-            )
-    return data
-
-
-def _misshapen(tensor: RequestInput, expected: str) -> Refusal:
-    return Refusal(
-        BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}."
-    )
+        raise misshapen(tensor, f"[N, {field.size}]")
+    found = numbers(tensor)
+    return [found[at : at + field.size] for at in range(0, len(found), field.size)]
 
 
 def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:

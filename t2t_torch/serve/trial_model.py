@@ -80,6 +80,7 @@ def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
         ],
         why_no_attention="it is of a trial, and answers with numbers",
         nested=Nested(read, tell, [InputField(INPUT, "value")], [OutputTarget(OUTPUT, "value")]),
+        is_shared=True,
     )
 
 

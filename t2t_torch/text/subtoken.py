@@ -103,6 +103,16 @@ class SubtokenEncoder(TextEncoder):
         """The number of entries."""
         return len(self._subtokens)
 
+    @property
+    def subtokens(self) -> list[str]:
+        """The entries, as in the file."""
+        return list(self._subtokens)
+
+    @property
+    def alphabet(self) -> frozenset[str]:
+        """The characters that are not written by number, but for a line's end."""
+        return frozenset(self._alphabet)
+
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text.
 

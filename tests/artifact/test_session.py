@@ -75,9 +75,9 @@ def test_answers_come_in_the_order_of_inputs_and_do_not_depend_on_batches(
     sizes = []
     run = Artifact._run
 
-    def counted(self: Artifact, rows: Any, stop: Any) -> list[Answer]:
+    def counted(self: Artifact, rows: Any, stop: Any, *, attention: bool) -> list[Answer]:
         sizes.append(len(rows))
-        return run(self, rows, stop)
+        return run(self, rows, stop, attention=attention)
 
     monkeypatch.setattr(Artifact, "_run", counted)
     monkeypatch.setattr(session, "_BATCH_WORDS", 8)

@@ -48,13 +48,14 @@ def test_it_listens_at_this_machine_alone_unless_it_is_asked_to(
 def test_flags_are_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "max_body_bytes": 1, "max_inputs": 2, "max_characters": 3, "max_seconds": 4.5,
-        "max_queue": 5, "max_batch_inputs": 6, "max_batch_tokens": 7, "batch_delay_ms": 8.0,
+        "max_queue": 5, "max_batch_inputs": 6, "max_batch_tokens": 7,
+        "max_batches": 8, "batch_delay_ms": 9.0,
     }  # fmt: skip
     monkeypatch.setattr(server, "_serve", lambda sources: 0)
     assert (
         server.main(["--artifact=a", *(f"--{name}={value}" for name, value in given.items())]) == 0
     )
-    assert server._limits() == Limits(1, 2, 3, 4.5, 5, 6, 7, 0.008)
+    assert server._limits() == Limits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009)
     assert server.main(["--artifact=a"]) == 0
     assert server._limits() == Limits()
 

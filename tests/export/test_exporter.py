@@ -173,7 +173,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
 ) -> None:
     right = label_subject.add_answers
 
-    def wrong(graph: Graph, features: Any, found: Any) -> None:
+    def wrong(graph: Graph, features: Any, found: Any, windows: Any) -> None:
         constant = graph.constant
         intents = ["go", "stay"]
 
@@ -181,7 +181,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
             return constant(intents[::-1] if value == intents else value)
 
         monkeypatch.setattr(graph, "constant", exchanged)
-        right(graph, features, found)
+        right(graph, features, found, windows)
 
     monkeypatch.setattr(label_subject, "add_answers", wrong)
     with pytest.raises(ExportError) as error:

@@ -181,7 +181,6 @@ def test_every_model_of_the_shelf_is_exported_or_refused_or_writes():
     ("name", "why"),
     [
         ("rnng", "[Tt]ree"),
-        ("span_qa", "Span"),
     ],
 )
 def test_an_answer_that_no_graph_gives_is_refused_with_the_reason(name, why):

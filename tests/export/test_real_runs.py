@@ -23,7 +23,7 @@ ODD = ["", "   ", "😀", "naïve 😀 👍🏽 A man.", "the cat " * 150, "x" *
 
 
 class Case(NamedTuple):
-    """What is trained, and how it is asked."""
+    """What is trained, and how it is asked: with these fields, spaces between."""
 
     problem: str
     model: str
@@ -39,6 +39,9 @@ CASES = {
         "translate_multi30k_ende", "transformer", "transformer_tiny", 60, "inputs",
         "extra_length=10", "batch_size=1024,activation_dtype=float32",
     ),
+    "dates": Case(  # of bytes
+        "dates_to_iso", "transformer", "transformer_dates", 150, "inputs", "extra_length=12",
+    ),
     "atis": Case(
         "intent_slot_atis", "joint_bilstm", "joint_bilstm_atis", 40, "inputs",
         hparams="activation_dtype=float32,learning_rate_warmup_steps=4",
@@ -50,6 +53,15 @@ CASES = {
     "ud_english_ewt": Case(
         "pos_ud_english_ewt", "bilstm_tagger", "bilstm_tagger_ud", 20, "inputs",
         hparams="activation_dtype=float32,learning_rate_warmup_steps=4",
+    ),
+    "xquad": Case(
+        "xquad_en", "span_qa", "span_qa_tiny", 30, "question context",
+        hparams="activation_dtype=float32,learning_rate_warmup_steps=4",
+    ),
+    "mnist": Case(
+        "image_mnist", "transformer_encoder", "transformer_encoder_image", 10, "inputs",
+        hparams="activation_dtype=float32,hidden_size=32,num_hidden_layers=1,"
+        "learning_rate_warmup_steps=4",
     ),
     "ptb": Case("languagemodel_ptb10k", "lstm_lm", "lstm_lm_tiny", 30, "targets", "extra_length=8"),
 }  # fmt: skip
@@ -81,10 +93,10 @@ def inputs_of(case: Case, folder: Path) -> list[Any]:
     problem = registry.problem(case.problem)
     split = Split.TEST if Split.TEST in problem.shards else Split.EVAL
     samples = list(problem.generate_samples(folder / "raw", split))
-    given = [sample[case.field] for sample in samples]
     if case.model.endswith("_lm"):
+        given = [sample[case.field] for sample in samples]
         return [" ".join(str(text).split()[:_PROMPT]) for text in given]
-    return [{case.field: value} for value in given]
+    return [{field: sample[field] for field in case.field.split()} for sample in samples]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -107,7 +119,9 @@ def test_every_answer_to_the_test_split_is_that_of_the_run(
     hparams = parse_decode_hparams(case.search) if case.search else None
     run = t2t_torch.load(folder / "run", hparams=hparams, device="cpu")
     artifact = t2t_torch.load(folder / "artifact", threads=1)
-    asked: list[Any] = [*inputs_of(case, folder), *ODD]
+    fields = case.field.split()
+    odd = ODD if len(fields) == 1 else [dict.fromkeys(fields, text) for text in ODD]
+    asked: list[Any] = [*inputs_of(case, folder), *odd]
     expected = answers(run, asked)
     mixed = random.Random(0).sample(range(len(asked)), len(asked))
     shuffled = dict(zip(mixed, answers(artifact, [asked[i] for i in mixed]), strict=True))

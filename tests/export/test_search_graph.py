@@ -11,15 +11,18 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.artifact.alignment import aligned, attention_names
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.ensemble import Ensemble
+from t2t_torch.export.attention_graph import add_attention
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search_graph import add_search
 from t2t_torch.export.search_network import Search, export_search
 from t2t_torch.testing import small, text_features
+from t2t_torch.text.token import TokenEncoder
 
 QUICK: dict[str, dict[str, Any]] = {"transformer": {"num_encoder_layers": 1}, "lstm_lm": {}}
 """A model that writes, and its changed hyperparameters."""
@@ -74,9 +77,9 @@ def made(name: str, search: str, members: int = 1) -> _Made:
         model, Search(features.has_inputs, predictor.vocab_size, hparams), batch_of
     )
     graph = Graph("search")
-    ids, scores = add_search(graph, networks, {given: graph.input(given, "int64", ["b", "s"])})
-    graph.output("ids", ids, "int64", ["b", None, None])
-    graph.output("scores", scores, "float32", ["b", None])
+    found = add_search(graph, networks, {given: graph.input(given, "int64", ["b", "s"])})
+    graph.output("ids", found.ids, "int64", ["b", None, None])
+    graph.output("scores", found.scores, "float32", ["b", None])
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
@@ -155,3 +158,61 @@ def test_a_graph_searches_as_it_is_told(name: str, search: str) -> None:
 @pytest.mark.slow
 def test_a_graph_of_several_models_finds_what_they_find_together() -> None:
     check("lstm_lm", "beam", members=2)
+
+
+ATTENTIONS: list[tuple[int, dict[str, Any]]] = [
+    (1, {"beam_size": 3, "return_beams": True, "alignment_step": "read"}),
+    (2, {"beam_size": 2, "alignment_layer": 2}),
+]
+"""How many models, and how they search."""
+
+
+def graph_of(model: Any, predictor: Predictor, hparams: DecodeHParams) -> Graph:
+    """From ids to what their words are attended to by."""
+
+    def batch_of(rows: int, length: int) -> dict[str, torch.Tensor]:
+        return {"inputs": torch.arange(rows * length).view(rows, length) % 5 + 2}
+
+    size = predictor.vocab_size
+    networks = export_search(model, Search(True, size, hparams), batch_of)
+    assert networks.attention is not None
+    graph = Graph("attention")
+    read = graph.input("inputs", "int64", ["b", "s"])
+    ids, _, begun = add_search(graph, networks, {"inputs": read})
+    numbers = TokenEncoder([str(number) for number in range(size - 2)])
+    wanted = graph.optional("wanted", True)
+    told = add_attention(graph, networks.attention, begun, (read, ids), (numbers, numbers), wanted)
+    forms = (("float32", 4), ("string", 2), ("string", 3))
+    for name, value, (dtype, rank) in zip(attention_names("t"), told, forms, strict=True):
+        graph.output(name, value, dtype, ["b", *[None] * (rank - 1)])
+    return graph
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("members", "search"), ATTENTIONS, ids=["n-best", "two models"])
+def test_a_graph_looks_where_the_model_looks(members: int, search: dict[str, Any]) -> None:
+    models = [model_of("transformer", seed) for seed in range(members)]
+    model = models[0] if members == 1 else Ensemble(models)
+    hparams = DecodeHParams(extra_length=9, write_alignments=True, **search)
+    predictor = Predictor(model, registry.problem("dates_to_iso"), models[0].features, hparams)
+    graph = graph_of(model, predictor, hparams)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString(), options)
+    rows = rows_for(predictor)
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    for row, given in zip(ids, rows, strict=True):
+        row[: len(given)] = given
+    outputs = dict(zip(attention_names("t"), session.run(None, {"inputs": ids}), strict=True))
+    predictions = dict(predictor.predict_ids(rows))
+    expected = [predictions[number] for number in range(len(rows))]
+    found, aligner = aligned("t", outputs, expected), predictor.aligner()
+    for given, right, one in zip(rows, expected, found, strict=True):
+        assert [h.alignment for h in one.hypotheses] == [h.alignment for h in right.hypotheses]
+        attention = aligner.attend(given, right).attention
+        assert (one.attention.read, one.attention.written) == (attention.read, attention.written)
+        for weights, its in zip(one.attention.weights, attention.weights, strict=True):
+            assert weights == pytest.approx(its, abs=1e-5)
+    assert sum(len(one.attention.written) > 2 for one in found) > 1
+    nothing = session.run(None, {"inputs": ids, "wanted": np.array(False)})
+    assert [value.size for value in nothing] == [0, 0, 0]

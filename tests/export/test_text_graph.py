@@ -15,21 +15,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
-from t2t_torch.errors import ExportError
+from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.subword_graph import decode_texts
 from t2t_torch.export.text_graph import encode
 from t2t_torch.features import (
     ClassLabel,
     Features,
-    Gazetteer,
     Real,
     Tags,
     Text,
     Turns,
     WordCharacters,
     WordLabel,
-    WordReal,
     Words,
     WordShape,
     WordStarts,
@@ -39,8 +37,10 @@ from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.transition import TransitionEncoder
 from t2t_torch.text.word_cutter import WordCutter
 
 WORDS = (
@@ -141,6 +141,7 @@ def of_words(encoder, *, add_eos=False):
         "starts": WordStarts("inputs", words),
         "shapes": WordShape("inputs"),
         "characters": WordCharacters("inputs", ALPHABET, 5),
+        "bytes": WordCharacters("inputs", ByteEncoder(), 5),
     }
     return Features({"inputs": words}, TARGETS, notes=notes)
 
@@ -167,6 +168,14 @@ def subwords():
         return SubwordEncoder.train(texts, 330, Path(folder) / "subwords")
 
 
+@functools.cache
+def subtokens():
+    """A vocabulary of tensor2tensor's kind, which most characters are not in."""
+    texts = ["the quick brown fox don't foo", "naïve café, New line", "a_b \\ <br />", "漢字 ٣"]
+    with tempfile.TemporaryDirectory() as folder:
+        return SubtokenEncoder.train(texts * 20, 90, Path(folder) / "subtokens")
+
+
 CASES = {
     "words": lambda: Both(of_words(table())),
     "words in lower case, cut": lambda: Both(of_words(table(lower_case=True)), 4),
@@ -178,6 +187,14 @@ CASES = {
     "words of characters": lambda: Both(of_words(ALPHABET), 9),
     "subwords": lambda: Both(of_text(subwords())),
     "subwords, cut": lambda: Both(of_text(subwords(), add_eos=False), 9),
+    "bytes": lambda: Both(of_text(ByteEncoder())),
+    "bytes, cut": lambda: Both(of_text(ByteEncoder(), add_eos=False), 9),
+    "words of bytes": lambda: Both(of_words(ByteEncoder())),
+    "words of bytes, cut": lambda: Both(of_words(ByteEncoder(), add_eos=True), 9),
+    "subtokens": lambda: Both(of_text(subtokens())),
+    "subtokens, cut": lambda: Both(of_text(subtokens(), add_eos=False), 9),
+    "words of subtokens": lambda: Both(of_words(subtokens())),
+    "words of subtokens, cut": lambda: Both(of_words(subtokens(), add_eos=True), 9),
     "words of subwords": lambda: Both(of_words(subwords())),
     "words of subwords, cut": lambda: Both(of_words(subwords(), add_eos=True), 9),
     "plain words": lambda: Both(of_text(table()), cutters={"inputs": WordCutter()}),
@@ -219,7 +236,7 @@ def test_rows_are_the_same_alone_and_among_others():
 
 def test_a_nul_is_a_character_like_others_but_to_subwords():
     texts = ["a\x00b", "\x00", "don't \x00"]
-    for name in ("words", "a text of words", "characters", "plain words"):
+    for name in ("words", "a text of words", "characters", "plain words", "bytes", "subtokens"):
         both(name).check(texts)
     with pytest.raises(Exception, match="inputs: a text holds the character NUL"):
         both("subwords").made([{"inputs": "a\x00b"}])
@@ -232,6 +249,16 @@ def test_a_word_without_an_id_is_refused_where_none_stands_for_it():
         refusing.predictor.batch_of(["a c"])
     with pytest.raises(Exception, match="inputs: a word is not in the vocabulary"):
         refusing.made([{"inputs": "a c"}])
+
+
+def test_a_character_that_pieces_cannot_write_is_refused():
+    cut_off = Both(of_text(SubtokenEncoder(["<pad>_", "<EOS>_", "a", "b_", *"\\;_0123456789"])))
+    cut_off.check(["ab a", "\u00e9"])
+    for text in ("a_b", "ab d"):
+        with pytest.raises(DataError, match="has no entry for the character"):
+            cut_off.predictor.batch_of([text])
+        with pytest.raises(Exception, match="inputs: the vocabulary has no entry for it"):
+            cut_off.made([{"inputs": text}])
 
 
 def test_words_that_want_a_tag_are_not_cut():
@@ -283,16 +310,11 @@ WORD_INPUTS = {"inputs": Words(table())}
 @pytest.mark.parametrize(
     ("features", "told"),
     [
-        (of_text(ByteEncoder()), "'inputs' is a text of a ByteEncoder"),
+        (of_text(TransitionEncoder(["x"])), "'inputs' is a text of a TransitionEncoder"),
         (Features({"inputs": Turns(table())}, TARGETS), "'inputs' is Turns"),
         (
-            Features({**WORD_INPUTS, "g": Gazetteer("inputs", ClassLabelEncoder(["x"]))}, TARGETS),
-            "'g' is Gazetteer",
-        ),
-        (Features({**WORD_INPUTS, "r": WordReal("inputs")}, TARGETS), "'r' is WordReal"),
-        (
-            Features({**WORD_INPUTS, "c": WordCharacters("inputs", ByteEncoder())}, TARGETS),
-            "'c' is WordCharacters of a ByteEncoder",
+            Features({**WORD_INPUTS, "c": WordCharacters("inputs", table())}, TARGETS),
+            "'c' is WordCharacters of a TokenEncoder",
         ),
     ],
 )

@@ -10,10 +10,15 @@ import pytest
 from t2t_torch.artifact.answer import Answer
 from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import Row, verify
+from t2t_torch.features import Features
+from t2t_torch.problem import Problem
 
 
 class _Answerer:
     """Answers anything in the same way."""
+
+    features = Features({}, {})
+    problem: Problem | None = None
 
     def __init__(self, values: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
         self.answer = Answer(values, {}, scores)

@@ -104,10 +104,11 @@ def write_phrases(folder: Path) -> Path:
     try:
         problem = registry.problem("small_phrases")
         generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
-        module._write_run(folder / "run", folder, "small_phrases", "lstm_seq2seq")
+        module._write_run(folder / "run", folder, "small_phrases", module.ATTENDING)
         asked = [f"--output_dir={folder / 'run'}", f"--data_dir={folder / 'data'}"]
         asked += [f"--export_dir={folder / 'artifact'}"]
-        hparams = "--decode_hparams=beam_size=2,extra_length=4,return_beams=true"
+        search = "beam_size=2,extra_length=4,return_beams=true,write_alignments=true"
+        hparams = f"--decode_hparams={search}"
         with contextlib.redirect_stdout(io.StringIO()):
             assert exporter.main([*asked, hparams]) == 0
     finally:
@@ -199,6 +200,36 @@ def translator_source(name: str = "translator") -> Source:
 
         fields, targets = [InputField("inputs", "text")], [OutputTarget("targets", "text")]
         return Model(name, "1", "p", "m", "none", fields, targets, found, attend=attend)
+
+    return Source(name, Path(), load, is_run=True)
+
+
+LISTED = {
+    "inputs": "go to oslo",
+    "lists": [{}, {}, {"city": 0.9, "name": 0.25}],
+    "vectors": [[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]],
+    "picture": [[[0, 1, 2], [3, 4, 255]]],
+}
+"""What `listed_source` is asked."""
+
+
+def listed_source(asked: list[Any], name: str = "listed") -> Source:
+    """A model of words, what they have, and a picture, which keeps what it was `asked`."""
+
+    def load(name: str, version: str, path: Path) -> Model:
+        fields = [
+            InputField("lists", "gazetteer", of="inputs"),
+            InputField("inputs", "words"),
+            InputField("vectors", "word_numbers", 2, of="inputs"),
+            InputField("picture", "image", shape=(1, 2, 3)),
+        ]
+
+        def found(samples: Sequence[Any], stop: Stop) -> list[Answer]:
+            asked.extend(samples)
+            return [Answer({"part": sample["inputs"][:2]}, {"part": 0.5}) for sample in samples]
+
+        targets = [OutputTarget("part", "span", of="inputs")]
+        return Model(name, "1", "p", "m", "none", fields, targets, found, [LISTED])
 
     return Source(name, Path(), load, is_run=True)
 

@@ -49,8 +49,8 @@ def model() -> Slow:
 def batcher(model: Slow) -> Iterator[Callable[..., Batcher]]:
     made: list[Batcher] = []
 
-    def start(**limits: Any) -> Batcher:
-        made.append(Batcher(model, Limits(**{"delay": 0.0, **limits})))
+    def start(threads: int = 1, **limits: Any) -> Batcher:
+        made.append(Batcher(model, Limits(**{"delay": 0.0, **limits}), threads=threads))
         return made[-1]
 
     yield start
@@ -217,3 +217,53 @@ def test_batches_are_observed(model: Slow) -> None:
     asyncio.run(run())
     queue.close()
     assert seen == [2]
+
+
+def test_two_threads_compute_two_batches_at_once(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher(threads=2)
+        jobs = [await busy(queue, model), submit(queue, "second")]
+        await begun(model)  # though the first is not answered
+        jobs += [submit(queue, text) for text in ("a", "b", "poison")]
+        assert len(queue) == 3
+        model.may.release(9)
+        return await asyncio.gather(*(job.answers for job in jobs), return_exceptions=True)
+
+    *found, error = asyncio.run(run())
+    assert found == [["FIRST"], ["SECOND"], ["A"], ["B"]]
+    assert isinstance(error, InputError)
+    assert model.asked[:3] == [["first"], ["second"], ["a", "b", "poison"]]
+
+
+def test_what_one_thread_waits_for_another_may_take(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher(threads=2, delay=60.0, batch_inputs=3)
+        jobs = [await busy(queue, model), submit(queue, "second")]
+        await begun(model)
+        jobs.append(submit(queue, "a"))
+        model.may.release(2)  # both are free, and wait for more
+        while not all(job.answers.done() for job in jobs[:2]):
+            await asyncio.sleep(0)
+        jobs.append(submit(queue, "b", "c"))
+        await begun(model)
+        while not queue._idle:  # the other finds that there is nothing more to wait for
+            await asyncio.sleep(0)
+        jobs.append(submit(queue, "d"))
+        model.may.release(9)
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["FIRST"], ["SECOND"], ["A"], ["B", "C"], ["D"]]
+    assert model.asked[2:] == [["a", "b", "c"], ["d"]]
+
+
+def test_closing_ends_all_threads(batcher, model: Slow) -> None:
+    async def run() -> list[Any]:
+        queue = batcher(threads=3)
+        jobs = [await busy(queue, model), submit(queue, "a")]
+        await begun(model)
+        model.may.release(9)
+        await asyncio.to_thread(queue.close)
+        assert not any(thread.is_alive() for thread in queue._threads)
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["FIRST"], ["A"]]

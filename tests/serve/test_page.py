@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 import uvicorn
 from served import (
+    LISTED,
     Served,
     artifact_source,
     length_of,
+    listed_source,
     stub_source,
     translator_source,
     write_artifact,
@@ -61,7 +64,7 @@ def address(serve: Callable[..., Served], tmp_path: Path) -> Iterator[str]:
     for version in ("1", "2"):
         write_artifact(folder / version)
     stub = stub_source(length_of, examples=[{"inputs": " \n"}, {"inputs": " a text"}])
-    sources = artifact_source(folder), stub, translator_source()
+    sources = artifact_source(folder), stub, translator_source(), listed_source([])
     config = uvicorn.Config(
         serve(*sources, keys=["a-key-of-one"]).app, log_config=None, lifespan="off", ws="none"
     )
@@ -182,4 +185,29 @@ def test_a_person_sees_what_each_written_word_attends_to(
     view.fill("[data-field=inputs]", "a long text")
     view.click("#ask")
     view.wait_for_selector(".bars")
+    assert faults == []
+
+
+def test_what_words_have_and_pictures_are_written_as_json(browser: Any, address: str) -> None:
+    view = browser.new_page()
+    faults: list[str] = []
+    view.on("pageerror", lambda error: faults.append(str(error)))
+    view.goto(f"{address}?model=listed")
+    view.wait_for_selector("#keybox:not([hidden])")
+    view.fill("#key", "a-key-of-one")
+    view.press("#key", "Enter")
+    view.wait_for_selector("[data-field=lists]")
+    labels = view.locator("#fields label").all_inner_texts()
+    assert [label.partition(" (")[0] for label in labels] == [
+        "lists", "inputs", "vectors", "picture",
+    ]  # fmt: skip
+    assert "for each word a list of 2 numbers" in labels[2]
+    view.click("#examples button")
+    view.wait_for_selector(".value")
+    assert view.inner_text(".value").startswith("go")
+    assert json.loads(view.input_value("[data-field=lists]")) == LISTED["lists"]
+    assert json.loads(view.input_value("[data-field=picture]")) == LISTED["picture"]
+    view.fill("[data-field=inputs]", "to go")
+    view.click("#ask")
+    view.locator(".value", has_text="to").wait_for()
     assert faults == []

@@ -74,13 +74,52 @@ def test_texts_are_told_in_both_protocols(phrases: Path, serve: Callable[..., Se
     assert ids["data"][: len(first)] == list(first)
 
 
-def test_an_artifact_says_that_its_run_tells_attention(
+def test_an_artifact_tells_attention_to_whoever_asks(
     phrases: Path, serve: Callable[..., Served]
 ) -> None:
     server = serve(artifact_source(phrases))
     (told,) = server.get("/models").json()["models"]
-    assert told["attention"] is False
+    assert told["attention"] is True
+    texts = ["one two three", "seven", ""]
+    answer = server.post("/predict", {"inputs": texts, "attention": True}).json()
+    plain = server.post("/predict", {"inputs": texts, "attention": False}).json()
+    expected = Artifact(phrases).attend(texts)
+    for record, without, one in zip(answer["outputs"], plain["outputs"], expected, strict=True):
+        attention = record["targets"].pop("attention")
+        pairs = record["targets"].pop("alignment")
+        assert record == without
+        assert pairs == [list(pair) for pair in one.hypotheses[0].alignment]
+        assert attention["read"] == list(one.attention.read)
+        assert attention["written"] == list(one.attention.written)
+        for row, right in zip(attention["weights"], one.attention.weights, strict=True):
+            assert row == pytest.approx(right, abs=1e-5)
+
+
+def test_too_much_attention_is_refused(
+    phrases: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.serve.artifact_model._MOST_WEIGHTS", 2)
+    server = serve(artifact_source(phrases))
+    answer = server.post("/predict", {"inputs": ["one two three", "two"], "attention": True})
+    assert answer.status_code == 422
+    assert "pairs of a word that is read" in answer.json()["error"]
+
+
+def test_an_artifact_without_attention_says_how_to_export_it(
+    phrases: Path, tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    folder = tmp_path / "plain"
+    shutil.copytree(phrases, folder)
+    told = json.loads((folder / FILE).read_text("utf-8"))
+    del told["search"]["write_alignments"]
+    (folder / FILE).write_text(json.dumps(told), "utf-8")
+    with pytest.raises(ArtifactError, match="--decode_hparams=write_alignments=true"):
+        Artifact(folder).attend(["one two"])
+    server = serve(artifact_source(folder))
+    (model,) = server.get("/models").json()["models"]
+    assert model["attention"] is False
     answer = server.post("/predict", {"inputs": ["one two"], "attention": True})
     assert answer.status_code == 400
+    assert "--decode_hparams=write_alignments=true" in answer.json()["error"]
     assert "t2t-server --output_dir=RUN" in answer.json()["error"]
     assert server.post("/predict", {"inputs": ["one two"], "attention": False}).status_code == 200

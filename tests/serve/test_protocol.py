@@ -127,7 +127,7 @@ def test_numbers_may_be_whole(server: Served) -> None:
         ({"inputs": [*INPUTS[:3], {**INPUTS[3], "datatype": "BOOL"}]}, "numbers: FP16"),
         ({"outputs": [{"name": "labels"}]}, "no output 'labels'; there are slots"),
         ({"outputs": [{"name": "slots_probability"}]}, "no output 'slots_probability'"),
-        ({"parameters": {"binary_data_output": True}}, "binary_data=False"),
+        ({"parameters": {"shared_memory_region": "a"}}, "an extension"),
         ({"parameters": {"a": []}}, "parameters.a"),
         ({"id": 5}, "id: Input should be a valid string"),
         ({"inputs": "go"}, "inputs: Input should be a valid list"),

@@ -47,11 +47,29 @@ def test_what_is_stopped_before_it_begins_computes_nothing(counter: Path) -> Non
 def test_a_request_whose_time_is_over_does_not_keep_the_model(
     counter: Path, serve: Callable[..., Served]
 ) -> None:
-    server = serve(artifact_source(counter), seconds=0.5)
+    server = serve(artifact_source(counter), seconds=0.5, batches=1)
     late = server.post("/predict", {"inputs": [FOR_A_MINUTE]})
     assert (late.status_code, "0.5 seconds" in late.text) == (503, True)
     told = server.post("/predict", {"inputs": [SHORT]}).json()
     assert told["outputs"][0]["counted_to"]["value"] == [3.0]
+
+
+def test_an_artifact_answers_while_it_computes_another_batch(
+    counter: Path, serve: Callable[..., Served]
+) -> None:
+    server = serve(artifact_source(counter))
+
+    async def run() -> Any:
+        long = asyncio.create_task(server.send("POST", "/predict", json={"inputs": [FOR_A_MINUTE]}))
+        while "t2t_queue_seconds_count" not in server.metrics.text().decode():
+            await asyncio.sleep(0)
+        short = await server.send("POST", "/predict", json={"inputs": [SHORT]})
+        assert not long.done()
+        await asyncio.to_thread(server.repository.close, 0.0)
+        await long
+        return short
+
+    assert asyncio.run(run()).json()["outputs"][0]["counted_to"]["value"] == [3.0]
 
 
 def test_a_process_ends_though_its_model_computes(counter: Path) -> None:
@@ -119,6 +137,25 @@ def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
         assert not await asyncio.to_thread(model.stopped.wait, 0.05)
         model.may_end.set()
         assert await stays.answers == ["b"]
+
+    asyncio.run(run())
+    batcher.close()
+
+
+def test_of_two_batches_at_once_that_is_stopped_for_which_nobody_waits() -> None:
+    model = Endless()
+    batcher = Batcher(model, Limits(delay=0.0), threads=2)
+
+    async def run() -> None:
+        jobs = []
+        for text in ("stays", "gone"):
+            jobs.append(batcher.submit([{"inputs": text}]))
+            assert await asyncio.to_thread(model.begun.acquire, timeout=10)
+        jobs[1].drop()
+        assert await asyncio.to_thread(model.stopped.wait, 10)
+        assert not jobs[0].answers.done()
+        model.may_end.set()
+        assert await jobs[0].answers == ["stays"]
 
     asyncio.run(run())
     batcher.close()

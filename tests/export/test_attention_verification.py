@@ -1,0 +1,69 @@
+"""An artifact's words have to look where the model's do."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
+from t2t_torch.export.attention_verification import AttentionVerification, Looked
+
+WEIGHTS = ((0.5, 0.5, 0.0), (0.25, 0.25 + 4e-6, 0.5))
+EXPECTED = Attention(("a", "b", "c"), ("x", "y"), WEIGHTS)
+
+
+class _Model:
+    """Looks at everything as `EXPECTED` says."""
+
+    def aligner(self) -> _Model:
+        return self
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[1] for _ in texts]
+
+    def attend(self, ids: list[int], prediction: Prediction) -> Prediction:
+        return Prediction(prediction.hypotheses, EXPECTED)
+
+
+def looked(attention: Any = EXPECTED, pairs: Any = ((0, 0), (2, 1)), **model: Any) -> Looked:
+    """What is found of another attention and alignment than the model's."""
+    right = Hypothesis("x y", (2, 3), -1.0, alignment=model.get("right", ((0, 0), (2, 1))))
+    found = Prediction((dataclasses.replace(right, alignment=pairs),), attention)
+    predictor: Any = _Model()
+    verification = AttentionVerification(predictor)
+    return verification.compared("a b c", Prediction((right,), EXPECTED), found)
+
+
+def test_the_same_looks_are_no_apart() -> None:
+    assert looked() == Looked(0.0, 0)
+
+
+def test_the_greatest_difference_of_a_weight_is_told() -> None:
+    other = dataclasses.replace(EXPECTED, weights=((0.5, 0.5, 0.0), (0.25, 0.25, 0.375)))
+    assert looked(other) == Looked(0.125, 0)
+
+
+def test_words_of_equal_weights_may_be_aligned_otherwise() -> None:
+    assert looked(pairs=((1, 0), (2, 1))) == Looked(0.0, 1)
+    assert looked(pairs=((1, 0), (1, 1)), right=((0, 0), (0, 1))) == Looked(0.0, 2)
+
+
+@pytest.mark.parametrize("pairs", [((0, 0), (0, 1)), ((0, 0),), ((0, 1), (2, 0)), ()])
+def test_other_alignments_are_no_ties(pairs: Any) -> None:
+    assert looked(pairs=pairs).gap == math.inf
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"read": ("a", "b", "d")},
+        {"written": ("x", "z")},
+        {"weights": ((math.nan, 0.5, 0.0), WEIGHTS[1])},
+    ],
+)
+def test_other_words_and_no_numbers_are_infinitely_apart(changes: dict[str, Any]) -> None:
+    assert looked(dataclasses.replace(EXPECTED, **changes)).gap == math.inf
+    assert looked(None).gap == math.inf
