@@ -20,6 +20,8 @@ def batches_of(lengths: Sequence[int], budget: int, price: float) -> list[list[i
       price: what a batch costs, however little it holds, in that unit; with `budget` there are as
         few batches as may be.
     """
+    if len(lengths) == 1:
+        return [[0]]
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     sizes = [max(1, lengths[number]) for number in order]
     widths, costs = np.array(sizes, np.float64), np.zeros(len(order) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -126,7 +127,6 @@ class Artifact:
         return self._predict(inputs, stop, attention=True)
 
     def _predict(self, inputs: Sequence[Input], stop: Stop | None, *, attention: bool) -> list[Any]:
-        stop = Stop() if stop is None else stop
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
@@ -144,7 +144,7 @@ class Artifact:
         return [found[number] for number in range(len(rows))]
 
     def _answers(
-        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop, *, attention: bool
+        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop | None, *, attention: bool
     ) -> list[Any]:
         """Returns the answers of a batch.
 
@@ -164,11 +164,11 @@ class Artifact:
                 for number, row in one_by_one
             ]
 
-    def _run(self, rows: Sequence[Row], stop: Stop, *, attention: bool) -> list[Any]:
+    def _run(self, rows: Sequence[Row], stop: Stop | None, *, attention: bool) -> list[Any]:
         feeds = self._feeds.batch(rows)
         if self._wanted:
             feeds[self._wanted] = np.array(attention)
-        with stop.run() as options:
+        with stop.run() if stop else contextlib.nullcontext() as options:
             found = self._session.run(self._outputs, feeds, options)
         outputs = dict(zip(self._outputs, found, strict=True))
         if self._writes:
