@@ -312,7 +312,11 @@ def test_every_link_and_path_leads_to_something(page: Path):
     quoted = re.findall(rf"`((?:{roots})/[\w./*-]*)`", text)
     missing = [path for path in quoted if not list(ROOT.glob(path.rstrip("/")))]
     names = re.findall(r"`(?:\w+/)?(\w+\.py)`", text)
-    sources = {path.name for top in ("t2t_torch", "tests") for path in (ROOT / top).rglob("*.py")}
+    sources = {
+        path.name
+        for top in ("t2t_torch", "tests", "examples")
+        for path in (ROOT / top).rglob("*.py")
+    }
     assert not missing + [name for name in names if name not in sources]
 
 
