@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import TensorProto
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export.byte_graph import decode_bytes
@@ -14,12 +15,20 @@ from t2t_torch.export.subtoken_text import unescaped_texts
 from t2t_torch.export.subword_graph import decode_texts
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder
+from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
 
-_KNOWN = (ByteEncoder, SubtokenEncoder, SubwordEncoder, CharacterEncoder, TokenEncoder)
+_KNOWN = (
+    ByteEncoder,
+    CharacterEncoder,
+    IntegerEncoder,
+    SubtokenEncoder,
+    SubwordEncoder,
+    TokenEncoder,
+)
 
 
 def check_decodable(name: str, encoder: TextEncoder) -> None:
@@ -38,7 +47,7 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
         turned = "; from the last word to the first" if known else ""
         raise ExportError(
             f"{name!r} is a text of a {kind}{turned}, which a graph cannot write. What it can are "
-            "texts of subwords, bytes, characters and words. Serve this run with PyTorch."
+            "texts of subwords, bytes, characters, integers and words. Serve this run with PyTorch."
         )
 
 
@@ -64,9 +73,14 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
         unknown = encoder.decode([encoder.vocab_size])
         signs = ["", "", unknown, *encoder.characters]
         return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
-    assert isinstance(encoder, TokenEncoder)
     kept = _kept(graph, ids)
-    words = _named(graph, encoder.tokens, ids, "", kept)
+    if isinstance(encoder, IntegerEncoder):
+        numbers = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
+        words = graph.add("Cast", numbers, to=TensorProto.STRING)
+        words = graph.add("Where", kept, words, graph.constant([""]))
+    else:
+        assert isinstance(encoder, TokenEncoder)
+        words = _named(graph, encoder.tokens, ids, "", kept)
     number = graph.add("CumSum", graph.integers(kept), graph.constant(1))
     follows = graph.add("And", kept, graph.add("Greater", number, graph.constant(1)))
     between = graph.add("Where", follows, graph.constant([" "]), graph.constant([""]))

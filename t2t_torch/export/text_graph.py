@@ -15,6 +15,7 @@ from t2t_torch.export.cutter_graph import cut_words
 from t2t_torch.export.encoder_graph import EncoderGraph
 from t2t_torch.export.field_text import FieldText
 from t2t_torch.export.graph import Graph
+from t2t_torch.export.integer_table import IntegerTable
 from t2t_torch.export.rows import Rows, cut, longest, with_end
 from t2t_torch.export.subtoken_graph import SubtokenGraph
 from t2t_torch.export.subword_graph import SubwordGraph
@@ -48,6 +49,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.token import TokenEncoder
@@ -156,6 +158,8 @@ class _TextGraph:
             return ByteGraph(self._graph)
         if isinstance(encoder, TokenEncoder):
             return WordTable(self._graph, encoder, name)
+        if isinstance(encoder, IntegerEncoder):
+            return IntegerTable(self._graph, encoder, name)
         if isinstance(encoder, CharacterEncoder):
             return SymbolTable(self._graph, encoder)
         if isinstance(encoder, SubwordEncoder):

@@ -17,6 +17,7 @@ from t2t_torch.export.graph import Graph
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.encoder import TextEncoder
+from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.token import TokenEncoder
 from t2t_torch.text.transition import TransitionEncoder
@@ -28,6 +29,7 @@ ENCODERS: dict[str, TextEncoder] = {
     "words": TokenEncoder(["go", "to", "Rom", "<unk>"], replace_oov="<unk>"),
     "bytes": ByteEncoder(),
     "subtokens": SUBTOKENS,
+    "integers": IntegerEncoder(40),
 }
 
 IDS = [

@@ -36,6 +36,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.problem import Problem
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.integer import IntegerEncoder
 from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
@@ -249,6 +250,18 @@ def test_a_word_without_an_id_is_refused_where_none_stands_for_it():
         refusing.predictor.batch_of(["a c"])
     with pytest.raises(Exception, match="inputs: a word is not in the vocabulary"):
         refusing.made([{"inputs": "a c"}])
+
+
+@pytest.mark.parametrize("feature", [Text, Words])
+def test_integers_are_read_and_others_are_refused(feature: type[Text]):
+    target = {"label": ClassLabel(ClassLabelEncoder(["x"]))}
+    numbers = Both(Features({"inputs": feature(IntegerEncoder(40))}, target))
+    numbers.check(["0 39 007", "", "  1 \t+3 -0", "5"])
+    for text in ("40", "1 -1", "1 x", "1.0", "3 9999999999999999999999", "1e3", "0x1"):
+        with pytest.raises(InputError, match="not an integer from 0 to 39"):
+            numbers.predictor.batch_of([text])
+        with pytest.raises(Exception, match=r"inputs: an? (word|integer) is n"):
+            numbers.made([{"inputs": text}])
 
 
 def test_a_character_that_pieces_cannot_write_is_refused():
