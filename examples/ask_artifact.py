@@ -9,6 +9,9 @@ import sys
 
 import t2t_torch
 
-ask = t2t_torch.load(sys.argv[1], threads=1)
-for answer in ask(sys.stdin.read().splitlines()):
-    print(answer)
+with open(sys.stdin.fileno(), encoding="utf-8", newline="\n") as file:  # nothing else ends a line
+    lines = [line.removesuffix("\n") for line in file]
+try:
+    print(*t2t_torch.load(sys.argv[1], threads=1)(lines), sep="\n")
+except t2t_torch.errors.T2TError as error:
+    raise SystemExit(str(error)) from None
