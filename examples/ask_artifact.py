@@ -5,12 +5,13 @@ python examples/ask_artifact.py artifact < lines.txt
 
 from __future__ import annotations
 
+import io
 import sys
 
 import t2t_torch
 
-with open(sys.stdin.fileno(), encoding="utf-8", newline="\n") as file:  # nothing else ends a line
-    lines = [line.removesuffix("\n") for line in file]
+file = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8", newline="\n")  # no other line ends
+lines = [line.removesuffix("\n") for line in file]
 try:
     print(*t2t_torch.load(sys.argv[1], threads=1)(lines), sep="\n")
 except t2t_torch.errors.T2TError as error:

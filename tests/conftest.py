@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -32,6 +33,16 @@ hypothesis.settings.load_profile("same_each_time")
 # torch asks for the names of addresses that connect to it: where no name server answers, each
 # question takes ten seconds, and a start of two processes half a minute more.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
+# What is collected lives as long as the tests do.  Without this each search for garbage goes
+# through all modules and thousands of tests, a second of work where memory runs out in a test.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Looks for garbage from now on, but not among what is there already."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 
+import forked
 import pytest
 
 from t2t_torch.bin import datagen
@@ -65,7 +66,9 @@ os.fsync = deadly(os.fsync)
 pathlib.Path.rename = deadly(pathlib.Path.rename)
 pathlib.Path.replace = deadly(pathlib.Path.replace)
 from t2t_torch.bin import datagen
-sys.exit(datagen.main(sys.argv[2:]))
+
+if __name__ == "__main__":
+    sys.exit(datagen.main(sys.argv[2:]))
 """
 
 
@@ -93,6 +96,15 @@ def finish(process):
     """Waits until the process, and all that it started, is gone: they share its pipes."""
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
+
+
+def run_killed_at(tmp_path, step, arguments):
+    """Runs the command as `KILLED_AT` says; returns its exit code and what it has told."""
+    program, told = tmp_path / "killed_at.py", tmp_path / f"told-{step}"
+    program.write_text(KILLED_AT)
+    process = forked.start_program([program, str(step), *arguments], told)
+    process.join(600)
+    return process.exitcode, told.read_text()
 
 
 def arguments(tmp_path, usr_dir, name="data"):
@@ -137,15 +149,13 @@ def test_a_run_killed_while_generating_and_run_again_makes_the_same_bytes(
     assert not (tmp_path / "data" / ".fragile.incomplete").exists()
 
 
-def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
-    tmp_path, usr_dir, clean
-):
+def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(tmp_path, usr_dir):
+    (tmp_path / "raw").mkdir()
     completed = 0
     for step in range(1, 30):
-        command = ["-c", KILLED_AT, str(step), *arguments(tmp_path, usr_dir, f"data{step}")]
-        command += ["--max_cases=5"]
+        command = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]
         folder = tmp_path / f"data{step}"
-        code, _, err = finish(start(*command))
+        code, err = run_killed_at(tmp_path, step, command)
         if code == 0:
             completed = step
             break
@@ -155,8 +165,7 @@ def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
         else:
             with pytest.raises(DataError, match="No data of 'fragile'"):
                 Shards.open(folder, "fragile", Split.TRAIN)
-        again = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]
-        assert datagen.main([*again, "--verbosity=-1"]) == 0
+        assert datagen.main([*command, "--verbosity=-1"]) == 0
     # 3 shards synced, staging synced, 3 renamed, folder synced; then of the notes on what is
     # verified, and of the manifest: synced, renamed, folder synced.
     assert completed == 3 + 1 + 3 + 1 + 3 + 3 + 1

@@ -9,12 +9,12 @@ import pytest
 from t2t_torch.bin import datagen
 
 from .test_datagen import (  # noqa: F401 -- fixtures
-    KILLED_AT,
     MODULE,
     arguments,
     clean,
     files,
     finish,
+    run_killed_at,
     start,
     usr_dir,
 )
@@ -44,7 +44,7 @@ def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
     assert files(tmp_path / "data") == clean
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
     tmp_path,
     usr_dir,  # noqa: F811
@@ -84,13 +84,13 @@ def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes
     def command(name):
         return [*arguments(tmp_path, usr_dir, name), "--max_cases=5", *task(0, 1)]
 
-    code, _, err = finish(start("-c", KILLED_AT, str(STEPS + 1), *command("whole")))
+    code, err = run_killed_at(tmp_path, STEPS + 1, command("whole"))
     assert code == 0, err
     expected = files(tmp_path / "whole")
     assert len(expected) == 4
     for step in steps:
         again = command(f"data{step}")
-        code, _, err = finish(start("-c", KILLED_AT, str(step), *again))
+        code, err = run_killed_at(tmp_path, step, again)
         assert code == -signal.SIGKILL, err
         assert datagen.main([*again, "--verbosity=-1"]) == 0
         assert files(tmp_path / f"data{step}") == expected

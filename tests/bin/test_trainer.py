@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import processes
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,26 +21,7 @@ from t2t_torch.compute.probe import Probe
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"
-COMMAND = [sys.executable, "-m", "t2t_torch.bin.trainer"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 ROOT = Path(trainer.__file__).parents[2]
-
-
-def start(command, **kwargs):
-    return subprocess.Popen(
-        command, cwd=ROOT, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **kwargs
-    )
-
-
-def wait_for(process, text):
-    """Reads stderr up to the line that holds the text."""
-    read = []
-    for line in process.stderr:
-        read.append(line)
-        if text in line:
-            return
-    raise AssertionError(f"{text!r} never came:\n{''.join(read)}")
 
 
 def weights(run, step):
@@ -137,10 +119,9 @@ def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_
 
     def run(*flags):
         """In a process of its own, which has not read the folder yet."""
-        done = subprocess.run(
-            [*COMMAND, data, *flags], env=ENVIRONMENT, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stderr
+        file = tmp_path / f"told-{len(flags)}"
+        child = processes.start(file, processes.run_trainer, [data, *flags])
+        return child.wait(), child.said
 
     begin = [data, "--problem=moved_problem", f"--t2t_usr_dir={there}"]
     assert datagen.main([*begin, f"--tmp_dir={tmp_path}", "--max_cases=40"]) == 0
@@ -277,14 +258,13 @@ def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal
     arguments, tmp_path, capsys
 ):
     flags = {"train_steps": 100000, "log_step_count_steps": 5, "schedule": "train"}
-    process = start(COMMAND + arguments(**flags))
-    wait_for(process, "step 5/")
+    child = processes.start(tmp_path / "told", processes.run_trainer, arguments(**flags))
+    child.wait_until(lambda: "step 5/" in child.said)
     assert trainer.main(arguments()) == 2
     error = capsys.readouterr().err
-    assert f"another process trains in '{tmp_path / 'run'}' (process {process.pid} on" in error
-    process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGTERM, error
+    assert f"another process trains in '{tmp_path / 'run'}' (process {child.pid} on" in error
+    os.kill(child.pid, signal.SIGTERM)
+    assert child.wait() == 128 + signal.SIGTERM, child.said
     stopped = CheckpointDirectory(tmp_path / "run").newest().step
     assert stopped >= 5
 
@@ -306,12 +286,10 @@ def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
     # In single precision Adam's first steps turn rounding of near-zero gradients into whole steps.
     hparams = "batch_size=256,learning_rate_warmup_steps=4,optimizer_adam_epsilon=0.001"
     flags = {"train_steps": 9, "log_step_count_steps": 1, "eval_steps": 0}
-    module = ["-m", "t2t_torch.bin.trainer"]
-    process = start(
-        TORCHRUN + module + arguments(**flags, hparams=hparams, output_dir=tmp_path / "two")
-    )
-    _, error = process.communicate(timeout=600)
-    assert process.returncode == 0, error
+    flags_of_two = arguments(**flags, hparams=hparams, output_dir=tmp_path / "two")
+    folder = tmp_path / "errors"
+    for child in processes.start_world(folder, 2, processes.run_trainer, flags_of_two):
+        assert child.wait() == 0, child.said
     one = f"{hparams},optimizer_multistep_accumulate_steps=2"
     assert trainer.main(arguments(**flags, hparams=one, output_dir=tmp_path / "one")) == 0
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
 
+import processes
 import pytest
 import torch
 from safetensors.torch import load_file
-from together import run_together
 
 from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.features import Text
 from t2t_torch.train.run_directory import RunDirectory
-
-from .test_trainer import COMMAND, start, wait_for
 
 GREEDY = "beam_size=1,extra_length=2"
 
@@ -63,8 +62,11 @@ def test_two_processes_stop_early_and_decode_together(arguments, tmp_path):
         "schedule": "train_eval_and_decode",
         "decode_hparams": f"{GREEDY},num_samples=9",
     }
-    codes, told = run_together([*COMMAND, *arguments(**flags)], 2)
-    assert codes == [0, 0], told
+    folder = tmp_path / "errors"
+    children = processes.start_world(folder, 2, processes.run_trainer, arguments(**flags))
+    for child in children:
+        assert child.wait() == 0, child.said
+    told = children[0].said
     assert "step 2: stopped early: bleu has not improved by 1000" in told
     assert [line["step"] for line in reports(tmp_path / "run", "decode")] == [1, 2]
     assert len(list((tmp_path / "run" / "decodes").glob("dev-2.*.decodes"))) == 1
@@ -173,13 +175,12 @@ def test_a_signal_while_decoding_ends_it_within_a_batch_and_leaves_no_half_file(
         "decode_from_file": many,
         "decode_hparams": "beam_size=1,batch_size=1",
     }
-    process = start(COMMAND + arguments(**flags))
-    wait_for(process, "step 1  dev:")
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGTERM, told
-    assert "stopping after this batch" in told
-    assert "Traceback" not in told
+    child = processes.start(tmp_path / "told", processes.run_trainer, arguments(**flags))
+    child.wait_until(lambda: "step 1  dev:" in child.said)
+    os.kill(child.pid, signal.SIGTERM)
+    assert child.wait() == 128 + signal.SIGTERM, child.said
+    assert "stopping after this batch" in child.said
+    assert "Traceback" not in child.said
     assert not list((tmp_path / "run").rglob("many*"))
     assert CheckpointDirectory(tmp_path / "run").newest().step == 1
 
@@ -190,11 +191,10 @@ def test_waiting_for_checkpoints_ends_at_a_signal_with_the_code_that_is_asked_fo
     assert trainer.main(arguments(train_steps=1)) == 0
     (tmp_path / "run" / "ended.json").unlink()
     flags = {"schedule": "continuous_eval", "train_steps": 9, "signal_exit_code": 75}
-    process = start(COMMAND + arguments(**flags))
-    wait_for(process, "step 1  dev:")
-    process.send_signal(signal.SIGUSR1)
-    _, told = process.communicate(timeout=600)
-    assert process.returncode == 75, told
+    child = processes.start(tmp_path / "told", processes.run_trainer, arguments(**flags))
+    child.wait_until(lambda: "step 1  dev:" in child.said)
+    os.kill(child.pid, signal.SIGUSR1)
+    assert child.wait() == 75, child.said
 
 
 HOOK = """

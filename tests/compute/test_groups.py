@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from together import run_together
+from together import run_commands_together
 
 _SCRIPT = """
 import atexit
@@ -54,14 +54,21 @@ main()
 """
 
 
-@pytest.mark.parametrize("hparams", ["", "shard_weights=True"])
-@pytest.mark.parametrize("end", ["ends well", "ends with an error"])
+@pytest.mark.parametrize(
+    ("hparams", "end"),
+    [
+        ("shard_weights=True", "ends well"),
+        ("", "ends with an error"),
+        pytest.param("", "ends well", marks=pytest.mark.slow),
+        pytest.param("shard_weights=True", "ends with an error", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_threads_of_gloo_end_before_python_does(tmp_path: Path, hparams: str, end: str) -> None:
     script = tmp_path / "two.py"
     script.write_text(_SCRIPT, "utf-8")
     command = [sys.executable, str(script), hparams, end]
-    codes, told = run_together(command, 2)
+    codes, told = run_commands_together(command, 2)
     assert codes == [int(end != "ends well")] * 2, told
     said = [line for line in told.splitlines() if line.startswith("said:")]
     assert said == ["said: 2 1 7", "said: 0 left"] * 2

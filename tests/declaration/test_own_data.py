@@ -149,7 +149,14 @@ def first_batches(name: str, data_dir: Path) -> tuple[Features, Batch, Batch]:
     return features, trained, next(iter(EvalBatches(held_out, features, batching)))
 
 
-@pytest.mark.parametrize("name", DECLARED)
+# `test_draft.py` generates these too, from the declarations that it drafts.
+LONG = {"my_top", "my_xquad"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in DECLARED],
+)
 def test_real_data_goes_from_file_to_batches(name: str, shared_data: Path, tmp_path: Path):
     folder, content, rows, features = DECLARED[name]
     manifest = generate(name, content, shared_data / folder, tmp_path)

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import forked
 import mutations
 import numbered
 import pytest
@@ -44,23 +44,6 @@ from t2t_torch.train.stop import StopRequest
 SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
 LONGEST_EXCHANGE = 4.0  # where a test makes it short; two processes are never so far apart
-_CONTEXT = multiprocessing.get_context("forkserver")
-# Not this file: the server does not know the paths of the tests before Python 3.13.  So that no
-# process imports anew what this file imports, and what training does when it has begun.
-_CONTEXT.set_forkserver_preload(
-    [
-        "pytest",
-        "t2t_torch.bin.decoder",
-        "t2t_torch.bin.trainer",
-        "t2t_torch.data.generate",
-        "t2t_torch.families.mixture",
-        "t2t_torch.train.estimator",
-        "t2t_torch.train.experiment",
-        "t2t_torch.train.task",
-        "torch._dynamo",
-        "torch.utils.tensorboard",
-    ]
-)
 
 
 @dataclasses.dataclass
@@ -108,7 +91,7 @@ def start(errors: Path, function: Callable[..., int], *arguments: Any, **environ
     call = (str(errors), environment, function.__name__, arguments)
     # Those that are left when the tests end are ended; one that runs tests has children itself.
     daemon = function is not run_pytest
-    process = _CONTEXT.Process(target=_begin, args=call, daemon=daemon)
+    process = forked.CONTEXT.Process(target=_begin, args=call, daemon=daemon)
     process.start()
     return Child(process, errors)
 
@@ -126,10 +109,7 @@ def start_world(
 
 
 def _begin(errors: str, environment: Mapping[str, str], name: str, arguments: Any) -> None:
-    file = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    forked.write_to(errors)
     os.environ.update(environment)
     if name != run_pytest.__name__:  # there the tests' own fixture does it
         mutations.introduce(pytest.MonkeyPatch())
@@ -140,7 +120,8 @@ def _begin(errors: str, environment: Mapping[str, str], name: str, arguments: An
 def run_pytest(tests: Sequence[str]) -> int:
     """Runs some tests of this folder; returns what pytest does."""
     folder = Path(__file__).parent
-    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line"]
+    # Plain asserts: what a failure would say is not read, and takes longer than the test.
+    quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "--tb=line"]
     return int(pytest.main([*quiet, *(str(folder / test) for test in tests)]))
 
 

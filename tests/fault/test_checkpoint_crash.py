@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import processes
 import pytest
 import saving
@@ -21,8 +20,10 @@ from t2t_torch.train.run_directory import RunDirectory
 def killed(tmp_path_factory):
     """The folders of saves that were killed, in the order of the system calls."""
     folder = tmp_path_factory.mktemp("killed")
-    done = subprocess.run([sys.executable, saving.__file__, folder], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    told = tmp_path_factory.mktemp("told") / "errors"
+    process = forked.start_program([saving.__file__, folder], told)
+    process.join()
+    assert process.exitcode == 0, told.read_text()
     return sorted(folder.iterdir(), key=lambda path: int(path.name))
 
 

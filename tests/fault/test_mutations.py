@@ -38,7 +38,17 @@ def test_every_mutation_has_a_test_that_finds_it():
     assert set(FOUND_BY) == set(mutations.MUTATIONS)
 
 
-@pytest.mark.parametrize("mutation", mutations.MUTATIONS)
+# Whether processes that do not agree hang is known when a scheduler's patience has ended.
+PATIENT = {"signals_not_agreed"}
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in PATIENT))
+        for name in mutations.MUTATIONS
+    ],
+)
 def test_a_known_bug_is_found_when_it_is_put_in(tmp_path, mutation):
     test = FOUND_BY[mutation]
     environment = {mutations.VARIABLE: mutation}

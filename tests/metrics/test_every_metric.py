@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,8 +58,7 @@ def test_neither_batches_nor_their_order_nor_padding_change_a_result(whole, orde
 
 def test_two_processes_with_unequal_shares_find_what_one_finds(whole, tmp_path):
     folder, written = Path(__file__).parent, tmp_path / "results.json"
-    command = [sys.executable, str(folder / "two_processes.py"), str(written)]
-    codes, errors = run_together(command, 2)
+    codes, errors = run_together([folder / "two_processes.py", written], 2)
     assert codes == [0, 0], errors
     assert json.loads(written.read_text("utf-8")) == close(whole)
 

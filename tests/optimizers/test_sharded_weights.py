@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from together import run_together
@@ -14,7 +13,7 @@ from t2t_torch import registry
 def test_sharded_weights_end_where_whole_ones_do(tmp_path):
     script = Path(__file__).parent / "sharded.py"
     file = tmp_path / "differences.json"
-    codes, errors = run_together([sys.executable, str(script), str(file)], 2)
+    codes, errors = run_together([script, file], 2)
     assert codes == [0, 0], errors[-3000:]
     differences = json.loads(file.read_text())
     assert sorted(differences) == registry.list_names("optimizer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -241,7 +240,7 @@ def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
         "hparams_set": "transformer_encoder_tiny",
         "usr_dir": str(tmp_path / "tiny_problems"),
     }
-    codes, errors = run_together([sys.executable, str(PROGRAM), json.dumps(settings)], 2)
+    codes, errors = run_together([PROGRAM, json.dumps(settings)], 2)
     assert codes == [0, 0], errors
     found = StoredTensors(tensors_at(tmp_path / "both" / "ckpt-3", "model")).read()
     expected = alone.model.state_dict()

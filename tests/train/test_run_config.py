@@ -22,8 +22,9 @@ def read():
         if path.parent.name == "bin":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("config"):
-                found.add(node.attr)
+            if isinstance(node, ast.Attribute):
+                asked = getattr(node.value, "attr", getattr(node.value, "id", ""))
+                found |= {node.attr} if asked.endswith("config") else set()
     return found
 
 

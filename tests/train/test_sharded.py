@@ -1,7 +1,6 @@
 """Weights that are divided among processes (FSDP2, on CPUs over gloo)."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,8 +37,7 @@ def start(data_dir, output_dir, hparams, steps, processes=2, special=None):
         "hparams": f"{HPARAMS},{hparams}",
         "steps": steps,
     }
-    command = [sys.executable, str(PROGRAM), json.dumps(settings)]
-    return run_together(command, processes, special)
+    return run_together([PROGRAM, json.dumps(settings)], processes, special)
 
 
 def train(data_dir, output_dir, hparams, steps, processes=2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -118,8 +117,7 @@ def start(text_dir, output_dir, hparams, steps, processes=2):
         "model": "lstm_lm",
         "hparams_set": SET,
     }
-    command = [sys.executable, str(PROGRAM), json.dumps(settings)]
-    codes, errors = run_together(command, processes)
+    codes, errors = run_together([PROGRAM, json.dumps(settings)], processes)
     assert codes == [0] * processes, errors
 
 

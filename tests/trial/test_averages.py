@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +94,7 @@ def test_an_empty_validation_loader_is_told():
 @pytest.fixture(scope="module")
 def of_two(tmp_path_factory):
     written = tmp_path_factory.mktemp("averages") / "results.json"
-    codes, errors = run_together([sys.executable, str(PROCESS), str(written)], 2)
+    codes, errors = run_together([PROCESS, written], 2)
     assert codes == [0, 0], errors
     return json.loads(written.read_text("utf-8"))
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 from t2t_torch.compute.distributed import ONE_PROCESS
@@ -57,22 +56,18 @@ class MyTrial(PyTorchTrial):
 def of_three(tmp_path_factory):
     folder = tmp_path_factory.mktemp("three")
     (folder / "trial.py").write_text(TRIAL)
-    script = str(Path(__file__).parent / "downloading_process.py")
-    own = {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    program = [Path(__file__).parent / "downloading_process.py", folder / "trial.py", folder]
     processes = [
-        subprocess.Popen(
-            [sys.executable, script, str(folder / "trial.py"), str(folder), str(rank)],
-            env={**os.environ, **own},
-            stderr=subprocess.DEVNULL,
+        forked.start_program(
+            [*program, str(rank)], folder / f"told-{rank}", {"TMPDIR": str(folder)}
         )
         for rank in range(3)
     ]
-    try:
-        codes = [process.wait(SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    for process in processes:
+        process.join(SECONDS)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
     found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(3)]
     calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
     return folder, codes, found, dict(calls), len(calls)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import forked
 
 SCRIPT = Path(__file__).parent / "tuner_process.py"
 PATIENCE_SECONDS = 120.0
@@ -24,6 +26,29 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
+@dataclasses.dataclass
+class TunerProcess:
+    """A tuner, and the file that takes what it prints."""
+
+    process: BaseProcess
+    told: Path
+
+    def kill(self) -> None:
+        """Ends it as kill -9 does."""
+        self.process.kill()
+        self.process.join()
+
+    def signal(self, number: int) -> None:
+        os.kill(int(self.process.pid or 0), number)
+
+    def end(self, code: int = 0) -> str:
+        """Waits for its end; returns what it has printed."""
+        self.process.join(PATIENCE_SECONDS)
+        told = self.told.read_text()
+        assert self.process.exitcode == code, told
+        return told
+
+
 class SearchInProcesses:
     """A search's folder, and the folder through which its trainings are told what to do.
 
@@ -36,7 +61,7 @@ class SearchInProcesses:
         self.output_dir = folder / "search"
         self.control = folder / "control"
         self.control.mkdir(parents=True)
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[TunerProcess] = []
         self._searcher = searcher
 
     def flags(self, **changes: Any) -> list[str]:
@@ -54,26 +79,16 @@ class SearchInProcesses:
         }
         return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
-    def start(self, *arguments: str, **changes: Any) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *(arguments or self.flags(**changes))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "FAKE": str(self.control)},
-        )
-        self.processes.append(process)
-        return process
+    def start(self, *arguments: str, **changes: Any) -> TunerProcess:
+        told = self.control / f"told-{len(self.processes)}"
+        program = [SCRIPT, *(arguments or self.flags(**changes))]
+        process = forked.start_program(program, told, {"FAKE": str(self.control)})
+        self.processes.append(TunerProcess(process, told))
+        return self.processes[-1]
 
     def run(self, *arguments: str, code: int = 0, **changes: Any) -> str:
         """Runs a tuner to its end; returns what it has printed."""
-        return self.end(self.start(*arguments, **changes), code)
-
-    @staticmethod
-    def end(process: subprocess.Popen[str], code: int = 0) -> str:
-        told = process.communicate(timeout=PATIENCE_SECONDS)[0]
-        assert process.returncode == code, told
-        return told
+        return self.start(*arguments, **changes).end(code)
 
     def tell(self, word: str, trial: int) -> Path:
         """Makes the training of a trial do something; see `fake_trainer.py`."""

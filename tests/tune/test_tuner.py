@@ -20,8 +20,6 @@ def search(tmp_path):
     yield made
     for process in made.processes:
         process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +62,6 @@ def test_a_killed_tuner_goes_on_with_the_very_same_decisions(search, undisturbed
     process = search.start()
     training = search.held(3)
     process.kill()
-    process.wait()
     until(lambda: not _lives(training), "the training that has lost its tuner to save and end")
     hold.unlink()
     told = search.run(f"--output_dir={search.output_dir}")
@@ -79,7 +76,6 @@ def test_two_kills_with_trainings_at_once_leave_the_same_sets(search, undisturbe
         process = search.start(parallel=2)
         search.held(trial)
         process.kill()
-        process.wait()
         hold.unlink()
     search.run(parallel=2)
     assert [row[4] for row in search.outline] == [row[4] for row in undisturbed.outline]
@@ -91,7 +87,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> N
     process = search.start()
     os.kill(search.held(2), signal.SIGKILL)
     hold.unlink()
-    told = search.end(process)
+    told = process.end()
     assert "trial 2 broke, it goes on from its checkpoint: signal SIGKILL" in told
     assert search.outline == undisturbed.outline
     assert search.record["trials"][2]["restarts"] == 1
@@ -105,8 +101,8 @@ def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code
     hold = search.tell("hold", 1)
     process = search.start()
     training = search.held(1)
-    process.send_signal(number)
-    told = search.end(process, code)
+    process.signal(number)
+    told = process.end(code)
     assert "the same command goes on" in told
     assert not _lives(training)
     checkpoint = search.output_dir / "trials" / "1" / "ckpt"
@@ -123,8 +119,8 @@ def test_two_tuners_share_a_search(search, undisturbed) -> None:
     second = search.start(f"--output_dir={search.output_dir}")
     until(lambda: any(trial > 0 for trial, _ in search.starts), "the second tuner")
     hold.unlink()
-    search.end(first)
-    search.end(second)
+    first.end()
+    second.end()
     assert sorted(row[4] for row in search.outline) == sorted(row[4] for row in undisturbed.outline)
     assert len(set(search.starts)) == len(search.starts)  # nothing was trained twice
 
@@ -136,8 +132,8 @@ def test_a_database_is_shared_likewise(search, undisturbed) -> None:
     first = search.start(*search.flags(), storage)
     until(lambda: (search.output_dir / "tuner.json").exists(), "the first tuner to begin")
     second = search.start(f"--output_dir={search.output_dir}", storage)
-    search.end(first)
-    search.end(second)
+    first.end()
+    second.end()
     assert sorted(row[4] for row in search.outline) == sorted(row[4] for row in undisturbed.outline)
     assert len(set(search.starts)) == len(search.starts)
     assert not (search.output_dir / "search.journal").exists()
