@@ -17,8 +17,8 @@ def batches_of(lengths: Sequence[int], budget: int, price: float) -> list[list[i
       lengths: of the inputs, in any unit; one of 0 counts as 1.
       budget: what a batch may hold with its padding, in that unit; an input that is longer is a
         batch by itself.
-      price: what a batch costs, however little it holds, in that unit; with `budget` there are as
-        few batches as may be.
+      price: what a batch costs, however little it holds, in that unit; with `budget` there are few
+        batches.
     """
     if len(lengths) == 1:
         return [[0]]

@@ -21,6 +21,6 @@ def onnx_runtime() -> Any:
     wanted = os.environ.setdefault(_SILENT, "1")
     import onnxruntime
 
-    if wanted == "1":  # also where the module was imported before
+    if wanted == "1":  # of what follows, where the module was imported before
         onnxruntime.disable_telemetry_events()
     return onnxruntime
