@@ -70,6 +70,8 @@ def load(
         from t2t_torch.artifact.opening import open_artifact
 
         return open_artifact(path, threads=threads)  # type: ignore[arg-type]
+    if isinstance(path, str | Path) and not Path(path).exists():
+        raise UsageError(f"'{path}' is not there: expected an artifact or a run directory.")
     if threads:
         raise UsageError(
             f"threads={threads} is for an artifact, and {str(path)!r} is none with a graph: its "

@@ -32,6 +32,12 @@ def asked(words: Any = "go to oslo", pos: Any = None, **more: Any) -> dict[str, 
     return {"inputs": words, "pos": pos, "note": "n", "dense": [1, 2.5], **more}
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path, threads: int) -> None:
+    with pytest.raises(UsageError, match="nothing' is not there: expected an artifact or a run"):
+        t2t_torch.load(tmp_path / "nothing", threads=threads)
+
+
 def test_an_input_is_answered_by_target(folder: Path) -> None:
     answer = Artifact(folder).predict([asked()])[0]
     assert answer.values == {
