@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from t2t_torch.artifact.prediction import Attention, Prediction
+from t2t_torch.errors import DecodeError
 
 
 def attention_names(target: str) -> tuple[str, str, str]:
@@ -28,6 +29,50 @@ def wanted_name(target: str) -> str:
     return f"{target}_attention_wanted"
 
 
+def check_size(
+    target: str, outputs: Mapping[str, npt.NDArray[Any]], numbers: Sequence[int], most: int
+) -> None:
+    """Raises DecodeError if the best hypothesis of an input has more than so many weights.
+
+    Args:
+      target: whose texts they are.
+      outputs: of the graph, by name.
+      numbers: of the inputs of each row, for the error.
+      most: weights of an input.
+    """
+    weights, _, _ = attention_names(target)
+    for number, its in zip(numbers, outputs[weights], strict=True):
+        size = _there(its[0]).size
+        if size > most:
+            raise DecodeError(
+                f"input {number} has {size:,} pairs of a word that is read and one that is "
+                f"written, and attention is told of {most:,}. Ask without attention, or less at "
+                "once."
+            )
+
+
+def paired(
+    target: str, outputs: Mapping[str, npt.NDArray[Any]], predictions: Sequence[Prediction]
+) -> list[Prediction]:
+    """Returns predictions with the `alignment` of each hypothesis.
+
+    Args:
+      target: whose texts they are.
+      outputs: of the graph, by name.
+      predictions: of each row.
+    """
+    weights, _, _ = attention_names(target)
+    return [
+        Prediction(
+            tuple(
+                dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
+                for hypothesis, rows in zip(prediction.hypotheses, its, strict=False)
+            )
+        )
+        for prediction, its in zip(predictions, outputs[weights], strict=True)
+    ]
+
+
 def aligned(
     target: str, outputs: Mapping[str, npt.NDArray[Any]], predictions: Sequence[Prediction]
 ) -> list[Prediction]:
@@ -38,35 +83,35 @@ def aligned(
       outputs: of the graph, by name.
       predictions: of each row.
     """
-    parts = [outputs[name].tolist() for name in attention_names(target)]
-    return [_aligned(*row) for row in zip(predictions, *parts, strict=True)]
+    parts = [outputs[name] for name in attention_names(target)]
+    return [
+        dataclasses.replace(prediction, attention=_attention(_there(weights[0]), read, written[0]))
+        for prediction, weights, read, written in zip(
+            paired(target, outputs, predictions), *parts, strict=True
+        )
+    ]
 
 
-def _aligned(
-    prediction: Prediction,
-    weights: Sequence[Sequence[Sequence[float]]],
-    read: Sequence[str],
-    written: Sequence[Sequence[str]],
-) -> Prediction:
-    places = range(len(prediction.hypotheses))
-    told = [_attention(weights[place], read, written[place]) for place in places]
-    hypotheses = tuple(
-        dataclasses.replace(hypothesis, alignment=_pairs(attention))
-        for hypothesis, attention in zip(prediction.hypotheses, told, strict=True)
-    )
-    return Prediction(hypotheses, told[0])
+def _there(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns what there is of a hypothesis's words, of [W, R]."""
+    if not weights.size:
+        return weights[:0, :0]
+    written = int((weights[:, 0] >= 0).sum())
+    return weights[:written, : int((weights[0] >= 0).sum())]
 
 
 def _attention(
-    weights: Sequence[Sequence[float]], read: Sequence[str], written: Sequence[str]
+    weights: npt.NDArray[Any], read: npt.NDArray[Any], written: npt.NDArray[Any]
 ) -> Attention:
-    """Returns what there is of a hypothesis's words."""
-    rows = [tuple(weight for weight in row if weight >= 0) for row in weights if row[0] >= 0]
-    if not rows:
+    if not weights.size:
         return Attention((), (), ())
-    return Attention(tuple(read[: len(rows[0])]), tuple(written[: len(rows)]), tuple(rows))
+    count, width = weights.shape
+    rows = tuple(map(tuple, weights.tolist()))
+    return Attention(tuple(read[:width].tolist()), tuple(written[:count].tolist()), rows)
 
 
-def _pairs(attention: Attention) -> tuple[tuple[int, int], ...]:
+def _pairs(weights: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
     """Returns of each written word the number of the word that it looks at most, and its own."""
-    return tuple((row.index(max(row)), place) for place, row in enumerate(attention.weights))
+    if not weights.size:
+        return ()
+    return tuple((at, place) for place, at in enumerate(weights.argmax(1).tolist()))

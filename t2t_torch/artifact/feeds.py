@@ -23,7 +23,8 @@ WEIGHTS = "_weights"
 
 _OF_WORDS = ("labels", "word_numbers", "gazetteer")  # kinds with an entry for each word
 _PIXELS = 64  # of a picture count as a word
-_MOST_ENTRIES = 1_000_000  # of an input: each word has as much room as the one with the most
+_ENTRIES = 8  # of a word, as the one with the most has, make it count as another
+_MOST_ENTRIES = 250_000  # of an input: each word has as much room as the one with the most
 _LETTERS = 5  # of a text count as a word, for the sizes of batches
 _NO_LABEL = "�"  # stands for a label that cannot be known, as there is a space in it
 
@@ -36,7 +37,7 @@ class Row:
       values: by field: a text, words or labels with spaces between, numbers, numbers or entries of
         each word, a picture.
       words: by field of words, or of what each word has, how many there are.
-      length: of the longest field, about, in words.
+      length: of the longest field, about, in words; what gives words more room counts as more.
     """
 
     values: Mapping[str, Any]
@@ -70,7 +71,7 @@ class Feeds:
         try:
             for field in self._fields:
                 values[field.name], count = _value(field, sample[field.name])
-                lengths.append(count)
+                lengths.append(count * _room(field, values[field.name]))
                 if field.kind in ("words", *_OF_WORDS):
                     counts[field.name] = count
             self._check_lengths(sample, counts)
@@ -130,6 +131,13 @@ def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[
     return {name: labels, f"{name}{WEIGHTS}": weights}
 
 
+def _room(field: Field, value: Any) -> int:
+    """Returns how many words a word of a field counts as, by what it has."""
+    if field.kind != "gazetteer":
+        return 1
+    return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
+
+
 def _value(field: Field, given: Any) -> tuple[Any, int]:
     """Returns what stands for a field, and how many words it has, about.
 
@@ -154,12 +162,12 @@ def _value(field: Field, given: Any) -> tuple[Any, int]:
         return rows, len(rows)
     if field.kind == "gazetteer":
         entries = [[one for one in row if _may_be_known(one[0])] for row in entries_of_words(given)]
-        size = len(entries) * max(map(len, entries), default=0)
-        if size > _MOST_ENTRIES:
+        most = max(map(len, entries), default=0)
+        if len(entries) * most > _MOST_ENTRIES:
             raise DataError(
-                f"{field.name}: {len(entries)} words, of which one has {size // len(entries)} "
-                f"labels, are more than the {_MOST_ENTRIES:,} that an artifact takes together. "
-                "Leave out labels that the model does not know."
+                f"{field.name}: {len(entries)} words, of which one has {most} labels, are more "
+                f"than the {_MOST_ENTRIES:,} that an artifact takes together. Leave out labels "
+                "that the model does not know."
             )
         return entries, len(entries)
     if field.kind == "image":

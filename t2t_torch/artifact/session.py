@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_torch.artifact.alignment import aligned, wanted_name
+from t2t_torch.artifact.alignment import aligned, check_size, paired, wanted_name
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
 from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds, Row
@@ -27,6 +27,10 @@ _BATCH_PRICE = 20.0  # in words
 """What a run of the graph costs, however small its batch: of the joint BiLSTM 2 ms, and 0.11 ms
 more for each word and each place of padding."""
 
+LONG = 256
+"""After an input of more words onnxruntime gives back the memory that it took, which it else keeps
+for the next ones: the attention of a text grows with the square of its length."""
+
 NO_ATTENTION = (
     "it was exported without, or attends to no text. t2t-exporter "
     "--decode_hparams=write_alignments=true  exports a run whose model attends to one"
@@ -34,6 +38,18 @@ NO_ATTENTION = (
 """Why an artifact tells no attention; ends a sentence."""
 
 _BATCH_WORDS_OF_TEXTS = 512  # each step of a search has its price, however few inputs there are
+
+
+class _Wanted(NamedTuple):
+    """What is told of texts besides.
+
+    Attributes:
+      alignments: of all hypotheses.
+      weights: of the attention of an input's best hypothesis, at most; None: it is not told.
+    """
+
+    alignments: bool = False
+    weights: int | None = None
 
 
 class Artifact:
@@ -106,27 +122,28 @@ class Artifact:
           DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
           Stopped: `stop` was set.
         """
-        found = self._predict(inputs, stop, attention=alignments and self.tells_attention)
-        if not self._writes:
-            return found
-        return [dataclasses.replace(prediction, attention=None) for prediction in found]
+        return self._predict(inputs, stop, _Wanted(alignments and self.tells_attention))
 
-    def attend(self, inputs: Sequence[Input], *, stop: Stop | None = None) -> list[Prediction]:
+    def attend(
+        self, inputs: Sequence[Input], *, stop: Stop | None = None, most: int | None = None
+    ) -> list[Prediction]:
         """Returns what `predict` does, with the `attention` of each best hypothesis.
 
         Args:
           inputs: texts.
           stop: may end it from another thread.
+          most: weights of an input; None: any number.
 
         Raises:
           ArtifactError: it was not exported to tell attention.
-          InputError, DecodeError, Stopped: as `predict` does.
+          DecodeError: an input has more weights than `most`; or as `predict` does.
+          InputError, Stopped: as `predict` does.
         """
         if not self.tells_attention:
             raise ArtifactError(f"'{self.path}' tells no attention: {NO_ATTENTION}.")
-        return self._predict(inputs, stop, attention=True)
+        return self._predict(inputs, stop, _Wanted(True, sys.maxsize if most is None else most))
 
-    def _predict(self, inputs: Sequence[Input], stop: Stop | None, *, attention: bool) -> list[Any]:
+    def _predict(self, inputs: Sequence[Input], stop: Stop | None, wanted: _Wanted) -> list[Any]:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
@@ -139,43 +156,48 @@ class Artifact:
             budget = 1
         for numbers in batches_of([row.length for row in rows], budget, price):
             its = [rows[number] for number in numbers]
-            answers = self._answers(numbers, its, stop, attention=attention)
+            answers = self._answers(numbers, its, stop, wanted)
             found.update(zip(numbers, answers, strict=True))
         return [found[number] for number in range(len(rows))]
 
     def _answers(
-        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop | None, *, attention: bool
+        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop | None, wanted: _Wanted
     ) -> list[Any]:
         """Returns the answers of a batch.
 
         Raises:
+          DecodeError: an input has more weights than are wanted.
           InputError: the graph fails on an input, as on a word that has to be known and is not.
         """
         try:
-            return self._run(rows, stop, attention=attention)
+            outputs = self._run(rows, stop, wanted)
         except Stopped:
             raise
         except Exception as error:  # of onnxruntime's own, which have no base of theirs
             if len(rows) == 1:
                 raise InputError(numbers[0], _why(error)) from error
             one_by_one = zip(numbers, rows, strict=True)
-            return [
-                self._answers([number], [row], stop, attention=attention)[0]
-                for number, row in one_by_one
-            ]
+            return [self._answers([number], [row], stop, wanted)[0] for number, row in one_by_one]
+        if not self._writes:
+            return answers_of(self.signature.targets, outputs, rows)
+        (target,) = self.signature.targets
+        if wanted.weights is not None:
+            check_size(target.name, outputs, numbers, wanted.weights)
+        predictions = predictions_of(target, outputs)
+        if wanted.weights is not None:
+            return aligned(target.name, outputs, predictions)
+        return paired(target.name, outputs, predictions) if wanted.alignments else predictions
 
-    def _run(self, rows: Sequence[Row], stop: Stop | None, *, attention: bool) -> list[Any]:
+    def _run(self, rows: Sequence[Row], stop: Stop | None, wanted: _Wanted) -> dict[str, Any]:
         feeds = self._feeds.batch(rows)
         if self._wanted:
-            feeds[self._wanted] = np.array(attention)
-        with stop.run() if stop else contextlib.nullcontext() as options:
+            feeds[self._wanted] = np.array(wanted.alignments)
+        is_long = max(row.length for row in rows) > LONG
+        if stop is None and is_long:
+            stop = Stop()
+        with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
             found = self._session.run(self._outputs, feeds, options)
-        outputs = dict(zip(self._outputs, found, strict=True))
-        if self._writes:
-            (target,) = self.signature.targets
-            predictions = predictions_of(target, outputs)
-            return aligned(target.name, outputs, predictions) if attention else predictions
-        return answers_of(self.signature.targets, outputs, rows)
+        return dict(zip(self._outputs, found, strict=True))
 
 
 def _reader(form: str) -> str:

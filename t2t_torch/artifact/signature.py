@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from t2t_torch.errors import ArtifactError
 
@@ -16,8 +16,11 @@ MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
-FORMAT = 1
-"""The newest form of artifacts that this version reads; it writes no other."""
+FORMAT = 2
+"""The newest form of artifacts that this version reads; what an older one reads is written so."""
+
+_SINCE_2 = frozenset({"word_numbers", "gazetteer", "image", "span"})
+"""Kinds of fields and targets that came with the second form; alignments came with it, too."""
 
 FieldKind: TypeAlias = Literal[
     "text", "words", "labels", "numbers", "word_numbers", "gazetteer", "image", "tensor"
@@ -123,7 +126,6 @@ class Signature:
       opset: of the graph's operators.
       made_with: versions of what has written it.
       files: all others of the artifact, by name.
-      format_version: of the artifact's form; `FORMAT`.
       form: what holds the weights: "onnx", the graph; "torch", a program of torch.export;
         "safetensors", the weights alone; or "ctranslate2", a model of that engine.  Of all but the
         graph there are no fields and targets here.
@@ -144,11 +146,16 @@ class Signature:
     opset: int
     made_with: Mapping[str, str]
     files: Mapping[str, Written]
-    format_version: int = FORMAT
     form: str = ONNX
     members: Sequence[str] = ()
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def format_version(self) -> int:
+        """Of the artifact's form: the oldest that has all that this one is."""
+        kinds = {field.kind for field in self.fields} | {target.kind for target in self.targets}
+        return 2 if kinds & _SINCE_2 or self.search.get("write_alignments") else 1
 
     def to_json(self) -> str:
         """Returns what is written; what only artifacts of trials have, only of these, and shapes
@@ -169,7 +176,8 @@ class Signature:
         """Reads that of an artifact.
 
         Raises:
-          ArtifactError: this is no artifact, a newer one, or its signature is damaged.
+          ArtifactError: this is no artifact, a newer one, one with a field or target of a kind that
+            is not known, or its signature is damaged.
         """
         path = folder / FILE
         try:
@@ -191,15 +199,22 @@ class Signature:
                 "this version."
             )
         try:
-            return cls._of(told)
+            found = cls._of(told)
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, error) from None
+        for what, kind, several in (
+            ("field", FieldKind, found.fields),
+            ("target", TargetKind, found.targets),
+        ):
+            _check_kinds(folder, what, kind, several)
+        return found
 
     @classmethod
     def _of(cls, told: dict[str, Any]) -> Signature:
+        kept = {name: value for name, value in told.items() if name != "format_version"}
         return cls(
             **{
-                **told,
+                **kept,
                 "fields": tuple(_with_tuples(Field, one) for one in told["fields"]),
                 "targets": tuple(_with_tuples(Target, one) for one in told["targets"]),
                 "files": {name: Written(**one) for name, one in told["files"].items()},
@@ -229,6 +244,22 @@ class Signature:
             raise ArtifactError(
                 f"'{folder}' is not as it was exported:\n  {told}\nCopy it again from where it was "
                 "exported, or export the run again."
+            )
+
+
+def _check_kinds(folder: Path, what: str, kinds: Any, several: Sequence[Field | Target]) -> None:
+    """Checks that fields, or targets, are of kinds that this version knows.
+
+    Raises:
+      ArtifactError: one is not.
+    """
+    known = get_args(kinds)
+    for one in several:
+        if one.kind not in known:
+            raise ArtifactError(
+                f"'{folder}' has the {what} {one.name!r} of the kind {one.kind!r}, which this "
+                f"version of t2t_torch does not know; it knows {', '.join(known)}. Update it (pip "
+                "install -U t2t_torch), or export the run again with this version."
             )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from t2t_torch.artifact.onnx_runtime import onnx_runtime
 
+_SHRINKAGE = "memory.enable_memory_arena_shrinkage"  # of onnxruntime's RunOptions
+
 
 class Stopped(Exception):
     """A computation was ended before it had found anything; no fault of an input."""
@@ -17,7 +19,8 @@ class Stopped(Exception):
 class Stop:
     """Ends a computation from another thread.
 
-    A run of onnxruntime ends within about a tenth of a second, a search inside a graph, too.
+    A run of onnxruntime, and a search inside a graph, ends when the operator that runs is done:
+    mostly within a tenth of a second, with a very long input after seconds.
     """
 
     def __init__(self) -> None:
@@ -43,14 +46,20 @@ class Stop:
             raise Stopped("nobody waits for it.")
 
     @contextlib.contextmanager
-    def run(self) -> Iterator[Any]:
+    def run(self, *, gives_back: bool = False) -> Iterator[Any]:
         """Yields onnxruntime's RunOptions for one run, which `set` ends.
+
+        Args:
+          gives_back: whether the memory that the session took goes back to the system at the end,
+            also if the run was ended; the next one has to ask for it anew.
 
         Raises:
           Stopped: it was ended, or should not begin.
         """
         self.check()
         options = onnx_runtime().RunOptions()
+        if gives_back:
+            options.add_run_config_entry(_SHRINKAGE, "cpu:0")
         with self._lock:
             options.terminate = self._is_set
             self._options = options

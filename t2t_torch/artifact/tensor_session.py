@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from t2t_torch.artifact.answer import InputError
 from t2t_torch.artifact.nesting import array_of, put_together, taken_apart
-from t2t_torch.artifact.session import open_session
+from t2t_torch.artifact.session import LONG, open_session
 from t2t_torch.artifact.signature import MODEL, Signature
 from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.errors import ArtifactError, DataError, UsageError
@@ -161,10 +161,20 @@ class TensorArtifact:
         """
         given = {name: array for name, array in arrays.items() if name in self._read}
         try:
-            with stop.run() as options:
+            with stop.run(gives_back=self._is_long(arrays)) as options:
                 found = self._session.run(self._outputs, given, options)
         except Stopped:
             raise
         except Exception as error:  # of onnxruntime's own, which have no base of theirs
             raise InputError(0, f"onnxruntime fails: {error}") from error
         return dict(zip(self._outputs, found, strict=True))
+
+    def _is_long(self, arrays: Arrays) -> bool:
+        """Whether one has more rows, or more of what may be of any size, than usual."""
+        shapes = ((field.shape, arrays[field.name].shape) for field in self.signature.fields)
+        return any(
+            there > LONG
+            for known, found in shapes
+            for size, there in zip((-1, *known), found, strict=True)
+            if size == -1
+        )

@@ -51,7 +51,7 @@ flags.DEFINE_integer(
     "port", 8080, "0 is any that is free.", lower_bound=0, upper_bound=65535, flag_values=FLAGS
 )
 flags.DEFINE_integer(
-    "threads", 1, "Of each batch; 0: as many as there are cores.", lower_bound=0, flag_values=FLAGS
+    "threads", 1, "Of a batch; 0: as many as there are cores.", lower_bound=0, flag_values=FLAGS
 )
 shared.define_path(
     FLAGS,
@@ -67,7 +67,11 @@ for _name, _default, _meaning in (
     ("max_queue", 256, "Requests that wait for a model; further ones are answered with 503."),
     ("max_batch_inputs", 64, "Inputs that a model is asked at once."),
     ("max_batch_tokens", 1024, "Words of a batch, about."),
-    ("max_batches", 2, "Batches that an artifact computes at once, each with --threads."),
+    (
+        "max_batches",
+        2,
+        "Batches that an artifact computes at once; of --threads they share all but one each.",
+    ),
 ):
     flags.DEFINE_integer(_name, _default, _meaning, lower_bound=1, flag_values=FLAGS)
 for _name, _seconds, _meaning in (

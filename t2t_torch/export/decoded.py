@@ -87,6 +87,24 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
     return joined(graph, graph.add("StringConcat", between, words))
 
 
+def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
+    """Returns the text of each of several rows of ids; a search may have found nothing.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: one that `check_decodable` lets pass.
+      ids: [B, n, T] int64; T may be 0.
+
+    Returns:
+      [B, n] string.
+    """
+    shape = graph.add("Shape", ids, start=0, end=2)
+    ids = graph.add("Pad", ids, graph.constant([0, 0, 0, 0, 0, 1]), graph.constant(PAD))
+    width = graph.add("Shape", ids, start=2, end=3)
+    flat = graph.add("Reshape", ids, graph.add("Concat", graph.constant([-1]), width, axis=0))
+    return graph.add("Reshape", decoded(graph, encoder, flat), shape)
+
+
 def _kept(graph: Graph, ids: str) -> str:
     """Returns which ids are of the text.  [B, T] bool."""
     end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))

@@ -46,6 +46,20 @@ def is_a_tie(
     return all(_is_one(predictor, name, sample, expected, found) for name in spans)
 
 
+def likened(expected: Answer, found: Answer) -> Answer:
+    """Returns what was expected, but of a tie the parts of texts that were found."""
+    names = [name for name, value in expected.values.items() if value != found.values[name]]
+
+    def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**one, **{name: other[name] for name in names if name in other}}
+
+    return Answer(
+        of_both(expected.values, found.values),
+        of_both(expected.probabilities, found.probabilities),
+        of_both(expected.scores, found.scores),
+    )
+
+
 def _is_one(
     predictor: LabelPredictor,
     name: str,

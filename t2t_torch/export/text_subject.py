@@ -23,7 +23,7 @@ from t2t_torch.decode.scoring import score, scores_of
 from t2t_torch.errors import ExportError
 from t2t_torch.export.attention_graph import add_attention
 from t2t_torch.export.attention_network import AttentionNetwork
-from t2t_torch.export.decoded import check_decodable, decoded
+from t2t_torch.export.decoded import check_decodable, decoded_hypotheses
 from t2t_torch.export.graph import OPSETS, Graph
 from t2t_torch.export.quantization import quantize
 from t2t_torch.export.search_graph import add_search
@@ -140,10 +140,7 @@ class TextSubject(Subject):
         given = encode(graph, loaded.problem, loaded.features, Limits(), self._given, self._cutters)
         (read,) = given.values()
         ids, scores, begun = add_search(graph, network, {self._reads: read})
-        shape = graph.add("Shape", ids, start=0, end=2)
-        width = graph.add("Shape", ids, start=2, end=3)
-        flat = graph.add("Reshape", ids, graph.add("Concat", graph.constant([-1]), width, axis=0))
-        texts = graph.add("Reshape", decoded(graph, self._writes.encoder, flat), shape)
+        texts = decoded_hypotheses(graph, self._writes.encoder, ids)
         axes: list[int | str | None] = ["batch", self._search.outputs]
         graph.output(self._target, texts, "string", axes)
         graph.output(f"{self._target}_scores", scores, "float32", axes)

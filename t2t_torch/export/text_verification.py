@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.attention_verification import AttentionVerification
-from t2t_torch.export.verification import TOLERANCE, Row, Verified
+from t2t_torch.export.verification import MOST_TIES, TOLERANCE, Row, Verified
 
 if TYPE_CHECKING:
     from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.predictor import Predictor
-
-_MOST_TIES = 0.05  # a share of the rows
 
 TIE = 1e-5
 """Scores of two texts that are no further apart, by their magnitude, are equal: sums of rounded
@@ -55,7 +53,7 @@ def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) 
         how = f"in a batch of {len(answers)}"
         gaps.append(_compared(rows[place], place, expected[place], found, looks, how))
     ties = {gap.place for gap in gaps if gap.is_tie}
-    if len(ties) > _MOST_TIES * len(rows):
+    if len(ties) > MOST_TIES * len(rows):
         first = min(ties)
         raise ExportError(
             f"the artifact writes other texts of equal scores for {len(ties)} of {len(rows)} rows, "
@@ -66,8 +64,11 @@ def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) 
     if looks is None:
         return Verified(rows, answers, scores, len(ties))
     weights = max((gap.weight for gap in gaps), default=0.0)
+    equal: dict[int, int] = {}  # by row: it is asked alone and with the others
+    for gap in gaps:
+        equal[gap.place] = max(equal.get(gap.place, 0), gap.looks)
     answers = {place: replace(found, attention=None) for place, found in answers.items()}
-    return Verified(rows, answers, scores, len(ties), weights, sum(gap.looks for gap in gaps))
+    return Verified(rows, answers, scores, len(ties), weights, sum(equal.values()))
 
 
 def _expected(predictor: Predictor, asked: Sequence[str]) -> list[Prediction | DataError]:

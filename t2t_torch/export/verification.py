@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from t2t_torch.artifact.answer import Answer, InputError
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.row_values import odd_values, text_of, value_of
-from t2t_torch.export.span_ties import is_a_tie
+from t2t_torch.export.span_ties import is_a_tie, likened
 from t2t_torch.features import (
     Feature,
     Features,
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-4
 """What a score may differ by, and a number by its magnitude, from 1 on."""
+
+MOST_TIES = 0.05
+"""The share of rows for which both may find something else that is as good: rounding changes a
+few."""
 
 _LONG = 300  # words of the longest of the odd texts, unless the model reads fewer
 _LONGEST = 2_500
@@ -95,7 +99,7 @@ class Verified(NamedTuple):
       rows: that were asked.
       answers: of the artifact, by place among the rows; none of those that both refuse.
       difference: the greatest of a score.
-      ties: rows in which both write other texts of equal scores.
+      ties: rows in which both write other texts of equal scores, or find other parts of one.
       attention: the greatest difference of a weight; None where no attention is told.
       looks: words that look at two words of the input alike, and are aligned otherwise.
     """
@@ -243,10 +247,15 @@ def verify(
     def compare(place: int, found: Answer | InputError, how: str) -> None:
         nonlocal greatest
         row, right = rows[place], expected[place]
-        if _is_another_span(predictor, row, right, found):
+        if (
+            isinstance(right, Answer)
+            and isinstance(found, Answer)
+            and right.values != found.values
+            and is_a_tie(predictor, row.sample, right, found)
+        ):
             ties.add(place)
-        else:
-            greatest = max(greatest, _compared(row, right, found, how))
+            right = likened(right, found)
+        greatest = max(greatest, _compared(row, right, found, how))
 
     for place, row in enumerate(rows):
         found = _asked(artifact, row)
@@ -256,18 +265,28 @@ def verify(
     together: Sequence[Any] = artifact.predict([rows[place].sample for place in answers])
     for place, found in zip(answers, together, strict=True):
         compare(place, found, f"in a batch of {len(answers)}")
+    _check_few(rows, ties)
     return Verified(rows, answers, greatest, len(ties))
 
 
-def _is_another_span(
-    predictor: LabelPredictor, row: Row, expected: Answer | InputError, found: Answer | InputError
-) -> bool:
-    """Whether another part of a text was found, which the model takes for as probable."""
-    if not (isinstance(expected, Answer) and isinstance(found, Answer)):
-        return False
-    if expected.values == found.values:
-        return False
-    return is_a_tie(predictor, row.sample, expected, found)
+def _check_few(rows: Sequence[Row], ties: Set[int]) -> None:
+    """Checks that other parts of texts were found for few rows of the data alone.
+
+    Those that are made up say the same over and over.
+
+    Raises:
+      ExportError: they are more.
+    """
+    own = [place for place, row in enumerate(rows) if row.number >= 0]
+    found = [place for place in own if place in ties]
+    if len(found) > MOST_TIES * len(own):
+        first = rows[found[0]]
+        raise ExportError(
+            f"the artifact finds other parts of texts, equally probable, for {len(found)} of "
+            f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
+            f"{json.dumps(first.sample, ensure_ascii=False)}. Nothing was written. Train longer: "
+            "a model that has learnt nothing has many."
+        )
 
 
 def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from t2t_torch.export.character_class import SPACE, re2
-from t2t_torch.export.characters import tokens
+from t2t_torch.export.character_class import SPACE, characters, re2
+from t2t_torch.export.characters import beside, tokens
 from t2t_torch.export.decoded import decoded
 from t2t_torch.export.field_text import count_of
 from t2t_torch.export.graph import Graph
-from t2t_torch.text.encoder import PAD, TextEncoder
+from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.text.encoder import NUM_RESERVED, PAD, TextEncoder
+from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.token import TokenEncoder
+
+_NONE = 256  # stands where there is nothing; what there is may be the same but of bytes
+_RADIX = _NONE + 1
+_MOST = 3  # bytes of a space
 
 
 def words_of(graph: Graph, texts: str) -> str:
@@ -26,11 +37,48 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str
       graph: that the operators are added to.
       encoder: one that `check_decodable` lets pass.
       ids: [N, T] int64.
-      kept: which of them are of the text, the first ones, [N, T] bool.
+      kept: which of them are of the text, the first ones, none an `EOS`, [N, T] bool.
 
     Returns:
       [N, T] int64.
     """
+    counts = _counts(graph, encoder, ids, kept)
+    numbers = graph.add("Max", graph.add("Sub", counts, graph.constant(1)), graph.constant(0))
+    return graph.add("Where", kept, numbers, graph.constant(np.int64(-1)))
+
+
+def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
+    """Returns how many words there are up to each id that is kept.  [N, T] int64."""
+    if isinstance(encoder, TokenEncoder):
+        # Between the names of ids there is a space; one may itself be several words, or none.
+        sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
+        return graph.add("CumSum", _gathered(graph, sizes, ids, kept), graph.constant(1))
+    there = graph.add("And", kept, graph.add("Not", graph.add("Equal", ids, graph.constant(PAD))))
+    if isinstance(encoder, IntegerEncoder):
+        return graph.add("CumSum", graph.integers(there), graph.constant(1))
+    if isinstance(encoder, CharacterEncoder):
+        names = encoder.characters
+        spaces = [NUM_RESERVED + 1 + i for i, name in enumerate(names) if name.isspace()]
+        line = _Line.of(graph, ids, there)
+        return line.read(graph, _counts_of_characters(graph, line, spaces))
+    if isinstance(encoder, ByteEncoder):
+        octets = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
+        is_byte = graph.add("GreaterOrEqual", octets, graph.constant(0))
+        is_byte = graph.add("And", is_byte, graph.add("Less", octets, graph.constant(256)))
+        line = _Line.of(graph, octets, graph.add("And", there, is_byte))
+        return line.read(graph, _counts_of_bytes(graph, line))
+    return _counts_of_beginnings(graph, encoder, ids, kept)
+
+
+def _gathered(graph: Graph, numbers: Sequence[int], ids: str, kept: str) -> str:
+    """Returns the number of each id that is kept; 0 of others, and behind the last number."""
+    kept = graph.add("And", kept, graph.add("Less", ids, graph.constant(len(numbers))))
+    known = graph.add("Where", kept, ids, graph.constant(PAD))
+    return graph.add("Gather", graph.constant(np.array(numbers, np.int64)), known)
+
+
+def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
+    """Returns the same of any encoder: how many words the text of the ids up to each has."""
     width = graph.add("Squeeze", graph.add("Shape", ids, start=1, end=2))
     places = graph.add("Range", graph.constant(0), width, graph.constant(1))
     body = graph.body("words")
@@ -42,6 +90,115 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str
     body.output("more", body.constant(True), "bool", [])
     body.output("count", count, "int64", [None])
     counts = graph.add("Loop", width, graph.constant(True), body=body)  # [T, N]
-    numbers = graph.add("Sub", graph.add("Transpose", counts), graph.constant(1))
-    numbers = graph.add("Max", numbers, graph.constant(0))
-    return graph.add("Where", kept, numbers, graph.constant(np.int64(-1)))
+    return graph.add("Transpose", counts)
+
+
+class _Line(NamedTuple):
+    """What ids stand for, without those that stand for nothing, so that neighbours are beside
+    each other.
+
+    Attributes:
+      values: one more than there are ids, the first of nothing: [N, 1 + T] int64, `_NONE` where
+        there is none.
+      there: 1 where there is one, else 0, [N, 1 + T] int64.
+      places: of each id where among them it is, or the last before it: [N, T] int64.
+    """
+
+    values: str
+    there: str
+    places: str
+
+    @classmethod
+    def of(cls, graph: Graph, values: str, there: str) -> _Line:
+        """Puts values together, those that are there: [N, T] int64 and bool."""
+        ones = graph.integers(there)
+        places = graph.add("CumSum", ones, graph.constant(1))
+        first_one = graph.constant([0, 1, 0, 0])
+        blank = graph.add("Pad", graph.add("Mul", ones, graph.constant(0)), first_one)
+        # What is not there adds nothing where it is put.
+        together: dict[str, Any] = {"axis": 1, "reduction": "add"}
+        its_there = graph.add("ScatterElements", blank, places, ones, **together)
+        shifted = graph.add("Sub", values, graph.constant(_NONE))
+        shifted = graph.add("Where", there, shifted, graph.constant(0))
+        its_values = graph.add("ScatterElements", blank, places, shifted, **together)
+        its_values = graph.add("Add", its_values, graph.constant(_NONE))
+        return cls(its_values, its_there, places)
+
+    def read(self, graph: Graph, values: str) -> str:
+        """Returns of values of the line those of each id.  [N, 1 + T] -> [N, T]."""
+        return graph.add("GatherElements", values, self.places, axis=1)
+
+
+def _are_of(graph: Graph, values: str, numbers: Sequence[int]) -> str:
+    """Returns 1 of values that are one of some numbers, 0 of others.  [N, T] int64."""
+    each = graph.add("Unsqueeze", values, graph.constant([2]))
+    equal = graph.add("Equal", each, graph.constant(np.array(numbers, np.int64)))
+    return graph.add("ReduceSum", graph.integers(equal), graph.constant([2]), keepdims=0)
+
+
+def _before(graph: Graph, values: str) -> str:
+    """Returns for each value the one before it, 0 for the first."""
+    return beside(graph, values, 0)[0]
+
+
+def _others(graph: Graph, values: str) -> str:
+    """Returns 1 for 0 and 0 for 1."""
+    return graph.add("Sub", graph.constant(1), values)
+
+
+def _words_begun(graph: Graph, inside: str) -> str:
+    """Returns how many words have begun up to each value.
+
+    Args:
+      graph: that the operators are added to.
+      inside: 1 of what is in a word, [N, T] int64.
+    """
+    begins = graph.add("Mul", inside, _others(graph, _before(graph, inside)))
+    return graph.add("CumSum", begins, graph.constant(1))
+
+
+def _counts_of_characters(graph: Graph, line: _Line, spaces: Sequence[int]) -> str:
+    """Returns how many words a text has that ends with each of its characters.
+
+    Args:
+      graph: that the operators are added to.
+      line: ids of the text.
+      spaces: those that are spaces.
+    """
+    other = _others(graph, _are_of(graph, line.values, spaces))
+    return _words_begun(graph, graph.add("Mul", line.there, other))
+
+
+def _counts_of_bytes(graph: Graph, line: _Line) -> str:
+    """Returns how many words a text has that ends with each of its bytes.
+
+    A space of several bytes is one wherever they stand: its first byte begins a character in any
+    text.  But a text that ends inside it ends with a sign for what is no UTF-8, which is a part of
+    the word before it, or a word if there is none.
+    """
+    by_size: list[list[int]] = [[] for _ in range(_MOST)]
+    for octets in (name.encode() for name in characters() if name.isspace()):
+        by_size[len(octets) - 1].append(_number_of(octets))
+    number = octet = line.values
+    starts = []  # of spaces of one byte, of two, of three
+    for numbers in by_size:
+        starts.append(_are_of(graph, number, numbers))
+        octet = beside(graph, octet, _NONE)[1]
+        number = graph.add("Add", graph.add("Mul", number, graph.constant(_RADIX)), octet)
+    one, two, three = starts
+    longer = graph.add("Add", two, three)
+    spaces = graph.add("Add", one, graph.add("Add", longer, _before(graph, longer)))
+    spaces = graph.add("Add", spaces, _before(graph, _before(graph, three)))
+    inside = graph.add("Mul", line.there, _others(graph, spaces))
+    alone = _others(graph, _before(graph, inside))
+    signs = graph.add("Mul", longer, alone)
+    signs = graph.add("Add", signs, _before(graph, graph.add("Mul", three, alone)))
+    return graph.add("Add", _words_begun(graph, inside), signs)
+
+
+def _number_of(octets: bytes) -> int:
+    """Returns a number that bytes have alone."""
+    number = 0
+    for octet in octets:
+        number = number * _RADIX + octet
+    return number

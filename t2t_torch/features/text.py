@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ class Text(Feature):
         """
         for value in values:
             if not isinstance(value, str):
-                raise DataError(f"{value!r} is no text, where one was expected.")
+                raise DataError(f"{reprlib.repr(value)} is no text, where one was expected.")
         batch = self.encoder.encode_batch(values)
         if self.add_eos:
             for ids in batch:
@@ -109,11 +110,13 @@ class Turns(Text):
         batch = []
         for turns in values:
             if isinstance(turns, str):
-                raise DataError(f"{turns!r} is one text, where a list of texts was expected.")
+                raise DataError(
+                    f"{reprlib.repr(turns)} is one text, where a list of texts was expected."
+                )
             kept = list_of(turns, "texts")[-self.max_turns :]
             for turn in kept:
                 if not isinstance(turn, str):
-                    raise DataError(f"{turn!r} among {turns!r} is no text.")
+                    raise DataError(f"{reprlib.repr(turn)} among {reprlib.repr(turns)} is no text.")
             rows = self.encoder.encode_batch(kept)
             batch.append([i for ids in rows for i in (*ids, EOS)])
         return batch
@@ -137,9 +140,7 @@ def check_whole(words: Sequence[str]) -> None:
     """
     for word in words:
         if _BETWEEN_WORDS.search(word):
-            raise DataError(
-                f"{word!r} among {list(words)!r} is no word: a space, tab or line end ends one."
-            )
+            raise _no_word(word, words, "a space, tab or line end ends one")
 
 
 def words_of(value: Any) -> Sequence[str]:
@@ -155,10 +156,15 @@ def words_of(value: Any) -> Sequence[str]:
     words = list_of(value, "words", "no text and ")
     for word in words:
         if not isinstance(word, str):
-            raise DataError(f"{word!r} among {words!r} is no word: a text was expected.")
+            raise _no_word(word, words, "a text was expected")
         if not word or " " in word:
-            raise DataError(f"{word!r} among {words!r} is no word: empty, or with a space.")
+            raise _no_word(word, words, "empty, or with a space")
     return words
+
+
+def _no_word(word: Any, words: Sequence[Any], why: str) -> DataError:
+    told = f"{reprlib.repr(word)} among {reprlib.repr(list(words))}"
+    return DataError(f"{told} is no word: {why}.")
 
 
 def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
@@ -173,5 +179,5 @@ def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
       DataError: it is a text, a mapping, or nothing that can be gone through.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise DataError(f"{value!r} is {otherwise}no list of {what}.")
+        raise DataError(f"{reprlib.repr(value)} is {otherwise}no list of {what}.")
     return list(value)

@@ -14,18 +14,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from t2t_torch import __version__
-from t2t_torch.serve.asking import Asked, ask, check_size, check_texts
+from t2t_torch.serve.asking import Asked, ask
 from t2t_torch.serve.binary import HEADER, packed
 from t2t_torch.serve.binary import NAME as BINARY
 from t2t_torch.serve.body import Bodies, to_json
+from t2t_torch.serve.bounds import check_size, extents_of
 from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.metrics import CONTENT_TYPE, Metrics
-from t2t_torch.serve.model import Model, Sample, texts_of, tokens_of
+from t2t_torch.serve.model import Extent, Model, Sample, texts_of
 from t2t_torch.serve.openapi import Address, describe
 from t2t_torch.serve.page import POLICY, page
 from t2t_torch.serve.protocol import (
-    InferenceRequest,
     InferenceResponse,
     ModelMetadata,
     PredictRequest,
@@ -39,6 +39,7 @@ from t2t_torch.serve.tensors import (
     check_wanted,
     input_metadata,
     output_metadata,
+    raw_name,
     samples_of,
     tensors_of,
 )
@@ -48,6 +49,7 @@ NAME = "t2t_torch"
 _EXAMPLES = 5  # that the page offers
 _UNKNOWN = "<UNK>"  # as vocabularies of words write what they do not have
 _VERSION = "/versions/{version}"
+_LONGEST = 2000  # characters of an error: what it quotes may be as long as the body
 
 
 class Application:
@@ -150,13 +152,12 @@ class Application:
     async def infer(self, request: Request) -> Response:
         """Answers tensors with tensors."""
         self._begin(request)
-        body = parsed(InferenceRequest, await self._bodies.read_tensors(request))
-        body.check_extensions()
+        body = await self._bodies.read_tensors(request, raw_name(self._served(request).model))
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
         def read(model: Model) -> Sequence[Sample]:
             check_wanted(model, wanted or ())
-            return samples_of(model, body.inputs)
+            return samples_of(model, body.inputs, self._limits)
 
         model, samples, found = await self._ask(request, read)
         if not found:
@@ -177,7 +178,7 @@ class Application:
         """Answers inputs with records by target."""
         self._begin(request)
         body = parsed(PredictRequest, await self._bodies.read(request))
-        check_size(body.inputs, self._limits)
+        check_size(len(body.inputs), self._limits)
 
         def read(model: Model) -> Sequence[Sample]:
             if body.attention:
@@ -219,12 +220,12 @@ class Application:
         request.scope["told_at"] = time.monotonic()
         self._tell(request, self._served(request).model, ())
 
-    def _tell(self, request: Request, model: Model, samples: Sequence[Sample]) -> None:
+    def _tell(self, request: Request, model: Model, extents: Sequence[Extent]) -> None:
         request.scope["told"].update(
             model=model.name,
             version=model.version,
-            inputs=len(samples),
-            tokens=sum(map(tokens_of, samples)),
+            inputs=len(extents),
+            tokens=sum(extent.tokens for extent in extents),
         )
 
     async def _ask(
@@ -236,11 +237,11 @@ class Application:
     ) -> Asked:
         def checked(model: Model) -> Sequence[Sample]:
             samples = read(model)
-            check_size(samples, self._limits)
-            check_texts(samples, self._limits)
-            self._tell(request, model, samples)
+            check_size(len(samples), self._limits)
+            extents = extents_of(model, samples, self._limits)
+            self._tell(request, model, extents)
             if self._log_texts:
-                request.scope["told"]["texts"] = [texts_of(sample) for sample in samples]
+                request.scope["told"]["texts"] = [extent.texts for extent in extents]
             return samples
 
         place = _place(request)
@@ -291,16 +292,21 @@ def _with_bytes(told: Any, behind: bytes) -> Response:
     )
 
 
+def _wrong(message: str, status: int, headers: Mapping[str, str] | None) -> Response:
+    told = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
+    return _json({"error": told}, status, headers)
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
     retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return _json({"error": error.message}, error.status, retry)
+    return _wrong(error.message, error.status, retry)
 
 
 async def _no_address(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}."
-    return _json({"error": message}, error.status_code, error.headers)
+    return _wrong(message, error.status_code, error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

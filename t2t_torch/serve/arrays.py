@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from t2t_torch.artifact.answer import Answer
 from t2t_torch.artifact.nesting import array_of
 from t2t_torch.artifact.signature import Field
 from t2t_torch.errors import DataError
+from t2t_torch.serve.elements import misshapen
 from t2t_torch.serve.model import InputField, OutputTarget
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
@@ -26,6 +28,9 @@ DATATYPES = {
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
 }
 """What the protocol calls numbers, by numpy's name."""
+
+_MOST_EMPTY = 1 << 20
+"""Product of the axes beside those of 0: a model may make elements of what has none, by a sum."""
 
 
 def described(part: InputField | OutputTarget) -> tuple[str, list[int]]:
@@ -50,6 +55,8 @@ def column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]) -> l
             BAD_REQUEST,
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",
         )
+    if not data and math.prod(size or 1 for size in tensor.shape) > _MOST_EMPTY:
+        raise misshapen(tensor, f"{shape}, and smaller axes where there are no elements")
     try:
         # By their own elements, not by what the request calls them: whole numbers stay whole.
         array = np.asarray(data, field.dtype if not data else None)

@@ -14,13 +14,13 @@ from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.session import NO_ATTENTION, Artifact
 from t2t_torch.artifact.signature import EXAMPLES, Signature, Target
 from t2t_torch.artifact.stop import Stop
-from t2t_torch.errors import ArtifactError, DecodeError
+from t2t_torch.errors import ArtifactError
+from t2t_torch.serve.limits import MOST_WEIGHTS
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.trial_model import trial_model
 from t2t_torch.text.lines import read_lines
 
 _TIE = 1e-5  # of scores, relative: either of two texts might be the best
-_MOST_WEIGHTS = 100_000  # as JSON a megabyte
 _CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
 
 
@@ -50,10 +50,8 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
         return artifact.predict(given_of(samples), stop=stop, alignments=False)
 
-    def attend(samples: Sequence[Sample], found: Sequence[Found], stop: Stop) -> Sequence[Found]:
-        told = artifact.attend(given_of(samples), stop=stop)
-        _check_size(told)
-        return told
+    def attend(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+        return artifact.attend(given_of(samples), stop=stop, most=MOST_WEIGHTS)
 
     examples = _examples(path)
     model = Model(
@@ -89,20 +87,6 @@ def _why_no_attention(signature: Signature) -> str:
     if any(target.kind == "text" for target in signature.targets):
         return f"{NO_ATTENTION}; or serve the run itself (t2t-server --output_dir=RUN)"
     return "it writes no text"
-
-
-def _check_size(told: Sequence[Prediction]) -> None:
-    """Raises DecodeError if predictions have more attention than is told in a request."""
-    weights = 0
-    for number, prediction in enumerate(told):
-        assert prediction.attention is not None
-        weights += len(prediction.attention.read) * len(prediction.attention.written)
-        if weights > _MOST_WEIGHTS:
-            raise DecodeError(
-                f"up to input {number} there are {weights:,} pairs of a word that is read and one "
-                f"that is written, and attention is told of {_MOST_WEIGHTS:,} in a request. Ask "
-                "without attention, or less at once."
-            )
 
 
 def _is_text(sample: Sample, field: str) -> bool:

@@ -10,37 +10,29 @@ from typing import Any, NamedTuple
 from starlette.requests import ClientDisconnect, Request
 
 from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.stop import Stopped
 from t2t_torch.errors import T2TError
 from t2t_torch.serve.batcher import Job, Retired
-from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.model import Found, Model, Sample, texts_of
-from t2t_torch.serve.refusal import NO_INPUT, TOO_LARGE, Refusal, unavailable
+from t2t_torch.serve.limits import MOST_WEIGHTS, Limits
+from t2t_torch.serve.model import Found, Model, Sample
+from t2t_torch.serve.refusal import NO_INPUT, Refusal, unavailable
 from t2t_torch.serve.repository import Repository
 
 _TRIES = 3  # a model may be replaced while it is asked, hardly thrice
 
 
-def check_size(inputs: Sequence[object], limits: Limits) -> None:
-    """Raises Refusal if a request has too many inputs."""
-    if len(inputs) > limits.inputs:
+def check_attention(found: Sequence[Found]) -> None:
+    """Raises Refusal if what was found has more attention than a request is told."""
+    told = (one.attention for one in found if isinstance(one, Prediction) and one.attention)
+    weights = sum(len(one.read) * len(one.written) for one in told)
+    if weights > MOST_WEIGHTS:
         raise Refusal(
-            TOO_LARGE,
-            f"the request has {len(inputs):,} inputs, and {limits.inputs} are taken at once. Put "
-            "them into several requests.",
+            NO_INPUT,
+            f"the inputs have {weights:,} pairs of a word that is read and one that is written, "
+            f"and attention is told of {MOST_WEIGHTS:,} in a request. Ask without attention, or "
+            "less at once.",
         )
-
-
-def check_texts(samples: Sequence[Sample], limits: Limits) -> None:
-    """Raises Refusal if an input's texts are too long."""
-    for number, sample in enumerate(samples):
-        length = sum(map(len, texts_of(sample)))
-        if length > limits.characters:
-            raise Refusal(
-                TOO_LARGE,
-                f"input {number} has {length:,} characters, and {limits.characters:,} are taken. "
-                "Cut it.",
-            )
 
 
 class Asked(NamedTuple):
@@ -79,8 +71,8 @@ async def ask(
 
     Raises:
       ClientDisconnect: who has asked is gone.
-      Refusal: there is no such model, an input cannot be encoded, the queue is full, or it took
-        too long.
+      Refusal: there is no such model, an input cannot be encoded, the queue is full, it took too
+        long, or there is more attention than is told.
     """
     for _ in range(_TRIES):
         served = repository.get(*place)
@@ -91,7 +83,9 @@ async def ask(
             job = served.batcher.submit(samples, served.model.attend if attention else None)
         except Retired:
             continue
-        return Asked(served.model, samples, await _wait(request, job, limits))
+        found = await _wait(request, job, limits)
+        check_attention(found)
+        return Asked(served.model, samples, found)
     raise unavailable("the model is replaced again and again. Try again later.")
 
 

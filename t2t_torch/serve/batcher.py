@@ -15,8 +15,8 @@ from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import Found, Sample, tokens_of
 from t2t_torch.serve.refusal import unavailable
 
-Then: TypeAlias = Callable[[Sequence[Sample], Sequence[Found], Stop], Sequence[Found]]
-"""Returns what is answered to inputs, given them and what the model has found, unless stopped."""
+Ask: TypeAlias = Callable[[Sequence[Sample], Stop], Sequence[Found]]
+"""Returns what is found for inputs, in their order, unless it is stopped."""
 
 _Result: TypeAlias = "Sequence[Found] | Exception"
 
@@ -28,20 +28,20 @@ class Job:
 
     Attributes:
       samples: its inputs.
-      then: makes its answers of what is found; None: what is found are the answers.
+      ask: what finds its answers.
       tokens: of all of them, about.
+      longest: tokens of the longest of them.
       arrived: when, by the monotonic clock.
       answers: what is found, in the order of the inputs; or `InputError` with the number of the
         input, from 0, that cannot be answered; or `Stopped`, if the model ends.
       is_dropped: whether nobody waits for it any more: it is left out of batches.
     """
 
-    def __init__(
-        self, samples: Sequence[Sample], on_drop: Callable[[], None], then: Then | None = None
-    ) -> None:
+    def __init__(self, samples: Sequence[Sample], ask: Ask, on_drop: Callable[[], None]) -> None:
         self.samples = samples
-        self.then = then
-        self.tokens = sum(map(tokens_of, samples))
+        self.ask = ask
+        tokens = [tokens_of(sample) for sample in samples]
+        self.tokens, self.longest = sum(tokens), max(tokens)
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.answers: asyncio.Future[Sequence[Found]] = self.loop.create_future()
@@ -53,21 +53,6 @@ class Job:
         self.is_dropped = True
         self.answers.cancel()
         self._on_drop()
-
-    def result(self, found: Sequence[Found], stop: Stop) -> _Result:
-        """Returns its answers, given what was found, or its fault; called in the model's thread.
-
-        Raises:
-          Stopped: nobody waits for any of the batch, or the model ends.
-        """
-        if self.then is None or self.is_dropped:
-            return found
-        try:
-            return self.then(self.samples, found, stop)
-        except Stopped:
-            raise
-        except Exception as error:  # of whatever computes: all it can raise is the request's
-            return error
 
 
 class _Asked(NamedTuple):
@@ -85,8 +70,10 @@ class Batcher:
     """A queue of requests, and the threads that ask the model.
 
     A request that finds a thread idle is answered at once.  Those that come while all are busy
-    wait, the oldest no longer than `Limits.delay` after one is free, and are asked together.  When
-    nobody waits any more for a batch that the model computes, it is told to stop.
+    wait, the oldest no longer than `Limits.delay` after one is free, and are asked together; those
+    that ask the same, and of these each is answered before what takes longer begins.  When nobody
+    waits any more for what the model computes, it is told to stop.  An input that is longer than a
+    batch may be is not computed beside another one: it needs much memory.
 
     Args:
       ask: the model; called in the threads.
@@ -99,7 +86,7 @@ class Batcher:
 
     def __init__(
         self,
-        ask: Callable[[Sequence[Sample], Stop], Sequence[Found]],
+        ask: Ask,
         limits: Limits,
         observe: Callable[[int, float], None] = lambda inputs, seconds: None,
         name: str = "batcher",
@@ -115,6 +102,7 @@ class Batcher:
         self._is_closed = False
         self._is_stopped = False
         self._asked: list[_Asked | None] = [None] * threads
+        self._with_long: int | None = None  # the thread that computes a long input
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
             for number in range(threads)
@@ -126,18 +114,18 @@ class Batcher:
         """Returns how many requests wait."""
         return len(self._queue)
 
-    def submit(self, samples: Sequence[Sample], then: Then | None = None) -> Job:
+    def submit(self, samples: Sequence[Sample], ask: Ask | None = None) -> Job:
         """Puts a request into the queue.
 
         Args:
           samples: at least one.
-          then: makes the answers of what is found, in one of the threads.
+          ask: what finds its answers in one of the threads, in place of the model as usual.
 
         Raises:
           Refusal: the queue is full.
           Retired: the batcher was closed.
         """
-        job = Job(samples, self._stop_if_unwanted, then)
+        job = Job(samples, ask or self._ask, self._stop_if_unwanted)
         with self._lock:
             if self._is_closed:
                 raise Retired
@@ -190,24 +178,28 @@ class Batcher:
         while jobs := self._next(number):
             samples = sum(len(job.samples) for job in jobs)
             self._observe(samples, time.monotonic() - jobs[0].arrived)
-            results = self._results(number, jobs)
-            for loop in {job.loop for job in jobs}:
-                mine = [(job, its) for job, its in results if job.loop is loop]
-                try:
-                    loop.call_soon_threadsafe(_deliver, mine)
-                except RuntimeError:  # the loop was closed: nobody waits any more
-                    continue
+            for together in self._alike(jobs):
+                self._answer(number, together)
+
+    def _alike(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """Returns the requests that ask the same together; first those that ask as usual."""
+        alike: dict[Ask, list[Job]] = {self._ask: []}
+        for job in jobs:
+            alike.setdefault(job.ask, []).append(job)
+        return [its for its in alike.values() if its]
 
     def _next(self, number: int) -> list[Job]:
         """Returns a thread's next batch; nothing when the batcher was closed and all is asked."""
         changed, was_busy = self._changed[number], True
         with self._lock:
+            if self._with_long == number:
+                self._with_long = None
             while True:
                 self._forget_dropped()
-                if self._queue:
+                if any(map(self._may_begin, self._queue)):
                     if was_busy:
                         self._wait_for_more(changed)
-                    if jobs := self._take():  # unless another thread has taken all
+                    if jobs := self._take(number):  # unless another thread has taken all
                         return jobs
                 elif self._is_closed:
                     return []
@@ -226,21 +218,32 @@ class Batcher:
                 break
             changed.wait(left)
 
-    def _take(self) -> list[Job]:
-        """Takes the oldest requests that fit into a batch; at least one."""
+    def _take(self, number: int) -> list[Job]:
+        """Takes the oldest requests that may begin and fit into a batch; at least one."""
+        self._forget_dropped()  # while others were waited for
         jobs: list[Job] = []
         inputs = tokens = 0
-        while self._queue:
-            inputs += len(self._queue[0].samples)
-            tokens += self._queue[0].tokens
+        for job in filter(self._may_begin, self._queue):
+            inputs, tokens = inputs + len(job.samples), tokens + job.tokens
             if jobs and not self._fits(inputs, tokens):
                 break
-            jobs.append(self._queue.popleft())
+            jobs.append(job)
+        if any(map(self._is_long, jobs)):
+            self._with_long = number
+        taken = set(jobs)
+        self._queue = deque(job for job in self._queue if job not in taken)
         return jobs
+
+    def _is_long(self, job: Job) -> bool:
+        return job.longest > self._limits.batch_tokens
+
+    def _may_begin(self, job: Job) -> bool:
+        return self._with_long is None or not self._is_long(job)
 
     def _is_full(self) -> bool:
         """Whether no request more would fit into the batch that waits."""
         inputs, tokens = 1, 1  # the least that a request has
+        self._forget_dropped()
         for job in self._queue:
             inputs, tokens = inputs + len(job.samples), tokens + job.tokens
             if not self._fits(inputs, tokens):
@@ -260,8 +263,8 @@ class Batcher:
             if asked is not None and all(job.is_dropped for job in asked.jobs):
                 asked.stop.set()
 
-    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[_Result]:
-        """Returns the results of some requests, which a thread asks together.
+    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Found]]:
+        """Returns what is found for requests that ask the same, which a thread asks together.
 
         Raises:
           Stopped: nobody waits for them any more, or the batcher ends.
@@ -273,24 +276,36 @@ class Batcher:
             if self._is_stopped:
                 asked.stop.set()
             asked.stop.check()
-            found = iter(self._ask([sample for job in jobs for sample in job.samples], asked.stop))
-            return [
-                job.result(list(itertools.islice(found, len(job.samples))), asked.stop)
-                for job in jobs
-            ]
+            samples = [sample for job in jobs for sample in job.samples]
+            found = iter(jobs[0].ask(samples, asked.stop))
+            return [list(itertools.islice(found, len(job.samples))) for job in jobs]
         finally:
             self._asked[number] = None
 
-    def _results(self, number: int, jobs: Sequence[Job]) -> list[tuple[Job, _Result]]:
-        """Returns what is found for each request; a fault of one is its own."""
+    def _answer(self, number: int, jobs: Sequence[Job]) -> None:
+        """Answers requests that ask the same; a fault of one is its own."""
+        results: Sequence[_Result]
         try:
-            return list(zip(jobs, self._asked_together(number, jobs), strict=True))
+            results = self._asked_together(number, jobs)
         except Stopped as error:
-            return [(job, error) for job in jobs]
+            results = [error] * len(jobs)
         except Exception as error:  # of whatever computes: all it can raise is a request's
-            if len(jobs) == 1:
-                return [(jobs[0], error)]
-            return [one for job in jobs for one in self._results(number, [job])]
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._answer(number, [job])
+                return
+            results = [error]
+        _send(list(zip(jobs, results, strict=True)))
+
+
+def _send(results: Sequence[tuple[Job, _Result]]) -> None:
+    """Delivers results, each in its request's loop."""
+    for loop in {job.loop for job, _ in results}:
+        mine = [(job, its) for job, its in results if job.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_deliver, mine)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
 
 
 def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:

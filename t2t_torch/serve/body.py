@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 from starlette.requests import Request
 
-from t2t_torch.serve.binary import HEADER, divided, filled
+from t2t_torch.serve.binary import HEADER, divided, filled, raw
 from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.protocol import InferenceRequest
 from t2t_torch.serve.refusal import (
     BAD_REQUEST,
     NOT_JSON,
@@ -48,20 +49,26 @@ class Bodies:
             raise Refusal(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
         return parse_json(await self._whole(request, ("application/json",)))
 
-    async def read_tensors(self, request: Request) -> Any:
-        """Returns the JSON of a body, the data of its tensors in it also where they were bytes.
+    async def read_tensors(self, request: Request, alone: str) -> InferenceRequest:
+        """Returns what a body asks, with the data of its tensors also where they were bytes.
+
+        Args:
+          request: of the body.
+          alone: the name of the only tensor that a body without JSON may be; see `binary.raw`.
 
         Raises:
           ClientDisconnect: who has asked is gone.
-          Refusal: as `read`; or the bytes behind the JSON are not those of its tensors.
+          Refusal: as `read`; or as `binary.filled` and `binary.raw`.
         """
         length = request.headers.get(HEADER)
         if length is None:
             told, behind = await self._whole(request, ("application/json",)), b""
         else:
-            kinds = ("application/json", "application/octet-stream")
-            told, behind = divided(await self._whole(request, kinds), length)
-        return filled(parse_json(told), behind)
+            body = await self._whole(request, ("application/json", "application/octet-stream"))
+            if length == "0":
+                return filled(raw(alone, body), b"", self._limits)
+            told, behind = divided(body, length)
+        return filled(parse_json(told), behind, self._limits)
 
     async def _whole(self, request: Request, kinds: Sequence[str]) -> bytes:
         _check_headers(request, self._limits, kinds)

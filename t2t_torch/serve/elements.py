@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +18,8 @@ def flat(tensor: RequestInput) -> list[Any]:
     data = tensor.data
     while data and all(isinstance(one, list) for one in data):
         data = [one for row in data for one in row]
-    if math.prod(tensor.shape) != len(data):
-        raise Refusal(
-            BAD_REQUEST,
-            f"{tensor.name!r} has the shape {tensor.shape} and {len(data)} elements.",
-        )
+    if tensor.count != len(data):
+        raise miscounted(tensor, f"{len(data)}")
     return data
 
 
@@ -43,6 +39,13 @@ def numbers(tensor: RequestInput) -> list[float]:
     if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in found):
         raise Refusal(BAD_REQUEST, f"{tensor.name!r} has an element that is no finite number.")
     return found
+
+
+def miscounted(tensor: RequestInput, count: str) -> Refusal:
+    """Returns what refuses a tensor that has not as many elements as its shape says."""
+    return Refusal(
+        BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape} and {count} elements."
+    )
 
 
 def misshapen(tensor: RequestInput, expected: str) -> Refusal:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MOST_WEIGHTS = 100_000
+"""Pairs of a word that is read and one that is written, of which a request is told the attention:
+as JSON a megabyte."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -18,7 +22,8 @@ class Limits:
       batch_inputs: that a model is asked at once.
       batch_tokens: of a batch, about; a request that has more is a batch by itself.  Models put
         inputs of like lengths together themselves, so padding does not count.
-      batches: that a model computes at once, if several threads may ask it.
+      batches: that a model computes at once, if several threads may ask it; each has a thread of
+        its own, and onnxruntime's others are shared by all.
       delay: seconds that a request waits for others, if it has come while the model was busy.
     """
 

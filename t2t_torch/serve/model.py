@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from t2t_torch.artifact.answer import Answer
 from t2t_torch.artifact.prediction import Prediction
@@ -26,6 +27,8 @@ Found: TypeAlias = Answer | Prediction
 
 TEXTS = ("text", "tree")
 """Kinds of target that are answered with hypotheses."""
+
+_LETTERS = 5  # of a word, about
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Model:
         called by one thread at a time, unless `is_shared`.
       examples: inputs to try.
       told: the parts of a first answer, by which its metadata say what there is; None if unknown.
-      attend: returns what was found for inputs with the attention of its texts; called as `ask`
+      attend: returns what is found for inputs with the attention of its texts; called as `ask`
         is.  None if nothing tells it.
       why_no_attention: if so, why; ends a sentence.
       nested: of a trial, whose fields and targets are arrays.
@@ -126,7 +129,7 @@ class Model:
     ask: Callable[[Sequence[Sample], Stop], Sequence[Found]]
     examples: Sequence[Sample] = ()
     told: Found | None = None
-    attend: Callable[[Sequence[Sample], Sequence[Found], Stop], Sequence[Found]] | None = None
+    attend: Callable[[Sequence[Sample], Stop], Sequence[Found]] | None = None
     why_no_attention: str = "it writes no text"
     nested: Nested | None = None
     is_shared: bool = False
@@ -200,41 +203,89 @@ def _text_record(found: Prediction) -> dict[str, Any]:
     return record
 
 
-def texts_of(sample: Sample) -> list[str]:
+class Extent(NamedTuple):
+    """How large an input is.
+
+    Attributes:
+      texts: all that are in it, those of lists and mappings, too.
+      tokens: how long it is, about, in words: five letters, or what stands between spaces.  Letters
+        count, since not all scripts have spaces between words.
+    """
+
+    texts: Sequence[str]
+    tokens: int
+
+
+def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
+    """Returns how large an input is; each of its parts is looked at once.
+
+    Args:
+      sample: the input, by field.
+      most: elements of all its lists and mappings; of an input with more, which is looked at no
+        further, None is returned.
+    """
+    texts: list[str] = []
+    tokens = 1
+    for value in sample.values():
+        if isinstance(value, str):
+            texts.append(value)
+            tokens = max(tokens, len(value.split()), len(value) // _LETTERS)
+            continue
+        parts, elements = _parts(value, most)
+        if elements > most:
+            return None
+        most -= elements
+        inner = [part for part in parts if isinstance(part, str)]
+        texts += inner
+        # What words have, or rows of a picture, counts once for each.
+        nested = isinstance(value, list) and any(isinstance(one, list | Mapping) for one in value)
+        count = len(value) if nested else len(parts)
+        tokens = max(tokens, count, sum(map(len, inner)) // _LETTERS)
+    return Extent(texts, tokens)
+
+
+def texts_of(sample: Sample) -> Sequence[str]:
     """Returns the texts of an input, those of lists and mappings in it, too."""
-    return [part for part in _parts(list(sample.values())) if isinstance(part, str)]
+    extent = extent_of(sample)
+    assert extent is not None
+    return extent.texts
 
 
 def tokens_of(sample: Sample) -> int:
-    """Returns how long an input is, about, in words: five letters, or what stands between spaces.
-
-    Letters count, since not all scripts have spaces between words.
-    """
-    return max([1, *map(_tokens, sample.values())])
-
-
-def _tokens(value: Any) -> int:
-    if isinstance(value, str):
-        return max(len(value.split()), len(value) // 5)
-    parts = _parts(value)
-    letters = sum(len(part) for part in parts if isinstance(part, str))
-    # What words have, or rows of a picture, counts once for each.
-    nested = isinstance(value, list) and any(isinstance(one, list | Mapping) for one in value)
-    return max(len(value) if nested else len(parts), letters // 5)
+    """Returns how long an input is; see `Extent`."""
+    extent = extent_of(sample)
+    assert extent is not None
+    return extent.tokens
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any, most: float) -> tuple[list[Any], int]:
     """Returns all that is no list and no mapping in a value, in its order; keys, too.
 
     Not by a call for each level: a body may have more of them than Python allows calls.
+
+    Args:
+      value: with anything in it.
+      most: elements of lists and mappings, behind which nothing more is found.
+
+    Returns:
+      What was found, and how many elements were seen.
     """
-    found, left = [], [value]
+    found, left, seen = [], [value], 0
     while left:
         one = left.pop()
+        inner: Sequence[Any]
         if isinstance(one, Mapping):
-            left += reversed([part for pair in one.items() for part in pair])
+            inner = [part for pair in one.items() for part in pair]
         elif isinstance(one, list | tuple):
-            left += reversed(one)
+            inner = one
         else:
             found.append(one)
-    return found
+            continue
+        seen += len(inner)
+        if seen > most:
+            break
+        if any(issubclass(kind, list | tuple | Mapping) for kind in set(map(type, inner))):
+            left += reversed(inner)
+        else:  # most lists, and many times as fast
+            found += inner
+    return found, seen

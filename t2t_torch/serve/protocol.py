@@ -7,18 +7,58 @@ booleans.
 
 from __future__ import annotations
 
+import math
+import reprlib
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
 from pydantic import ValidationError as _Invalid
+from pydantic_core import PydanticCustomError
 
 from t2t_torch.artifact.record import BEST
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
 
-Parameters: TypeAlias = dict[StrictStr, StrictStr | StrictBool | StrictInt | StrictFloat]
+MOST_AXES = 8
+"""Of a tensor; those of models have four at most."""
 
-_UNSUPPORTED = ("shared_memory", "classification", "sequence_", "priority")
-"""How parameters of Triton's extensions begin that would change what is answered."""
+MOST_TENSORS = 1000
+"""Of a request: for each that has another form an error is made, of which the first is told."""
+
+
+def _without_others(given: Any) -> Any:
+    """Raises an error at the first parameter that is none, not one for each."""
+    for name, value in given.items() if isinstance(given, dict) else ():
+        if not isinstance(value, str | bool | int | float):
+            told = {"name": reprlib.repr(name)}
+            raise PydanticCustomError("parameter", "{name} is no string, number or boolean", told)
+    return given
+
+
+Parameters: TypeAlias = Annotated[
+    dict[StrictStr, StrictStr | StrictBool | StrictInt | StrictFloat],
+    BeforeValidator(_without_others),
+]
+
+_UNSUPPORTED = (
+    *("sequence_id", "sequence_start", "sequence_end"),
+    *("priority", "timeout"),  # of its schedule policy
+    "classification",
+    *("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"),
+)
+"""Parameters of Triton's extensions that would change what is answered; a client's own may have any
+other name.  https://github.com/triton-inference-server/server, docs/protocol."""
+
+_RESERVED = "triton_"
+"""How further ones begin, which its extension `parameters` keeps for them."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -28,10 +68,17 @@ class RequestInput(BaseModel):
 
     model_config = ConfigDict(title="request_input")
     name: StrictStr
-    shape: list[Annotated[StrictInt, Field(ge=0, le=2**64 - 1)]]
+    shape: Annotated[
+        list[Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]], Field(max_length=MOST_AXES)
+    ]
     datatype: StrictStr
     parameters: Parameters = {}
     data: list[Any]
+
+    @property
+    def count(self) -> int:
+        """How many elements there are by its shape."""
+        return math.prod(self.shape)
 
 
 class RequestOutput(BaseModel):
@@ -48,14 +95,14 @@ class InferenceRequest(BaseModel):
     model_config = ConfigDict(title="inference_request")
     id: StrictStr | None = None
     parameters: Parameters = {}
-    inputs: list[RequestInput]
-    outputs: list[RequestOutput] | None = None
+    inputs: Annotated[list[RequestInput], Field(max_length=MOST_TENSORS)]
+    outputs: Annotated[list[RequestOutput], Field(max_length=MOST_TENSORS)] | None = None
 
     def check_extensions(self) -> None:
         """Raises Refusal if a parameter asks for an extension that this server does not have."""
         parts: list[Any] = [self, *self.inputs, *(self.outputs or ())]
         for name in (name for part in parts for name in part.parameters):
-            if name.startswith(_UNSUPPORTED):
+            if name in _UNSUPPORTED or name.startswith(_RESERVED):
                 raise Refusal(
                     BAD_REQUEST,
                     f"the parameter {name!r} asks for an extension that this server does not have. "

@@ -37,10 +37,9 @@ from t2t_torch.features import (
     WordReal,
     Words,
 )
-from t2t_torch.serve.batcher import Then
+from t2t_torch.serve.batcher import Ask
+from t2t_torch.serve.limits import MOST_WEIGHTS
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
-
-_MOST_PAIRS = 100_000  # as JSON a megabyte, if each id is a word
 
 
 def run_model(
@@ -86,7 +85,7 @@ def run_model(
     attend, why = None, "it writes no text"
     if not isinstance(predictor, LabelPredictor):
         why = predictor.why_unaligned
-        attend = None if why else _attend_of(predictor, fields[0].name)
+        attend = None if why else _attend_of(predictor, ask, fields[0].name)
     return Model(
         name=name,
         version=str(run.step),
@@ -104,28 +103,30 @@ def run_model(
     )
 
 
-def _attend_of(predictor: Predictor, field: str) -> Then:
+def _attend_of(predictor: Predictor, ask: Ask, field: str) -> Ask:
     """Returns what adds their attention to predictions, each read once more by itself.
 
     Args:
-      predictor: that has found them.
+      predictor: that finds them.
+      ask: returns what it finds.
       field: of the texts.
     """
     aligner = predictor.aligner()
 
-    def attend(samples: Sequence[Sample], found: Sequence[Found], stop: Stop) -> Sequence[Found]:
+    def attend(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
         told: list[Found] = []
-        pairs = 0
-        for number, (sample, prediction) in enumerate(zip(samples, found, strict=True)):
+        for number, (sample, prediction) in enumerate(
+            zip(samples, ask(samples, stop), strict=True)
+        ):
             assert isinstance(prediction, Prediction)
             stop.check()
             (ids,) = predictor.encode([_text(number, sample[field])])
-            pairs += len(ids) * (len(prediction.hypotheses[0].ids) + 1)
-            if pairs > _MOST_PAIRS:
+            pairs = len(ids) * (len(prediction.hypotheses[0].ids) + 1)
+            if pairs > MOST_WEIGHTS:
                 raise DecodeError(
-                    f"up to input {number} there are {pairs:,} pairs of an id that is read and one "
-                    f"that is written, and attention is told of {_MOST_PAIRS:,} in a request. Ask "
-                    "without attention, or less at once."
+                    f"input {number} has {pairs:,} pairs of an id that is read and one that is "
+                    f"written, and attention is told of {MOST_WEIGHTS:,}. Ask without attention, "
+                    "or less at once."
                 )
             told.append(aligner.attend(ids, prediction))
         return told

@@ -13,7 +13,9 @@ from typing import Any, TypeAlias
 
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.serve import arrays, word_tensors
+from t2t_torch.serve.bounds import check_lengths
 from t2t_torch.serve.elements import flat, misshapen, numbers, strings
+from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import TEXTS, Found, InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
@@ -56,15 +58,26 @@ def output_metadata(model: Model) -> list[Tensor]:
     return told
 
 
-def samples_of(model: Model, tensors: Sequence[RequestInput]) -> list[Sample]:
+def raw_name(model: Model) -> str:
+    """Returns the name of the only tensor that a model is asked with, one of strings; "" if it is
+    asked with more or with others.
+    """
+    told = [one for field in model.fields for one in input_metadata(field)]
+    alone = len(told) == len(model.fields) == 1 and told[0]["datatype"] == "BYTES"
+    return str(told[0]["name"]) if alone else ""
+
+
+def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) -> list[Sample]:
     """Returns the inputs that tensors hold.
 
     Args:
       model: that is asked.
       tensors: one for each field; of a gazetteer two.
+      limits: of the texts of whose words there are tensors.
 
     Raises:
-      Refusal: one is missing, not known, or of another datatype, shape or size.
+      Refusal: one is missing, not known, or of another datatype, shape or size; or a text is too
+        long.
     """
     given = {tensor.name: tensor for tensor in tensors}
     own = {one.name: list(word_tensors.described(one)) or [one.name] for one in model.fields}
@@ -87,7 +100,9 @@ def samples_of(model: Model, tensors: Sequence[RequestInput]) -> list[Sample]:
         raise Refusal(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
     for field in of_words:
         its = [given[name] for name in own[field.name]]
-        counts = word_tensors.counts_of(columns.get(field.of, []))
+        texts = columns.get(field.of, [])
+        check_lengths(texts, limits)
+        counts = word_tensors.counts_of(texts)
         columns[field.name] = word_tensors.column_of(field, its, counts)
     fields = [field.name for field in model.fields]
     rows = zip(*(columns[name] for name in fields), strict=True)
@@ -124,8 +139,11 @@ def tensors_of(
 
 
 def check_wanted(model: Model, wanted: Sequence[str]) -> None:
-    """Raises Refusal if a model can have no output of such a name."""
+    """Raises Refusal if a model can have no output of such a name, or one is there twice."""
     known = [name for target in model.targets for name in _outputs(target)]
+    if len(set(wanted)) < len(wanted):
+        twice = next(name for name in wanted if wanted.count(name) > 1)
+        raise Refusal(BAD_REQUEST, f"the output {twice!r} is asked for twice: expected once.")
     for name in wanted:
         if name not in known:
             raise Refusal(

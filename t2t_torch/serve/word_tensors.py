@@ -68,9 +68,9 @@ def column_of(
     _, words, size = first.shape
     rows: list[Any]
     if field.kind == "gazetteer":
-        # Of no entries there may be any number of words, as they take no room.
-        words = words if size else min(words, max(counts, default=0))
         entries = list(zip(strings(first), numbers(others[0]), strict=True))
+        if not size:  # of any number of words, as they take no room: each text has its own
+            return [[{}] * min(words, count) for count in counts]
         rows = [_mapping(first.name, one) for one in _cut(entries, len(counts) * words, size)]
     else:
         rows = _cut(numbers(first), len(counts) * words, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,13 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 import t2t_torch
 from t2t_torch.artifact import session
-from t2t_torch.artifact.answer import Answer, InputError
+from t2t_torch.artifact.answer import InputError
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import FILE, MODEL
+from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError, DecodeError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,9 +86,9 @@ def test_answers_come_in_the_order_of_inputs_and_do_not_depend_on_batches(
     sizes = []
     run = Artifact._run
 
-    def counted(self: Artifact, rows: Any, stop: Any, *, attention: bool) -> list[Answer]:
+    def counted(self: Artifact, rows: Any, stop: Any, wanted: Any) -> dict[str, Any]:
         sizes.append(len(rows))
-        return run(self, rows, stop, attention=attention)
+        return run(self, rows, stop, wanted)
 
     monkeypatch.setattr(Artifact, "_run", counted)
     monkeypatch.setattr(session, "_BATCH_WORDS", 8)
@@ -170,10 +175,24 @@ def test_a_folder_that_is_no_artifact_is_told_from_a_damaged_one(
 
 
 def test_a_newer_artifact_says_what_reads_it(make: Callable[..., Path]) -> None:
-    folder = make(format_version=2)
+    folder = make()
     told = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    (folder / FILE).write_text(json.dumps({**told, "fields": "new"}), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"has the format 2, .* reads up to 1\. Update it"):
+    newer = {**told, "format_version": 3, "fields": "new"}
+    (folder / FILE).write_text(json.dumps(newer), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"has the format 3, .* reads up to 2\. Update it"):
+        Artifact(folder)
+
+
+@pytest.mark.parametrize(("what", "known"), [("fields", "text, words"), ("targets", "class, mul")])
+def test_a_kind_that_is_not_known_is_named(
+    make: Callable[..., Path], what: str, known: str
+) -> None:
+    folder = make()
+    told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    told[what][-1] |= {"name": "wave", "kind": "sound"}
+    (folder / FILE).write_text(json.dumps(told), encoding="utf-8")
+    match = f"has the {what[:-1]} 'wave' of the kind 'sound', .* does not know; it knows {known}"
+    with pytest.raises(ArtifactError, match=match):
         Artifact(folder)
 
 
@@ -290,3 +309,63 @@ def test_an_artifact_answers_in_an_environment_of_onnxruntime_alone(
     )
     answered = run(python, "-c", script)
     assert (answered.stdout, answered.stderr) == ("go\n[]\n", "")
+
+
+def test_after_a_long_input_memory_is_given_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[bool] = []
+    run = Stop.run
+
+    def noted(self: Stop, *, gives_back: bool = False) -> Any:
+        given.append(gives_back)
+        return run(self, gives_back=gives_back)
+
+    monkeypatch.setattr(Stop, "run", noted)
+    artifact = Artifact(folder, threads=1)
+    short, long = asked(), asked(note="letters " * session.LONG)
+    assert artifact.predict([long]) == artifact.predict([short])
+    assert given == [True]
+    artifact.predict([short, long], stop=Stop())
+    assert sorted(given[1:]) == [False, True]
+
+
+def memory() -> int:
+    """What this process has, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells it")
+def test_memory_that_is_given_back_is_the_systems(tmp_path: Path) -> None:
+    number = TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Mul", ["column", "row"], ["square"]),
+        helper.make_node("ReduceMax", ["square"], ["most"], keepdims=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "square",
+        [
+            helper.make_tensor_value_info("column", number, ["n", 1]),
+            helper.make_tensor_value_info("row", number, [1, "n"]),
+        ],
+        [helper.make_tensor_value_info("most", number, [])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    opened = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+    def run(size: int, gives_back: bool) -> None:
+        values = np.ones(size, np.float32)
+        with Stop().run(gives_back=gives_back) as options:
+            opened.run(None, {"column": values[:, None], "row": values[None]}, options)
+
+    run(1, False)
+    before, size = memory(), 5000
+    run(size, True)
+    assert memory() - before < size * size  # of 4 bytes each
+    run(size, False)
+    assert memory() - before > 3 * size * size
+    run(1, True)
+    assert memory() - before < size * size

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
+from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.export.attention_verification import AttentionVerification, Looked
+from t2t_torch.export.text_verification import verify_texts
+from t2t_torch.export.verification import Row
 
 WEIGHTS = ((0.5, 0.5, 0.0), (0.25, 0.25 + 4e-6, 0.5))
 EXPECTED = Attention(("a", "b", "c"), ("x", "y"), WEIGHTS)
@@ -67,3 +70,33 @@ def test_other_alignments_are_no_ties(pairs: Any) -> None:
 def test_other_words_and_no_numbers_are_infinitely_apart(changes: dict[str, Any]) -> None:
     assert looked(dataclasses.replace(EXPECTED, **changes)).gap == math.inf
     assert looked(None).gap == math.inf
+
+
+def test_a_word_of_equal_weights_is_counted_once() -> None:
+    texts = ["a b c", "a", "c"]
+    right = Prediction((Hypothesis("x y", (2, 3), -1.0, alignment=((0, 0), (2, 1))),))
+
+    class Told(_Model):
+        hparams = DecodeHParams(write_alignments=True)
+
+        def predict(self, asked: list[str]) -> list[Prediction]:
+            return [right] * len(asked)
+
+    class Artifact:
+        def attend(self, asked: list[str]) -> list[Prediction]:
+            """Aligns a word otherwise: of the first alone and with others, of the second alone."""
+            return [
+                Prediction((dataclasses.replace(right.hypotheses[0], alignment=pairs),), EXPECTED)
+                for pairs in (
+                    ((1, 0), (2, 1))
+                    if text == texts[0] or (text == texts[1] and len(asked) == 1)
+                    else ((0, 0), (2, 1))
+                    for text in asked
+                )
+            ]
+
+    model: Any = Told()
+    artifact: Any = Artifact()
+    rows = [Row(f"row {n}", {"inputs": text}, n) for n, text in enumerate(texts)]
+    verified = verify_texts(model, artifact, rows)
+    assert (verified.looks, verified.ties, verified.attention) == (2, 0, 0.0)

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.decoded import check_decodable, decoded
+from t2t_torch.export.decoded import check_decodable, decoded, decoded_hypotheses
 from t2t_torch.export.graph import Graph
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
@@ -112,6 +112,20 @@ def test_subtokens_of_every_kind_are_written() -> None:
 @example([[2, 67], [0xE2 + 2], [0xAC + 2, 0x80 + 2]])
 def test_any_bytes_become_the_text_that_python_makes_of_them(rows: list[list[int]]) -> None:
     check("bytes", rows)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_search_that_found_nothing_wrote_empty_texts(name: str) -> None:
+    graph = Graph("texts")
+    ids = graph.input("ids", "int64", ["rows", "hypotheses", "length"])
+    found = decoded_hypotheses(graph, ENCODERS[name], ids)
+    graph.output("texts", found, "string", ["rows", "hypotheses"])
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString())
+    (texts,) = session.run(None, {"ids": np.zeros((2, 3, 0), np.int64)})
+    assert texts.tolist() == [[""] * 3] * 2
+    rows = [[[3, 4, 1], [4, 3, 3]], [[0, 0, 0], [3, 0, 3]]]
+    (texts,) = session.run(None, {"ids": np.array(rows)})
+    assert texts.tolist() == [[ENCODERS[name].decode(ids) for ids in row] for row in rows]
 
 
 @pytest.mark.parametrize(

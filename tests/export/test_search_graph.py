@@ -39,6 +39,7 @@ SEARCHES = {
     "n-best": DecodeHParams(
         beam_size=3, return_beams=True, extra_length=7, force_decode_length=True
     ),
+    "nothing": DecodeHParams(extra_length=0, force_decode_length=True),
 }
 
 
@@ -153,6 +154,19 @@ def test_a_graph_finds_what_the_search_of_other_models_finds(name: str) -> None:
 @pytest.mark.parametrize("name", ["lstm_lm", "transformer"])
 def test_a_graph_searches_as_it_is_told(name: str, search: str) -> None:
     check(name, search)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm_lm", "transformer"])
+def test_a_graph_may_write_nothing(name: str) -> None:
+    predictor, session = made(name, "nothing")
+    rows = rows_for(predictor)
+    for several in (rows, *([row] for row in rows)):
+        expected = [[((), 0.0)]] * len(several)
+        found = found_by(session, several)
+        assert [[(tuple(ids), score) for ids, score in one] for one in found] == expected
+        told = expected_of(predictor, several)
+        assert [[(h.ids, h.score) for h in one.hypotheses] for one in told] == expected
 
 
 @pytest.mark.slow

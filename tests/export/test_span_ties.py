@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from t2t_torch.artifact.answer import Answer
+from t2t_torch.errors import ExportError
 from t2t_torch.export.span_ties import is_a_tie
+from t2t_torch.export.verification import Row, Verified, verify
 from t2t_torch.families.spanqa import SpanQAProblem
 from t2t_torch.features import ClassLabel, Features, Span, Words
 from t2t_torch.text.label import ClassLabelEncoder
@@ -104,3 +108,42 @@ def test_spaces_are_part_of_what_is_compared() -> None:
 def test_what_has_no_parts_of_texts_has_no_ties() -> None:
     other: Any = SimpleNamespace(problem=None, features=Features({}, {}))
     assert not is_a_tie(other, {}, Answer({}, {}), Answer({}, {}))
+
+
+def verified(own: int, made_up: int, places: list[int], **changes: Any) -> Verified:
+    """Verifies what finds "he" at some places where the model finds "she and he", as probable."""
+    near = 0.4 * (1 + 2e-5)
+    model = predictor_of([window(0.1, w0=(0.4, 0.0), w2=(near, 0.4)), window(0.9)])
+    chance = sure(model, 0, 0, 2)
+    scores = {"kind": {"x": 0.75, "y": 0.25}}
+    right = Answer({"targets": "she and he", "kind": "x"}, {"targets": chance}, scores)
+    other = dataclasses.replace(right, values={"targets": "he", "kind": "x"}, **changes)
+    samples: list[Any] = [{**SAMPLE, "question": str(n)} for n in range(own + made_up)]
+    asked = [samples[place] for place in places]
+
+    def answers(inputs: list[Any]) -> list[Answer]:
+        return [other if sample in asked else right for sample in inputs]
+
+    model.predict = lambda inputs: [right] * len(inputs)
+    artifact: Any = SimpleNamespace(predict=answers)
+    numbers = [*range(own), *[-1] * made_up]
+    rows = [Row(f"row {n}", sample, n) for n, sample in zip(numbers, samples, strict=True)]
+    return verify(model, artifact, rows)
+
+
+def test_few_rows_of_the_data_may_be_ties() -> None:
+    assert verified(40, 4, [3, 7, 40, 41, 42, 43]).ties == 6  # two of the data
+    expected = (
+        r"for 3 of 40 rows, where rounding changes a few; the first is row 3: {\"question\": "
+    )
+    with pytest.raises(ExportError, match=expected):
+        verified(40, 4, [3, 7, 20])
+    with pytest.raises(ExportError, match="for 20 of 20 rows"):
+        verified(20, 0, list(range(20)))
+
+
+def test_of_a_tie_all_else_is_compared() -> None:
+    nearly = {"kind": {"x": 0.75 - 2e-5, "y": 0.25 + 2e-5}}
+    assert verified(40, 0, [5], scores=nearly).difference == pytest.approx(2e-5)
+    with pytest.raises(ExportError, match="does not answer as the model does, asked alone: row 5"):
+        verified(40, 0, [5], scores={"kind": {"x": 0.7, "y": 0.3}})

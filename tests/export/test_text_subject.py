@@ -383,10 +383,10 @@ def test_another_text_of_an_equal_score_is_a_tie(
 ) -> None:
     run = run_of(made)
     row = Row("row 7 of the dev split", {"inputs": "one two"}, 7)
-    monkeypatch.setattr(text_verification, "_MOST_TIES", 1.0)
+    monkeypatch.setattr(text_verification, "MOST_TIES", 1.0)
     verified = verify_texts(run, changed_by(exported, text="another"), [row])
     assert verified.ties == 1
     assert isinstance(verified.answers[0].hypotheses[0], Hypothesis)
-    monkeypatch.setattr(text_verification, "_MOST_TIES", 0.9)
+    monkeypatch.setattr(text_verification, "MOST_TIES", 0.9)
     with pytest.raises(ExportError, match="of equal scores for 1 of 1 rows"):
         verify_texts(run, changed_by(exported, text="another"), [row])

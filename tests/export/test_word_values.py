@@ -9,6 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from t2t_torch.artifact.batches import batches_of
 from t2t_torch.artifact.feeds import Feeds
 from t2t_torch.artifact.signature import Signature
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
@@ -197,6 +198,23 @@ def test_too_many_entries_to_lie_in_a_tensor_are_refused():
     words = [("go", many, [0, 0, 0])] + [("go", {}, [0, 0, 0])] * 10_000
     with pytest.raises(InputError, match=r"10001 words, of which one has 100 labels, are more"):
         WHOLE.made([sample_of(words)])
+    half = sample_of([words[0], *words[1:2_500]])
+    assert WHOLE.feeds.row(0, half).words["gazetteer"] == 2_500
+    with pytest.raises(InputError, match=r"2501 words, of which one has 100 .* than the 250,000 "):
+        WHOLE.feeds.row(0, sample_of(words[:2_501]))
+
+
+def test_one_with_many_entries_is_no_load_to_others():
+    def row(entries, words=1):
+        many = {f"label {number}": 1.0 for number in range(entries)}
+        return WHOLE.feeds.row(0, sample_of([("go", many, [0] * 3)] * words))
+
+    assert [row(n, words=3).length for n in (0, 1, 8, 9, 16, 17)] == [3, 3, 3, 6, 6, 9]
+    rows = [row(60_000), *(row(entries=n % 3) for n in range(255))]
+    batches = batches_of([one.length for one in rows], 256, 20.0)
+    assert sorted(map(len, batches)) == [1, 255]
+    fed = [WHOLE.feeds.batch([rows[number] for number in numbers]) for numbers in batches]
+    assert sum(one["gazetteer"].size for one in fed) <= 60_000 + 255 * 2
 
 
 def test_a_label_of_nothing_cannot_be_told_from_none():

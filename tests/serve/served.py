@@ -184,9 +184,9 @@ def translator_source(name: str = "translator") -> Source:
             texts = (" ".join(sample["inputs"].split()[::-1]) for sample in samples)
             return [Prediction((Hypothesis(text, (), -1.5),)) for text in texts]
 
-        def attend(samples: Sequence[Any], found: Sequence[Any], stop: Stop) -> list[Prediction]:
+        def attend(samples: Sequence[Any], stop: Stop) -> list[Prediction]:
             told = []
-            for sample, one in zip(samples, found, strict=True):
+            for sample, one in zip(samples, found(samples, stop), strict=True):
                 read, written = sample["inputs"].split(), one.text.split()
                 last = len(read) - 1
                 rows = tuple(

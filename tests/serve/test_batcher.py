@@ -60,8 +60,8 @@ def batcher(model: Slow) -> Iterator[Callable[..., Batcher]]:
         one.close()
 
 
-def submit(batcher: Batcher, *texts: str) -> Job:
-    return batcher.submit([{"inputs": text} for text in texts])
+def submit(batcher: Batcher, *texts: str, ask: Any = None) -> Job:
+    return batcher.submit([{"inputs": text} for text in texts], ask)
 
 
 async def begun(model: Slow) -> None:
@@ -267,3 +267,108 @@ def test_closing_ends_all_threads(batcher, model: Slow) -> None:
         return await asyncio.gather(*(job.answers for job in jobs))
 
     assert asyncio.run(run()) == [["FIRST"], ["A"]]
+
+
+def test_what_asks_something_else_is_asked_together_after_the_others_are_answered(
+    batcher, model: Slow
+) -> None:
+    other = Slow()
+
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model)]
+        jobs += [submit(queue, "a", ask=other), submit(queue, "b"), submit(queue, "c", ask=other)]
+        model.may.release(2)
+        assert await jobs[2].answers == ["B"]
+        await begun(other)
+        other.may.release()
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["FIRST"], ["A"], ["B"], ["C"]]
+    assert (model.asked[1:], other.asked) == ([["b"]], [["a", "c"]])
+
+
+def test_a_fault_of_what_asks_something_else_is_its_own(batcher, model: Slow) -> None:
+    other = Slow()
+    other.may.release(9)
+
+    async def run() -> list[Any]:
+        queue = batcher()
+        jobs = [await busy(queue, model)]
+        for text, ask in (("poison", other), ("b", None), ("c", other)):
+            jobs.append(submit(queue, text, ask=ask))
+        model.may.release(9)
+        return await asyncio.gather(*(job.answers for job in jobs), return_exceptions=True)
+
+    _, fault, *found = asyncio.run(run())
+    assert isinstance(fault, InputError)
+    assert found == [["B"], ["C"]]
+    assert other.asked == [["poison", "c"], ["poison"], ["c"]]
+    assert model.asked[1:] == [["b"]]
+
+
+def test_after_a_fault_each_is_answered_when_it_is_done(batcher, model: Slow) -> None:
+    async def run() -> None:
+        queue = batcher()
+        jobs = [await busy(queue, model), submit(queue, "poison"), submit(queue, "a")]
+        model.may.release(3)  # of three: the first, both together, "poison"
+        with pytest.raises(InputError):
+            await jobs[1].answers
+        model.may.release()
+        assert await jobs[2].answers == ["A"]
+
+    asyncio.run(run())
+
+
+def test_what_is_dropped_while_others_are_waited_for_is_not_computed(batcher, model: Slow) -> None:
+    async def run() -> None:
+        queue = batcher(delay=60.0, batch_inputs=4)
+        first = await busy(queue, model)
+        gone, kept = submit(queue, "gone", "gone"), submit(queue, "a")
+        model.may.release(9)
+        await first.answers
+        gone.drop()  # the thread waits for a fourth input
+        last = submit(queue, "b", "c")
+        assert not last.answers.done()
+        full = submit(queue, "d")
+        await asyncio.gather(*(job.answers for job in (kept, last, full)))
+
+    asyncio.run(run())
+    assert model.asked == [["first"], ["a", "b", "c", "d"]]
+
+
+def test_two_inputs_that_are_longer_than_a_batch_are_not_computed_at_once(
+    batcher, model: Slow
+) -> None:
+    def long(number: int) -> str:
+        return f"long{number} of five words and more"
+
+    async def run() -> list[Any]:
+        queue = batcher(threads=2, batch_tokens=5)
+        jobs = [submit(queue, long(0))]
+        await begun(model)
+        jobs += [submit(queue, long(1)), submit(queue, "short")]
+        await begun(model)
+        assert model.asked == [[long(0)], ["short"]]
+        jobs.append(submit(queue, "next"))
+        model.may.release(9)
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    found = asyncio.run(run())
+    assert found == [[long(0).upper()], [long(1).upper()], ["SHORT"], ["NEXT"]]
+
+
+def test_a_closed_batcher_answers_long_inputs_that_wait_for_each_other(
+    batcher, model: Slow
+) -> None:
+    async def run() -> list[Any]:
+        queue = batcher(threads=2, batch_tokens=1)
+        jobs = [submit(queue, "two words")]
+        await begun(model)
+        jobs += [submit(queue, "three more words"), submit(queue, "four words to come")]
+        closing = asyncio.create_task(asyncio.to_thread(queue.close))
+        model.may.release(9)
+        await closing
+        return await asyncio.gather(*(job.answers for job in jobs))
+
+    assert asyncio.run(run()) == [["TWO WORDS"], ["THREE MORE WORDS"], ["FOUR WORDS TO COME"]]

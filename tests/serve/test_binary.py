@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
 import numpy as np
 import pytest
 from hypothesis import strategies as some
-from served import Served
+from served import Served, length_of, stub_source
 from test_protocol import INPUTS
 
+from t2t_torch.serve import binary
 from t2t_torch.serve.binary import HEADER
 
 PLACE = "/v2/models/made/infer"
@@ -121,9 +123,24 @@ def test_the_server_says_that_it_can(server: Served) -> None:
         (lambda told: told[0]["parameters"].update(binary_data_size=True), "no number of bytes"),
         (lambda told: told[0]["parameters"].update(binary_data_size=10**9), "are left"),
         (lambda told: told[0]["parameters"].update(binary_data_size=3), "element 0 goes beyond"),
-        (lambda told: told[3]["parameters"].update(binary_data_size=8), "of no tensor"),
+        (
+            lambda told: (
+                told[3]["parameters"].update(binary_data_size=8),
+                told[3].update(shape=[1, 2]),
+            ),
+            "of no tensor",
+        ),
         (lambda told: told[3].update(datatype="FP99"), "no elements of FP99"),
-        (lambda told: told[3].update(shape=[2, 3]), "expected [N, 2]"),
+        (lambda told: told[3].update(shape=[4]), "expected [N, 2]"),
+        (lambda told: told[3].update(shape=[2, 3]), "has the shape [2, 3] and 4 elements"),
+        (lambda told: told[0].update(shape=[1]), "has the shape [1] and more than 1 elements"),
+        (lambda told: told[0].update(shape=[3]), "has the shape [3] and 2 elements"),
+        (lambda told: told[0].update(shape=[2] * 9), "inputs.0.shape: List should have at most 8"),
+        (
+            lambda told: told[0].update(name=[["x"]]),
+            "inputs.0.name: Input should be a valid string",
+        ),
+        (lambda told: told[0].pop("parameters"), "inputs.0.data: Field required"),
         (lambda told: told[0].update(datatype="FP32"), "5 elements"),
     ],
 )
@@ -145,6 +162,53 @@ def test_a_length_that_is_none_is_refused(server: Served, length: str) -> None:
     headers = {**given["headers"], HEADER: length.encode("utf-8")}
     answer = server.post(PLACE, content=given["content"], headers=headers)
     assert (answer.status_code, HEADER in answer.json()["error"]) == (400, True)
+
+
+def test_too_many_inputs_are_refused_before_their_bytes_are_read(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*given: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(binary, "_elements", never)
+    tensor = {"shape": [65], "datatype": "BYTES", "parameters": {"binary_data_size": 260}}
+    told = {"inputs": [{"name": "inputs", **tensor}]}
+    answer = server.post(PLACE, **sent(told, b"\0" * 260))
+    assert (answer.status_code, "has 65 inputs, and 64 are" in answer.text) == (413, True)
+
+
+@pytest.mark.parametrize("value", ["false", 0, 1.0])
+def test_what_says_which_outputs_are_bytes_is_a_boolean(server: Served, value: Any) -> None:
+    every = {"parameters": {"binary_data_output": value}}
+    one = {"outputs": [{"name": "intent", "parameters": {"binary_data": value}}]}
+    for name, more in {"binary_data_output": every, "binary_data": one}.items():
+        answer = server.post(PLACE, {"inputs": INPUTS, **more})
+        assert answer.status_code == 400
+        message = f"the parameter {name} is {value!r}: expected a boolean"
+        assert message in answer.json()["error"]
+
+
+def raw(server: Served, place: str, body: bytes) -> Any:
+    headers = {"Content-Type": "application/octet-stream", HEADER: "0"}
+    return server.post(place, content=body, headers=headers)
+
+
+def test_a_body_may_be_the_only_text(serve: Callable[..., Served]) -> None:
+    server = serve(stub_source(length_of))
+    place = "/v2/models/stub/infer"
+    found = {
+        text: read(raw(server, place, text.encode()))["targets"]
+        for text in ("go to \u014csl\u014d", "go", "", '{"a"', "\x05\0\0\0hello")
+    }
+    assert list(found.values()) == [["long"], ["short"], ["short"], ["short"], ["long"]]
+    answer = raw(server, place, b"\xff")
+    assert (answer.status_code, "element 0 is no UTF-8" in answer.text) == (400, True)
+
+
+def test_a_body_that_is_one_text_is_refused_by_what_is_asked_with_more(server: Served) -> None:
+    answer = raw(server, PLACE, b"go to oslo")
+    assert answer.status_code == 400
+    assert "0 says that the body is the only text" in answer.json()["error"]
 
 
 def test_bytes_are_for_tensors_alone(server: Served) -> None:

@@ -11,8 +11,11 @@ import pytest
 from served import ROW, Served, length_of, stub_source
 
 from t2t_torch.serve.body import parse_json, to_json
+from t2t_torch.serve.bounds import extents_of
 from t2t_torch.serve.gate import GONE
-from t2t_torch.serve.model import texts_of, tokens_of
+from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.model import InputField, Model, extent_of, texts_of, tokens_of
+from t2t_torch.serve.refusal import Refusal
 
 JSON = {"Content-Type": "application/json"}
 
@@ -66,6 +69,64 @@ def test_the_length_of_an_input_is_that_of_all_that_is_in_it() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert texts_of({"inputs": deep}) == ["word"]
+
+
+@pytest.mark.parametrize("nested", [[1] * 61, [[]] * 61, [[1] * 30] * 2, [{"": 1}] * 21])
+def test_an_input_has_no_more_elements_than_its_characters_allow(stub: Served, nested: Any) -> None:
+    answer = stub.post("/predict", {"inputs": ["a", nested]})
+    assert answer.status_code == 413
+    expected = "input 1 has more than 60 elements in its lists and objects"
+    assert expected in answer.json()["error"]
+    assert stub.post("/predict", {"inputs": [nested[1:-1]]}).status_code == 200
+
+
+def test_an_input_of_many_elements_is_walked_no_further() -> None:
+    class Unseen(list[int]):
+        def __iter__(self) -> Iterator[int]:
+            raise AssertionError
+
+    assert extent_of({"inputs": Unseen([1] * 4)}, 3) is None
+    assert extent_of({"one": ["a", "b"], "two": [["c"], "d"]}, 4) is None
+    assert extent_of({"one": ["a", "b"], "two": [["c"], "d"]}, 5) == (["a", "b", "c", "d"], 2)
+
+
+def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
+    fields = [
+        InputField("picture", "image", shape=(28, 28, 3)),
+        InputField("dense", "numbers", size=500),
+        InputField("vectors", "word_numbers", size=300),
+        InputField("inputs", "words"),
+    ]
+    sample = {
+        "picture": [[[0] * 3] * 28] * 28,
+        "dense": [0.5] * 500,
+        "vectors": [[0.5] * 300] * 10,
+        "inputs": ["a"] * 10,
+    }
+    model = Model("m", "1", "p", "m", "none", fields, [], lambda samples, stop: [])
+    limits = Limits(characters=10)
+    (extent,) = extents_of(model, [sample], limits)
+    assert extent.texts == ["a"] * 10
+    with pytest.raises(Refusal, match="input 1 has more than"):
+        extents_of(model, [sample, {**sample, "dense": [0.5] * 10_000}], limits)
+
+
+def test_an_error_quotes_no_more_than_the_beginning(serve: Callable[..., Served]) -> None:
+    server = serve(stub_source(length_of))
+    tensor = {"name": "x" * 500_000, "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    for answer in (
+        server.post("/v2/models/stub/infer", {"inputs": [tensor]}),
+        server.get("/v2/" + "x" * 50_000),
+    ):
+        assert answer.status_code in (400, 404)
+        assert len(answer.json()["error"]) == 2004
+        assert answer.json()["error"].endswith("xxx ...")
+
+
+def test_a_list_that_is_no_list_of_words_is_told_by_its_first_parts(server: Served) -> None:
+    answer = server.post("/predict", {"inputs": [{**ROW, "inputs": [1] * 25_000}]})
+    assert answer.status_code == 422
+    assert "1 among [1, 1, 1, 1, 1, 1, ...] is no word" in answer.json()["error"]
 
 
 def test_no_more_bodies_are_read_at_once_than_twice_the_queue(

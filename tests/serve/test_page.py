@@ -211,3 +211,87 @@ def test_what_words_have_and_pictures_are_written_as_json(browser: Any, address:
     view.click("#ask")
     view.locator(".value", has_text="to").wait_for()
     assert faults == []
+
+
+@pytest.fixture
+def view(browser: Any, address: str) -> Any:
+    """The page, whose server has taken the key."""
+    view = browser.new_page()
+    view.goto(f"{address}?model=stub")
+    view.wait_for_selector("#keybox:not([hidden])")
+    view.fill("#key", "a-key-of-one")
+    view.press("#key", "Enter")
+    view.wait_for_selector("[data-field=inputs]")
+    return view
+
+
+def test_an_answer_that_comes_late_is_not_shown_under_another_model(view: Any) -> None:
+    held: list[Any] = []
+    view.route("**/models/stub/predict", lambda route: held.append(route))
+    view.fill("[data-field=inputs]", "a long text")
+    with view.expect_request("**/models/stub/predict"):
+        view.click("#ask")
+    view.wait_for_selector("#ask:disabled")
+    with view.expect_event("requestfailed"):  # it is not waited for any more
+        view.select_option("#model", "translator")
+    view.fill("[data-field=inputs]", "one two")
+    view.click("#ask")
+    view.wait_for_selector(".heat")
+    assert view.inner_text(".value").startswith("two one")
+    assert view.is_hidden("#error")
+    view.select_option("#model", "stub")
+    assert view.inner_text("#answer") == ""
+    assert len(held) == 1
+
+
+def test_who_asks_again_while_one_runs_is_answered_once(view: Any) -> None:
+    held: list[Any] = []
+    view.route("**/models/stub/predict", lambda route: held.append(route))
+    view.fill("[data-field=inputs]", "a long text")
+    with view.expect_request("**/models/stub/predict"):
+        view.keyboard.press("Control+Enter")
+    view.fill("[data-field=inputs]", "short")
+    view.keyboard.press("Control+Enter")
+    view.locator("#examples button").first.click()
+    assert view.input_value("[data-field=inputs]") == "short"
+    (route,) = held
+    route.continue_()
+    view.wait_for_selector(".value")
+    assert view.inner_text(".value").startswith("long")
+    view.unroute("**/models/stub/predict")
+    view.keyboard.press("Control+Enter")
+    view.locator(".value", has_text="short").wait_for()
+    assert len(held) == 1
+
+
+def answering(status: int, body: str) -> Callable[[Any], None]:
+    return lambda route: route.fulfill(status=status, body=body)
+
+
+def test_errors_of_another_form_are_told(view: Any) -> None:
+    faults: list[str] = []
+    view.on("pageerror", lambda error: faults.append(str(error)))
+    answers = {
+        (502, '{"detail": "x"}'): "The server answered with status 502.",
+        (502, "<html>bad</html>"): "The server answered with status 502.",
+        (503, "null"): "The server answered with status 503.",
+        (500, '{"error": {"code": 1}}'): "The server answered with status 500.",
+        (422, '{"error": "its own"}'): "its own",
+        (200, "<html>hello</html>"): "no JSON object",
+        (200, "null"): "no JSON object",
+        (200, '{"outputs": []}'): "not what was asked",
+        (200, '{"outputs": 3}'): "not what was asked",
+        (200, '{"outputs": [{"other": {"value": 1}}]}'): "not what was asked",
+    }
+    view.fill("[data-field=inputs]", "a long text")
+    for (status, body), message in answers.items():
+        view.click("#ask")
+        view.wait_for_selector("#answer section")
+        view.route("**/models/stub/predict", answering(status, body))
+        view.click("#ask")
+        view.wait_for_selector("#error:not([hidden])")
+        assert message in view.inner_text("#error")
+        assert view.inner_text("#answer") == ""
+        assert view.is_enabled("#ask")
+        view.unroute("**/models/stub/predict")
+    assert faults == []

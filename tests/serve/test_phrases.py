@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from served import Served, artifact_source
 
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import EXAMPLES, FILE, Signature, Written
-from t2t_torch.errors import ArtifactError
+from t2t_torch.artifact.stop import Stop
+from t2t_torch.errors import ArtifactError, DecodeError
 from t2t_torch.serve.artifact_model import artifact_model
 
 
@@ -95,14 +99,72 @@ def test_an_artifact_tells_attention_to_whoever_asks(
             assert row == pytest.approx(right, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("artifact_model", "input 0 has [0-9]+ pairs of a word that is read .* is told of 2"),
+        ("asking", "the inputs have [0-9]+ pairs of a word that is read .* is told of 2"),
+    ],
+)
 def test_too_much_attention_is_refused(
-    phrases: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+    phrases: Path,
+    serve: Callable[..., Served],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    message: str,
 ) -> None:
-    monkeypatch.setattr("t2t_torch.serve.artifact_model._MOST_WEIGHTS", 2)
+    monkeypatch.setattr(f"t2t_torch.serve.{place}.MOST_WEIGHTS", 2)
     server = serve(artifact_source(phrases))
     answer = server.post("/predict", {"inputs": ["one two three", "two"], "attention": True})
     assert answer.status_code == 422
-    assert "pairs of a word that is read" in answer.json()["error"]
+    assert re.search(message, answer.json()["error"])
+    assert server.post("/predict", {"inputs": ["one two three"]}).status_code == 200
+
+
+def test_attention_that_is_too_much_is_never_made_a_list(
+    phrases: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(*parts: Any) -> Any:
+        raise AssertionError("weights were listed")
+
+    monkeypatch.setattr("t2t_torch.artifact.alignment._attention", listed)
+    artifact, stop = Artifact(phrases, threads=1), Stop()
+    with pytest.raises(DecodeError, match=r"input 1 has \d+ pairs .* told of 0"):
+        artifact.attend(["", "one two three"], stop=stop, most=0)
+    assert artifact.predict(["one two three"])[0].hypotheses[0].alignment
+
+
+def test_requests_with_and_without_attention_are_each_searched_for_once(
+    phrases: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[tuple[int, bool]] = []
+    may_end, run = threading.Event(), Artifact._run
+
+    def noted(self: Artifact, rows: Any, stop: Any, wanted: Any) -> Any:
+        searched.append((len(rows), wanted.alignments))
+        may_end.wait(60)
+        return run(self, rows, stop, wanted)
+
+    server = serve(artifact_source(phrases), batches=1)
+    queue = server.repository.get("made").batcher
+    monkeypatch.setattr(Artifact, "_run", noted)
+    bodies = [{"inputs": ["one two"], "attention": which} for which in (True, False) * 2]
+
+    async def ask() -> list[Any]:
+        first = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["seven"]}))
+        while not searched:
+            await asyncio.sleep(0)
+        sent = [server.send("POST", "/predict", json=body) for body in bodies]
+        answers = asyncio.gather(first, *sent)
+        while len(queue) < len(bodies):
+            await asyncio.sleep(0)
+        may_end.set()
+        return await answers
+
+    _, *told = asyncio.run(ask())
+    records = [answer.json()["outputs"][0]["targets"] for answer in told]
+    assert ["attention" in record for record in records] == [True, False, True, False]
+    assert searched[1:] == [(2, False), (2, True)]
 
 
 def test_an_artifact_without_attention_says_how_to_export_it(

@@ -12,6 +12,7 @@ import pytest
 from served import ROW, Served, length_of, stub_source
 
 from t2t_torch.artifact.prediction import Hypothesis, Prediction
+from t2t_torch.serve.binary import HEADER
 from t2t_torch.serve.model import InputField, Model, OutputTarget
 from t2t_torch.serve.repository import Source
 
@@ -92,6 +93,12 @@ def test_tensors_are_answered_with_tensors(server: Served) -> None:
     assert outputs["doubled"]["data"] == [2.0, 5.0, 0.0, 2.0]
 
 
+def test_parameters_of_a_client_s_own_are_none_of_an_extension(server: Served) -> None:
+    own = {"timeout_of": 1, "priority_class": "a", "sequence_number": 2, "classification_id": 3}
+    own["shared_memory"] = True
+    assert infer(server, parameters=own)["parameters"] == own
+
+
 def test_outputs_that_are_asked_for_come_in_that_order(server: Served) -> None:
     told = infer(server, outputs=[{"name": "topics"}, {"name": "intent"}])
     assert [one["name"] for one in told["outputs"]] == ["topics", "intent"]
@@ -127,8 +134,35 @@ def test_numbers_may_be_whole(server: Served) -> None:
         ({"inputs": [*INPUTS[:3], {**INPUTS[3], "datatype": "BOOL"}]}, "numbers: FP16"),
         ({"outputs": [{"name": "labels"}]}, "no output 'labels'; there are slots"),
         ({"outputs": [{"name": "slots_probability"}]}, "no output 'slots_probability'"),
-        ({"parameters": {"shared_memory_region": "a"}}, "an extension"),
-        ({"parameters": {"a": []}}, "parameters.a"),
+        ({"outputs": [{"name": "topics"}, {"name": "intent"}] * 2}, "'topics' is asked for twice"),
+        ({"parameters": {"shared_memory_region": "a"}}, "'shared_memory_region' asks for an ext"),
+        ({"parameters": {"timeout": 5}}, "the parameter 'timeout' asks for an extension"),
+        ({"parameters": {"triton_enable_empty_final_response": True}}, "'triton_enable_empty"),
+        (
+            {"outputs": [{"name": "intent", "parameters": {"classification": 2}}]},
+            "'classification'",
+        ),
+        (
+            {
+                "inputs": [
+                    {
+                        "name": "inputs",
+                        "shape": [1],
+                        "datatype": "BYTES",
+                        "parameters": {"shared_memory_byte_size": 3},
+                    }
+                ]
+            },
+            "'shared_memory_byte_size'",
+        ),
+        (
+            {"inputs": [{**INPUTS[0], "shape": [1] * 9}]},
+            "inputs.0.shape: List should have at most 8",
+        ),
+        ({"inputs": [{**INPUTS[0], "shape": [2**31]}]}, "inputs.0.shape.0: Input should be less"),
+        ({"inputs": [1] * 1001}, "inputs: List should have at most 1000 items"),
+        ({"outputs": [1] * 1001}, "outputs: List should have at most 1000 items"),
+        ({"parameters": {"a": []}}, "parameters: 'a' is no string, number or boolean"),
         ({"id": 5}, "id: Input should be a valid string"),
         ({"inputs": "go"}, "inputs: Input should be a valid list"),
     ],
@@ -227,4 +261,32 @@ def test_the_description_names_what_the_published_one_requires(server: Served) -
     assert infer["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith(
         "/InferenceRequest"
     )
-    assert {one["name"] for one in infer["parameters"]} == {"model"}
+    assert {one["name"] for one in infer["parameters"] if one["in"] == "path"} == {"model"}
+    assert {"data"} <= set(schemas["RequestInput"]["required"])
+
+
+def test_the_description_tells_of_tensors_as_bytes(server: Served) -> None:
+    told = server.get("/openapi.json").json()
+    schemas = told["components"]["schemas"]
+    infer = told["paths"]["/v2/models/{model}/versions/{version}/infer"]["post"]
+    (header,) = [one for one in infer["parameters"] if one["in"] == "header"]
+    assert (header["name"], header.get("required", False)) == (HEADER, False)
+    assert HEADER in infer["responses"]["200"]["headers"]
+    for side, form in {"requestBody": "Request", "200": "Response"}.items():
+        place = infer.get(side) or infer["responses"][side]
+        schema = place["content"]["application/octet-stream"]["schema"]
+        assert schema["contentSchema"]["$ref"].endswith(f"/Inference{form}WithBytes")
+    tensor = {"name": "inputs", "shape": [1], "datatype": "BYTES"}
+    output = {"model_name": "made", "model_version": "3", "outputs": [tensor]}
+    for name, body in {
+        "InferenceRequest": {"inputs": [tensor]},
+        "InferenceResponse": output,
+    }.items():
+        place = {"$ref": f"#/components/schemas/{name}"}
+        with pytest.raises(jsonschema.ValidationError, match="'data' is a required property"):
+            jsonschema.validate(body, {**told, **place})
+        place["$ref"] += "WithBytes"
+        jsonschema.validate(body, {**told, **place})
+    assert "data" not in schemas["RequestInputWithBytes"]["required"]
+    predict = told["paths"]["/predict"]["post"]
+    assert list(predict["requestBody"]["content"]) == ["application/json"]

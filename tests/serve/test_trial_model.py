@@ -144,6 +144,7 @@ def test_an_input_that_is_nested_otherwise_is_refused(
         ({"datatype": "BYTES", "data": ["a", "b"]}, "the datatype 'BYTES'; expected FP32"),
         ({"data": ["a", "b"]}, "where float32 was expected"),
         ({"shape": [0, 2], "data": []}, "different first dimensions"),
+        ({"shape": [1, 2**31 - 1, 0], "data": []}, "smaller axes where there are no elements"),
         ({"name": "other"}, "this model is asked with left, rest.0.ids, rest.1"),
     ],
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from served import LISTED, Served, listed_source
 
-from t2t_torch.serve.model import tokens_of
+from t2t_torch.serve import word_tensors
+from t2t_torch.serve.model import InputField, tokens_of
+from t2t_torch.serve.protocol import RequestInput
+from t2t_torch.serve.word_tensors import column_of
 
 TENSORS: dict[str, dict[str, Any]] = {
     "inputs": {"datatype": "BYTES", "shape": [2], "data": ["go to oslo", "go"]},
@@ -95,9 +99,34 @@ def test_what_is_behind_the_words_is_kept_if_it_is_something(
 
 
 def test_entries_that_are_none_may_take_no_room(listed: Served, asked: list[Any]) -> None:
-    empty = {"shape": [2, 10**15, 0], "data": []}
+    empty = {"shape": [2, 2**31 - 1, 0], "data": []}
     assert infer(listed, lists=empty, lists_weights=empty).status_code == 200
     assert [one["lists"] for one in asked] == [[{}] * 3, [{}]]
+    few = {"shape": [2, 2, 0], "data": []}
+    assert infer(listed, lists=few, lists_weights=few).status_code == 200
+    assert [one["lists"] for one in asked[2:]] == [[{}] * 2, [{}]]  # the model refuses the first
+
+
+def test_no_text_has_entries_for_the_words_of_another() -> None:
+    tensors = [
+        RequestInput(name=name, shape=[64, 2**31 - 1, 0], datatype=datatype, data=[])
+        for name, datatype in (("lists", "BYTES"), ("lists_weights", "FP64"))
+    ]
+    counts = [100_000, *[0] * 63]
+    tracemalloc.start()
+    rows = column_of(InputField("lists", "gazetteer", of="inputs"), tensors, counts)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert list(map(len, rows)) == counts
+    assert most < 2_000_000  # a reference for each word of the first; it was 64 times as much
+
+
+def test_texts_are_not_cut_into_more_words_than_they_may_have(
+    listed: Served, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_tensors, "counts_of", None)
+    answer = infer(listed, inputs={"data": ["go", "a " * 5001]})
+    assert (answer.status_code, "input 1 has 10,002 characters" in answer.text) == (413, True)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +142,8 @@ def test_entries_that_are_none_may_take_no_room(listed: Served, asked: list[Any]
         ("lists_weights", {"data": [1e39] * 12}, "an element that is no finite number"),
         ("vectors", {"shape": [2, 2, 3]}, "expected [N, words, 2]"),
         ("vectors", {"shape": [12]}, "the inputs have different first dimensions"),
-        ("vectors", {"shape": [10**15, 0, 2], "data": []}, "different first dimensions"),
+        ("vectors", {"shape": [3, 0, 2], "data": []}, "different first dimensions"),
+        ("vectors", {"shape": [2**31, 0, 2], "data": []}, "inputs.3.shape.0: Input should be less"),
         ("vectors", {"datatype": "BYTES"}, "expected numbers: FP16"),
         ("picture", {"shape": [2, 6]}, "Expected UINT8 [-1, 1, 2, 3]"),
         ("picture", {"data": [256] * 12}, "picture is of int64, where uint8 was expected"),
