@@ -17,11 +17,13 @@ from t2t_torch.bin import exporter
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.export import decoded
 from t2t_torch.export import exporter as export_room
 from t2t_torch.export.folder import Exported
 from t2t_torch.export.quantization import Times
 from t2t_torch.export.request import Request
 from t2t_torch.export.verification import Row, Verified
+from t2t_torch.text.token import TokenEncoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
@@ -124,8 +126,9 @@ def test_what_cannot_be_met_is_refused(flags, capsys, tmp_path, more, told) -> N
 
 
 def test_a_model_whose_texts_no_graph_writes_is_refused_and_says_why(
-    flags, tmp_path, capsys
+    flags, tmp_path, capsys, monkeypatch
 ) -> None:
+    monkeypatch.setattr(decoded, "_KNOWN", (TokenEncoder,))  # all but words
     path = tmp_path / "run"
     run, hparams = RunDirectory(path), registry.hparams("transformer_test")
     task = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
