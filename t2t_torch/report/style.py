@@ -87,9 +87,8 @@ dd { margin: 0 0 .5rem; min-width: 0; overflow-wrap: anywhere; }
   border-radius: .3rem; display: block; margin-bottom: .5rem;
 }
 @media (min-width: 72rem) {
-  main { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 1rem; }
-  nav { position: sticky; top: 1rem; align-self: start; grid-row: 1 / span 30; }
-  section, .found { grid-column: 2; }
+  main { display: flow-root; padding-left: 15rem; }
+  nav { position: sticky; top: 1rem; float: left; width: 14rem; margin: 0 1rem 0 -15rem; }
 }
 @media (max-width: 40rem) {
   section, nav, .found { padding: .8rem .85rem; }

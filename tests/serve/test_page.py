@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
 from served import (
@@ -125,6 +126,7 @@ def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path:
     )
     assert "2, 5" in view.inner_text("#answer")
     view.screenshot(path=tmp_path / "page.png")
+    _assert_meter_is_filled(view.locator(".bars meter").first, tmp_path / "meter.png")
 
     # What cannot be encoded is told.
     view.fill("[data-field=dense]", "1")
@@ -147,6 +149,16 @@ def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path:
     assert view.inner_text(".value").startswith("long")
     assert faults == []
     assert all(url.startswith((address, "data:")) for url in requested)
+
+
+def _assert_meter_is_filled(meter: Any, picture: Path) -> None:
+    """Checks that the bar has the full height of its meter: the middle column is one color."""
+    images = pytest.importorskip("PIL.Image")
+    meter.screenshot(path=picture)
+    pixels = np.asarray(images.open(picture).convert("RGB"), dtype=int)  # [height, width, 3]
+    column = pixels[2:-2, pixels.shape[1] // 2]
+    assert len(column) >= 6
+    assert np.abs(column - column[len(column) // 2]).max() < 8
 
 
 def test_a_person_sees_what_each_written_word_attends_to(
