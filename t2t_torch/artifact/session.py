@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import sys
 from collections.abc import Sequence
@@ -237,7 +238,10 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
                 f"'{model.parent}' has a tokenizer of onnxruntime-extensions, and there are none: "
                 f"{error}.  pip install onnxruntime-extensions"
             ) from None
-        options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+        library = onnxruntime_extensions.get_library_path()
+        with contextlib.suppress(OSError, AttributeError):  # a build without the symbol
+            _log_errors_only(ctypes.CDLL(library))
+        options.register_custom_ops_library(library)
     try:
         return onnxruntime.InferenceSession(
             model, sess_options=options, providers=["CPUExecutionProvider"]
@@ -249,6 +253,11 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
             f"onnxruntime {made}; install that one or a newer:  "
             f"pip install 'onnxruntime>={made}'"
         ) from error
+
+
+def _log_errors_only(library: ctypes.CDLL) -> None:
+    """Silences the informational lines that the library's sentencepiece writes to stderr."""
+    library._ZN13sentencepiece7logging14SetMinLogLevelEi(2)  # SetMinLogLevel(ERROR), C++ mangled
 
 
 def _why(error: Exception) -> str:

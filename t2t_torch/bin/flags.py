@@ -16,6 +16,7 @@ import contextlib
 import difflib
 import errno
 import json
+import logging as python_logging
 import os
 import re
 import sys
@@ -45,6 +46,17 @@ _PATHS = {
     "tmp_dir": "Directory of raw files; what is there is used, what is not is downloaded.",
     "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
 }
+_LIBRARIES = (
+    "PIL",
+    "datasets",
+    "filelock",
+    "fsspec",
+    "matplotlib",
+    "onnx_ir",
+    "onnxscript",
+    "urllib3",
+)
+"""Loggers of other libraries: only their warnings are shown."""
 _OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "random_seed", "registry_help")
 
 
@@ -222,6 +234,8 @@ def _start_logging(verbosity: int) -> None:
         flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
     logging.set_verbosity(verbosity)
+    for library in _LIBRARIES:
+        python_logging.getLogger(library).setLevel(python_logging.WARNING)
 
 
 def _help(values: flags.FlagValues, doc: str | None) -> str:

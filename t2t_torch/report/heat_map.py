@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -74,7 +73,6 @@ def heat_maps(
     from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of its fonts
     wide = _panels_in_a_row(len(matrices))
     high = math.ceil(len(matrices) / wide)
     panel = [max(_LEAST_PANEL, _CELL * len(words)) for words in (columns, rows)]

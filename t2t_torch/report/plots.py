@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -150,7 +149,6 @@ def _svg(
     import matplotlib
     from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # it tells of its fonts
     file = io.StringIO()
     settings: Any = _SETTINGS
     with matplotlib.rc_context(settings), warnings.catch_warnings():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -217,3 +218,15 @@ def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
     failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
     told = str(ChildFailedError("trainer", {0: failure}))
     assert "error: flag --train_steps=x" in told
+
+
+def test_information_of_other_libraries_is_not_logged(command: Command) -> None:
+    names = ("matplotlib.font_manager", "onnxscript.version_converter", "t2t_torch.data")
+    shown: list[bool] = []
+
+    def run() -> int:
+        shown.extend(logging.getLogger(name).isEnabledFor(logging.INFO) for name in names)
+        return 0
+
+    assert command.run(main=run) == 0
+    assert shown == [False, False, True]

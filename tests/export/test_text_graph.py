@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -14,6 +15,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from t2t_torch.artifact.session import open_session
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.graph import Graph
@@ -373,3 +375,11 @@ def test_ids_are_decoded_as_in_python(rows):
     padded = np.array([one + [0] * (longest - len(one)) for one in ids])
     texts = decoding().run(None, {"ids": padded})[0].tolist()
     assert texts == [subwords().decode(one) for one in ids]
+
+
+def test_a_session_with_subwords_writes_nothing_to_stderr(tmp_path, capfd):
+    model = tmp_path / "model.onnx"
+    model.write_bytes(Both(of_text(subwords())).graph.model().SerializeToString())
+    capfd.readouterr()  # of the session that the test itself opens
+    open_session(model, SimpleNamespace(needs_extensions=True), 1)
+    assert capfd.readouterr().err == ""
