@@ -75,6 +75,7 @@ def test_the_page_of_a_run(browser, tmp_path):
     for step in (1, 2):
         metrics.add("train", step, {"loss": 1.0, "tokens_per_second": 9.0, EVIL: 2.0})
         metrics.add("dev", step, {f"f1_per_label/{EVIL}": 0.5, EVIL: float(step)})
+        metrics.add(EVIL, step, {"loss": 1.0})
     summary = Summary(tmp_path, leads=True)
     show_samples(summary, tmp_path, [DecodeSample(EVIL, EVIL, EVIL)], 2)
     summary.close()
