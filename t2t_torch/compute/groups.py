@@ -48,6 +48,8 @@ def hold_mesh(mesh: DeviceMesh) -> DeviceMesh:
 
 @atexit.register
 def _let_go() -> None:
+    if not _MESHES and all(group is None for group in _GROUPS):
+        return
     for name in ("last_exc", "last_value", "last_traceback"):  # was printed; holds its frames
         vars(sys).pop(name, None)
     gc.collect()  # first the reducers that nothing but a cycle holds

@@ -230,3 +230,13 @@ def test_information_of_other_libraries_is_not_logged(command: Command) -> None:
 
     assert command.run(main=run) == 0
     assert shown == [False, False, True]
+
+
+def test_objects_are_frozen_before_the_interpreter_collects_them_a_last_time() -> None:
+    code = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 1000))  # runs after those of the package
+import t2t_torch.bin.flags
+"""
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "True\n"
