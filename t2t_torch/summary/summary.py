@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -189,9 +191,29 @@ class Summary:
         if folder not in self._writers:
             from torch.utils.tensorboard import SummaryWriter  # a second to import
 
+            _print_no_traceback_of_writers()
             purge = self._purge_step if folder not in self._purged else None
             if purge is not None and step is not None:
                 purge = min(purge, step)  # an evaluation of the resumed step is made once more
             self._writers[folder] = SummaryWriter(str(self._directory / folder), purge_step=purge)
             self._purged.add(folder)
         return self._writers[folder]
+
+
+@functools.cache
+def _print_no_traceback_of_writers() -> None:
+    """Keeps the threads of TensorBoard's writers from printing a traceback when the disk is full.
+
+    Such a thread keeps the error in its attribute `exception`, which the next write raises.
+    """
+    print_traceback = threading.excepthook
+
+    def hook(failure: threading.ExceptHookArgs) -> None:
+        error = failure.exc_value
+        if (
+            not isinstance(error, OSError)
+            or getattr(failure.thread, "exception", None) is not error
+        ):
+            print_traceback(failure)
+
+    threading.excepthook = hook

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,11 +13,18 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.summary.writer import event_file_writer
 
 from t2t_torch.summary.metrics_file import MetricsFile
 from t2t_torch.summary.summary import Summary
 
 REPORT = {"loss": 2.5, "grad_norm": 0.7}
+
+
+@pytest.fixture(autouse=True)
+def file_numbers_from_zero(monkeypatch):
+    """Files of one process and second are read in the order of their names: 10 before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def events(folder):
@@ -172,3 +181,20 @@ def test_event_files_that_cannot_be_begun_end_nothing(tmp_path, capsys, monkeypa
     summary.text("a", "b", 1)
     assert capsys.readouterr().err.count("cannot be written: [Errno 28]") == 1
     assert '"loss": 2.0' in (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_a_full_disk_is_one_warning_and_no_traceback(tmp_path):
+    code = f"""
+import pathlib, resource, signal
+from t2t_torch.summary.summary import Summary
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+summary = Summary(pathlib.Path({str(tmp_path)!r}), leads=True)
+summary.write("train", 1, {{"loss": 1.0}})
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+for step in range(2, 40):
+    summary.write("train", step, {{"loss": 1.0}})
+summary.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.startswith("WARNING: ") and "File too large" in done.stderr
+    assert done.stderr.count("\n") == 1
