@@ -190,10 +190,26 @@ class Task(ABC):
         """Returns what a checkpoint keeps of a task that remembers; called in all processes."""
         return {}
 
+    def tensors_of_state(self) -> Mapping[str, Tensor]:
+        """Returns the tensors that belong to the last `state`, by name; a checkpoint copies them.
+
+        Only the leader's are stored.
+        """
+        return {}
+
     def restore(  # noqa: B027 (most tasks have nothing to do)
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        world: World,
     ) -> None:
-        """Takes back what `state` returned; called once, when training begins or goes on."""
+        """Takes back `state` and its tensors; called once, when a run is resumed."""
+
+    def restore_for_evaluation(  # noqa: B027 (as above)
+        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Takes back what of `state` and its tensors an evaluation depends on."""
 
 
 def total_loss(output: Output) -> Loss:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from t2t_torch.trial.answers import (
     join_metrics,
     total_of,
 )
+from t2t_torch.trial.attribute_state import AttributeState
 from t2t_torch.trial.averages import MetricAverages
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.calling import call
@@ -91,6 +93,9 @@ class TrialTask(Task):
         self._asked = {metric: "searcher.metric"} if metric else {}
         self._source: TrialTrainBatches | None = None
         self._schedule: Schedule | None = None
+        self._attributes: AttributeState | None = None
+        self._tensors: dict[str, Tensor] = {}  # of the attributes, as `state` found them
+        self._is_checked = False
         self._report = TrainingReport()
         self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and processes
         self._processes = 1
@@ -117,7 +122,11 @@ class TrialTask(Task):
                     f"create_lr_scheduler returned {type(found).__name__}; an LRScheduler(scheduler"
                     ", step_every_batch=... or step_every_epoch=...) was expected."
                 )
-        self._schedule = Schedule(optimizer, found, self.trial, self.definition.spec)
+        spec = self.definition.spec
+        self._schedule = Schedule(optimizer, found, self.trial, spec)
+        self._attributes = AttributeState(
+            self.trial, model, optimizer, self._schedule.schedulers, spec
+        )
         return optimizer
 
     def learning_rate(self, train_steps: int) -> None:
@@ -311,6 +320,9 @@ class TrialTask(Task):
         all the same.
         """
         del optimizer
+        if self._attributes is not None and not self._is_checked:  # not hours later, at a save
+            self._attributes.check()
+            self._is_checked = True
         if self._schedule is None or not self._schedule.steps_itself:
             return
         assert self._source is not None
@@ -326,23 +338,48 @@ class TrialTask(Task):
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns the optimizer's settings, the schedulers' states and what was reported so far.
 
-        Schedulers that stand on the trial are among them; its other attributes are not kept.
+        What the trial's attributes hold is among it, but for the tensors: see `tensors_of_state`.
         """
         del optimizer
-        assert self._schedule is not None
-        return {**self._schedule.agreed_state(world), "report": self._report.state(world)}
+        assert self._schedule is not None and self._attributes is not None
+        known = {**self._schedule.agreed_state(world), "report": self._report.state(world)}
+        kept, self._tensors = self._attributes.state(world)
+        return {**known, "kept": kept} if kept else known
+
+    def tensors_of_state(self) -> dict[str, Tensor]:
+        """Returns the tensors of the trial's attributes, as the last `state` found them."""
+        return self._tensors
 
     def restore(
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        world: World,
     ) -> None:
         """Takes back what `state` returned."""
         del optimizer
         if not state:
             return
-        assert self._schedule is not None
+        assert self._schedule is not None and self._attributes is not None
         self._schedule.restore(state)
+        self._attributes.restore(state.get("kept", {}), tensors, world.rank)
         if world.leads:
             self._report.restore(state["report"])
+
+    def restore_for_evaluation(
+        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Gives the trial's attributes what a checkpoint holds, as its metrics may read them."""
+        if "kept" in state:
+            self.optimizer(model)  # where a trial makes them, too
+            assert self._attributes is not None
+            self._attributes.restore(state["kept"], tensors, 0)
+
+    def attributes_kept(self) -> AbstractContextManager[None]:
+        """Returns a context after which the trial's attributes are as before it."""
+        assert self._attributes is not None
+        return self._attributes.kept()
 
 
 def _records(content: Any) -> int:

@@ -6,66 +6,17 @@ import copy
 import itertools
 import json
 import random
-import textwrap
 
 import numpy as np
 import pytest
 import torch
+from made_run import SEED
 from torch import nn
 
-from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.mode import Split
-from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import nested, schedule, source
+from t2t_torch.trial import nested, schedule
 from t2t_torch.trial.epoch_orders import order_of_epoch
-from t2t_torch.trial.experiment_config import ExperimentConfig
-from t2t_torch.trial.preparation import prepare
-from t2t_torch.trial.strict_yaml import read_mapping
-
-SEED = 5
-
-
-@pytest.fixture
-def made(trials, tmp_path):
-    """Makes an estimator of a trial in `tmp_path / name`, and closes it at the end."""
-    threads, opened = torch.get_num_threads(), []
-    torch.set_num_threads(1)
-
-    def make(spec, *, name="run", hparams=None, config=None, steps=1000, **settings):
-        known = read_mapping(trials / config) if isinstance(config, str) else dict(config or {})
-        known.setdefault("data", {}).setdefault("path", str(tmp_path / "data"))
-        known.update(settings)
-        chosen = {**known.get("hyperparameters", {}), **(hparams or {})}
-        experiment = ExperimentConfig.from_dict({**known, "hyperparameters": chosen})
-        task = prepare(str(spec), experiment, chosen, ONE_PROCESS, seed=SEED, timeout_s=60)
-        directory = RunDirectory(tmp_path / name)
-        told = RunConfig(
-            train_steps=steps, local_eval_frequency=0, log_step_count_steps=1, random_seed=SEED
-        )
-        directory.claim_files(TaskRecord(trial=task.name, train_steps=steps), {})
-        opened.append(Estimator(task, directory, told))
-        return opened[-1]
-
-    yield make
-    for estimator in opened:
-        estimator.close()
-    source._Loaded.forget()
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes a trial of one file: its head, and the methods of its class."""
-
-    def written(code, name="mine.py"):
-        file = tmp_path / name
-        file.write_text(textwrap.dedent(code))
-        return file
-
-    return written
 
 
 def batches(loader):
