@@ -189,7 +189,9 @@ class Learner:
         weight = self.task.divisor(totals, self.processes)
         if self.precision.scale is not None:
             weight = weight * self.precision.scale
-        return self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
+        norm = self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
+        self.task.clip_gradients(self.model)
+        return norm
 
     def update(self, state: TrainerState, loss: Tensor, norm: Tensor) -> None:
         """Does the update that follows `state.step` steps, and clears the gradients.

@@ -147,6 +147,9 @@ class Task(ABC):
         """
         return totals[1]
 
+    def clip_gradients(self, model: nn.Module) -> None:  # noqa: B027 (most tasks clip by hparams)
+        """Clips the finished gradients of a step in place, before the optimizer sees them."""
+
     def evaluated(self, model: nn.Module, batch: Batch) -> Any:
         """Returns what the evaluator is given with a batch on the device: the model's output."""
         return model(batch)

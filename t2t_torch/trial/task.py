@@ -35,6 +35,7 @@ from t2t_torch.trial.attribute_state import AttributeState
 from t2t_torch.trial.averages import MetricAverages
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.calling import call
+from t2t_torch.trial.chosen import CLIP_NORM, CLIP_VALUE
 from t2t_torch.trial.definition import TRAIN_BATCH
 from t2t_torch.trial.item_randomness import isolated, mix
 from t2t_torch.trial.lr_scheduler import LRScheduler
@@ -271,6 +272,13 @@ class TrialTask(Task):
     def divisor(self, totals: Tensor, processes: int) -> Tensor:
         """Returns the number of processes, as their gradients are the means that are meant."""
         return torch.full([], float(processes), device=totals.device)
+
+    def clip_gradients(self, model: nn.Module) -> None:
+        """Clips as the hyperparameters say, with torch's functions, as PEDL did."""
+        if self.chosen.get(CLIP_NORM) is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), self.chosen[CLIP_NORM])
+        if self.chosen.get(CLIP_VALUE) is not None:
+            nn.utils.clip_grad_value_(model.parameters(), self.chosen[CLIP_VALUE])
 
     def evaluated(self, model: nn.Module, batch: Any) -> Any:
         """Returns the metrics of a batch; what it draws depends on its number alone."""
