@@ -132,8 +132,8 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         changes = {**by_name(config.hyperparameters, before), **changes}
     values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
-    if flag("trial") and config.entrypoint and ":" not in Path(spec).name:
-        spec += f":{_class_of(config.entrypoint, Path(spec))}"
+    if flag("trial") and config.trial_class and ":" not in Path(spec).name:
+        spec += f":{_class_of(config.trial_class, Path(spec))}"
     spec = _absolute(spec)
     record = RunRecord(
         trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__

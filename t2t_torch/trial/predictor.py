@@ -190,7 +190,7 @@ def load_trial(
     )
     spec = place_of_code(record, run.path)
     with torch.random.fork_rng():  # weights are drawn, and then loaded
-        definition = load_definition(spec)
+        definition = load_definition(spec, config.functions)
         trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
         chosen_hparams = copy.deepcopy(record.hparams)
         model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))

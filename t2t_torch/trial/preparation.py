@@ -62,7 +62,7 @@ def prepare(
     entered = context.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
     context.enter(entered)
     seed_all(seed)
-    definition = load_definition(spec)
+    definition = load_definition(spec, config.functions)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     path = download_once(
         definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)

@@ -1,4 +1,4 @@
-"""`import pedl`, answered by this package, so that a trial of the time runs as it was written."""
+"""`import pedl` and old names of numpy, for trials that were written in 2019."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from t2t_torch.trial import context, native
@@ -41,6 +42,45 @@ _MODULES: dict[str, dict[str, Any]] = {
     "pedl.frameworks.pytorch.data": {"DataLoader": DataLoader, "TorchData": TorchData},
     "pedl.frameworks.pytorch.util": {"error_rate": error_rate},
 }
+
+
+_NUMPY_NAMES: dict[str, object] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "complex": complex,
+    "object": object,
+    "str": str,
+    "long": int,
+    "unicode": str,
+    "float_": np.float64,
+    "complex_": np.complex128,
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "infty": np.inf,
+    "NaN": np.nan,
+    "NAN": np.nan,
+    "product": np.prod,
+    "cumproduct": np.cumprod,
+    "alltrue": np.all,
+    "sometrue": np.any,
+}
+
+_ADDED: list[str] = []  # to numpy
+
+
+def add_numpy_names() -> None:
+    """Gives numpy the names that it had in 2019 and has no more: np.int, np.float."""
+    for name, value in _NUMPY_NAMES.items():
+        if name not in vars(np):
+            setattr(np, name, value)
+            _ADDED.append(name)
+
+
+def remove_numpy_names() -> None:
+    """Takes back what `add_numpy_names` added."""
+    while _ADDED:
+        delattr(np, _ADDED.pop())
 
 
 def install_shim() -> bool:
