@@ -344,8 +344,9 @@ class Estimator:
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
         report["memory_mib"] = peak_memory(self.world.device)
-        report.update(self.task.report(self.world))
-        self.summary.write("train", self.state.step, report)
+        numbers, arrays = self.task.report(self.world)
+        report.update(numbers)
+        self.summary.write("train", self.state.step, report, arrays)
         self._progress.report(self.state.step, report)
 
     def say(self, line: str) -> None:

@@ -185,9 +185,9 @@ class Task(ABC):
         """Returns what TensorBoard's page of hyperparameters tells of the run."""
         return self.hparams.model_dump(mode="json")
 
-    def report(self, world: World) -> dict[str, float]:
-        """Returns what a report tells besides, of the steps since the last; in all processes."""
-        return {}
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns more numbers and arrays of the steps since the last report; in all processes."""
+        return {}, {}
 
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns what a checkpoint keeps of a task that remembers; called in all processes."""

@@ -185,6 +185,7 @@ def load_trial(
         if Path(folder).is_dir():
             registry.import_usr_dir(folder)
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
+    context.name_run(run.path)
     context.enter(
         context.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )

@@ -19,6 +19,7 @@ from t2t_torch.trial.error_rate import error_rate
 from t2t_torch.trial.invalid_hp import InvalidHP
 from t2t_torch.trial.lr_scheduler import LRScheduler
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
+from t2t_torch.trial.reducer import Reducer
 from t2t_torch.trial.reset_parameters import reset_parameters
 
 _MODULES: dict[str, dict[str, Any]] = {
@@ -26,17 +27,21 @@ _MODULES: dict[str, dict[str, Any]] = {
         "Constant": native.Constant,
         "Experiment": native.Experiment,
         "InvalidHP": InvalidHP,
+        "Reducer": Reducer,
         "get_data_config": context.get_data_config,
         "get_download_data_dir": context.get_download_data_dir,
         "get_experiment_config": context.get_experiment_config,
+        "get_experiment_id": context.get_experiment_id,
         "get_hyperparameter": context.get_hyperparameter,
         "get_hyperparameters": context.get_hyperparameters,
+        "get_trial_id": context.get_trial_id,
     },
     "pedl.frameworks": {},
     "pedl.frameworks.util": {"elementwise_mean": elementwise_mean},
     "pedl.frameworks.pytorch": {
         "LRScheduler": LRScheduler,
         "PyTorchTrial": PyTorchTrial,
+        "Reducer": Reducer,
         "reset_parameters": reset_parameters,
     },
     "pedl.frameworks.pytorch.data": {"DataLoader": DataLoader, "TorchData": TorchData},

@@ -40,6 +40,7 @@ from t2t_torch.trial.definition import TRAIN_BATCH
 from t2t_torch.trial.item_randomness import isolated, mix
 from t2t_torch.trial.lr_scheduler import LRScheduler
 from t2t_torch.trial.numbered_batches import NumberedBatches, TrialBatch
+from t2t_torch.trial.reducer import reducers_of
 from t2t_torch.trial.schedule import Schedule
 from t2t_torch.trial.training_report import TrainingReport
 
@@ -171,7 +172,7 @@ class TrialTask(Task):
 
     def evaluator(self) -> MetricAverages:
         """Returns means over batches that have seen nothing yet."""
-        return MetricAverages(self._judge)
+        return MetricAverages(self._judge, reducers_of(self.trial))
 
     @property
     def _judge(self) -> str:
@@ -339,7 +340,7 @@ class TrialTask(Task):
         batches = 0 if bool(skipped) else self._batches_of_a_step
         self._schedule.step(batches=batches, epochs=after - before)
 
-    def report(self, world: World) -> dict[str, float]:
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the means of the losses and the training metrics."""
         return self._report.read(world)
 
