@@ -133,7 +133,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
         "lower_is_better": searcher.smaller_is_better if less is None else less,
         "length": length,
         "searcher": searcher.name,
-        "max_trials": searcher.max_trials,
+        "max_trials": searcher.trials,
         "divisor": searcher.divisor,
         "max_rungs": searcher.max_rungs,
         "mode": searcher.mode,

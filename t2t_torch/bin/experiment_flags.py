@@ -51,6 +51,14 @@ def told_of(config: ExperimentConfig) -> list[str]:
 def _started_otherwise(config: ExperimentConfig) -> list[str]:
     """Says if there are not as many processes as are asked for."""
     slots, processes = config.resources.slots_per_trial, named_run.processes()
+    wanted = config.resources
+    if (wanted.optimized_parallel or wanted.distributed) and processes == 1 and trains():
+        name = "optimized_parallel" if wanted.optimized_parallel else "distributed"
+        count = slots if slots > 1 else "N"
+        return [
+            f"resources.{name} true:  here it is 1 process; several, one for each GPU, by torchrun "
+            f"--nproc-per-node={count} -m t2t_torch.bin.trainer ..."
+        ]
     asked = "slots_per_trial" in (config.written.get("resources") or {})
     if not asked or slots == processes or not trains():
         return []

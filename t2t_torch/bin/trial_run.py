@@ -19,6 +19,7 @@ from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, trains
 from t2t_torch.errors import ConfigError, T2TError, UsageError
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stop import EarlyExit, StopRequest
+from t2t_torch.trial import context
 from t2t_torch.trial.chosen import by_name, chosen_values, parse_changes
 from t2t_torch.trial.code_copy import keep_code
 from t2t_torch.trial.experiment_config import ExperimentConfig
@@ -73,6 +74,7 @@ def _run(early: EarlyExit) -> int:
     if os.environ.get("RANK", "0") == "0":
         for line in [*lines, *told_of(config)]:
             print(line, file=sys.stderr)
+    context.name_run(Path(flag("output_dir")) if flag("output_dir") else None)
     if flag("test_mode"):
         return _test(record, config)
     return _with_restarts(directory, record, config, early)
@@ -132,8 +134,8 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         changes = {**by_name(config.hyperparameters, before), **changes}
     values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
-    if flag("trial") and config.entrypoint and ":" not in Path(spec).name:
-        spec += f":{_class_of(config.entrypoint, Path(spec))}"
+    if flag("trial") and config.trial_class and ":" not in Path(spec).name:
+        spec += f":{_class_of(config.trial_class, Path(spec))}"
     spec = _absolute(spec)
     record = RunRecord(
         trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__

@@ -46,7 +46,8 @@ def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirect
         checkpoint.verify()
     weights = _mean([checkpoint.weights for checkpoint in ordered])
     state = newest.trainer_state()
-    return out.save(Snapshot(state, weights, slots=None, averaged_steps=steps))
+    kept = newest.task_tensors()
+    return out.save(Snapshot(state, weights, slots=None, task=kept, averaged_steps=steps))
 
 
 def _mean(paths: Sequence[Path]) -> dict[str, Tensor]:

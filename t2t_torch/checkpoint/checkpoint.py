@@ -188,6 +188,15 @@ class Checkpoint:
             )
         load_optimizer(optimizer, model, slots)
 
+    def task_tensors(self) -> dict[str, Tensor]:
+        """Returns the tensors that belong to `trainer_state().task`, whole.
+
+        Raises:
+          CheckpointError: the file is damaged.
+        """
+        found = tensors_at(self.path, "task")
+        return read_tensors(found) if found else {}
+
     @classmethod
     def write(
         cls,
@@ -224,10 +233,10 @@ class Checkpoint:
           OSError: they cannot be written.
           CheckpointError: what can be read there is not what was written.
         """
-        headers = {"model": {}, "optimizer": optimizer_metadata(snapshot.stateless), "average": {}}
+        headers = {"optimizer": optimizer_metadata(snapshot.stateless)}
         contents = {}
         for kind, tensors in kinds_of(snapshot).items():
-            name, header = f"{kind}.safetensors", headers[kind]
+            name, header = f"{kind}.safetensors", headers.get(kind, {})
             if snapshot.share is not None:
                 name = part_name(kind, snapshot.share.rank, snapshot.share.size)
                 header |= part_header(snapshot.share.offsets[kind])
@@ -280,6 +289,8 @@ def kinds_of(snapshot: Snapshot) -> dict[str, Mapping[str, Tensor]]:
         kinds["optimizer"] = snapshot.slots
     if snapshot.average:
         kinds["average"] = snapshot.average
+    if snapshot.task and snapshot.share is None:
+        kinds["task"] = snapshot.task
     return kinds
 
 

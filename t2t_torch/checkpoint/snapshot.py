@@ -34,6 +34,7 @@ class Snapshot:
       slots: of the optimizer, '<parameter>/<slot>'; None of an average of checkpoints.
       stateless: parameters for which the optimizer has no slots.
       average: the running mean of the parameters, if the run keeps one.
+      task: tensors that belong to `state.task`, by name; whole, of the first process.
       averaged_steps: of the checkpoints that `weights` are the mean of; empty for a run's own.
       share: of what processes hold parts of, which parts the tensors here are; None: all is whole.
     """
@@ -43,6 +44,7 @@ class Snapshot:
     slots: Mapping[str, Tensor] | None
     stateless: tuple[str, ...] = ()
     average: Mapping[str, Tensor] | None = None
+    task: Mapping[str, Tensor] | None = None
     averaged_steps: tuple[int, ...] = ()
     share: Share | None = None
 
@@ -53,6 +55,7 @@ class Snapshot:
         optimizer: torch.optim.Optimizer,
         state: TrainerState,
         average: Average | None = None,
+        task: Mapping[str, Tensor] | None = None,
     ) -> Snapshot:
         """Copies a run's state; takes as long as copying takes.
 
@@ -64,6 +67,7 @@ class Snapshot:
           optimizer: of the run.
           state: where the run stands.
           average: of the weights.
+          task: tensors that belong to `state.task`.
 
         Raises:
           CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
@@ -81,6 +85,7 @@ class Snapshot:
             slots=own["optimizer"],
             stateless=stateless,
             average=own.get("average"),
+            task=_own(task or {}),
             share=share,
         )
 

@@ -134,7 +134,7 @@ def tensors_at(folder: Path, kind: str) -> Path | None:
 
     Args:
       folder: of the checkpoint.
-      kind: model, optimizer or average.
+      kind: model, optimizer, average or task.
     """
     return next((at for at in (folder / f"{kind}{SUFFIX}", folder / kind) if at.exists()), None)
 

@@ -209,9 +209,7 @@ class Estimator:
         )
         self._precision = run.precision
         if newest is not None:
-            newest.load_optimizer(run.optimizer, self.model)
-            if run.average is not None:
-                newest.load_average(run.average, self.model)
+            run.load(newest, self.state, self.world)
         out_of_time = 0 < self.config.train_seconds <= self.state.seconds
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
@@ -277,6 +275,7 @@ class Estimator:
         """Takes the weights and the step of a checkpoint, to evaluate them."""
         state = checkpoint.trainer_state()
         checkpoint.load_model(self.model, averaged=True)
+        self.task.restore_for_evaluation(self.model, state.task, checkpoint.task_tensors())
         self.state = state
 
     def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
@@ -345,8 +344,9 @@ class Estimator:
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
         report["memory_mib"] = peak_memory(self.world.device)
-        report.update(self.task.report(self.world))
-        self.summary.write("train", self.state.step, report)
+        numbers, arrays = self.task.report(self.world)
+        report.update(numbers)
+        self.summary.write("train", self.state.step, report, arrays)
         self._progress.report(self.state.step, report)
 
     def say(self, line: str) -> None:

@@ -29,6 +29,7 @@ from t2t_torch.train.backward import Backward
 from t2t_torch.train.tally import Tally
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.trainer_state import TrainerState
     from t2t_torch.compute.distributed import World
     from t2t_torch.train.batch import Batch
@@ -112,7 +113,6 @@ class Learner:
         wrapped = task.network(model, world)  # before the optimizer: it may replace parameters
         optimizer = task.optimizer(model)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
-        task.restore(optimizer, state.task, world)
         return cls(
             task=task,
             model=model,
@@ -134,6 +134,17 @@ class Learner:
             processes=world.size,
         )
 
+    def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
+        """Takes the optimizer, the average and what the task remembers from a checkpoint.
+
+        Raises:
+          CheckpointError: it is of another model or optimizer.
+        """
+        self.task.restore(self.optimizer, state.task, checkpoint.task_tensors(), world)
+        checkpoint.load_optimizer(self.optimizer, self.model)
+        if self.average is not None:
+            checkpoint.load_average(self.average, self.model)
+
     @property
     def is_sharded(self) -> bool:
         """Whether each process holds a part of the weights: then passes exchange them, too."""
@@ -145,7 +156,8 @@ class Learner:
 
     def snapshot(self, state: TrainerState) -> Snapshot:
         """Copies the run's state; where it is divided, what this process holds of it."""
-        return Snapshot.take(self.model, self.optimizer, state, self.average)
+        kept = self.task.tensors_of_state()
+        return Snapshot.take(self.model, self.optimizer, state, self.average, kept)
 
     def next_batches(self) -> list[tuple[int, Batch]]:
         """Returns this process's micro-batches of the next step, with their global numbers."""
@@ -177,7 +189,9 @@ class Learner:
         weight = self.task.divisor(totals, self.processes)
         if self.precision.scale is not None:
             weight = weight * self.precision.scale
-        return self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
+        norm = self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
+        self.task.clip_gradients(self.model)
+        return norm
 
     def update(self, state: TrainerState, loss: Tensor, norm: Tensor) -> None:
         """Does the update that follows `state.step` steps, and clears the gradients.

@@ -11,6 +11,8 @@ import signal
 import threading
 from types import FrameType
 
+_END = b"\0"  # no signal has this number
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
@@ -58,9 +60,15 @@ class EarlyExit:
     A thread does it, told by what CPython writes to a pipe: it may be that the main thread sits in
     C++, where handlers of Python's do not run.
 
+    A process that is forked meanwhile, such as a worker of a loader, inherits the pipe and may live
+    longer: a byte ends the thread, not the pipe's end, and signals of that process are its own.
+
     Args:
       code: exit code; 0: 128 + the signal's number.
     """
+
+    _active: EarlyExit | None = None
+    _forks_are_watched = False
 
     def __init__(self, code: int = 0) -> None:
         self._code = code
@@ -78,13 +86,25 @@ class EarlyExit:
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._previous = {}
+        EarlyExit._active = None
         signal.set_wakeup_fd(self._wakeup_before)
-        os.close(self._write)
+        os.write(self._write, _END)
         self._thread.join()
+        os.close(self._write)
         os.close(self._read)
 
+    @classmethod
+    def _forget(cls) -> None:
+        """Gives a forked process signals as they were: its own do not end the one it is from."""
+        if cls._active is not None:
+            signal.set_wakeup_fd(cls._active._wakeup_before)
+            for number, handler in cls._active._previous.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]
+            cls._active._previous = {}
+            cls._active = None
+
     def _watch(self) -> None:
-        while told := os.read(self._read, 1):
+        while (told := os.read(self._read, 1)) != _END:
             number = told[0]
             if number in SIGNALS:
                 name = signal.Signals(number).name
@@ -96,6 +116,10 @@ class EarlyExit:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        if not EarlyExit._forks_are_watched:
+            os.register_at_fork(after_in_child=EarlyExit._forget)
+            EarlyExit._forks_are_watched = True
+        EarlyExit._active = self
         self._thread = threading.Thread(target=self._watch, name="early-exit", daemon=True)
         self._thread.start()
         for number in SIGNALS:  # any handler of Python's makes CPython write to the pipe

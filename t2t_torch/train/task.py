@@ -147,6 +147,9 @@ class Task(ABC):
         """
         return totals[1]
 
+    def clip_gradients(self, model: nn.Module) -> None:  # noqa: B027 (most tasks clip by hparams)
+        """Clips the finished gradients of a step in place, before the optimizer sees them."""
+
     def evaluated(self, model: nn.Module, batch: Batch) -> Any:
         """Returns what the evaluator is given with a batch on the device: the model's output."""
         return model(batch)
@@ -182,18 +185,34 @@ class Task(ABC):
         """Returns what TensorBoard's page of hyperparameters tells of the run."""
         return self.hparams.model_dump(mode="json")
 
-    def report(self, world: World) -> dict[str, float]:
-        """Returns what a report tells besides, of the steps since the last; in all processes."""
-        return {}
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns more numbers and arrays of the steps since the last report; in all processes."""
+        return {}, {}
 
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns what a checkpoint keeps of a task that remembers; called in all processes."""
         return {}
 
+    def tensors_of_state(self) -> Mapping[str, Tensor]:
+        """Returns the tensors that belong to the last `state`, by name; a checkpoint copies them.
+
+        Only the leader's are stored.
+        """
+        return {}
+
     def restore(  # noqa: B027 (most tasks have nothing to do)
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        world: World,
     ) -> None:
-        """Takes back what `state` returned; called once, when training begins or goes on."""
+        """Takes back `state` and its tensors; called once, when a run is resumed."""
+
+    def restore_for_evaluation(  # noqa: B027 (as above)
+        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Takes back what of `state` and its tensors an evaluation depends on."""
 
 
 def total_loss(output: Output) -> Loss:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from absl import logging
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
@@ -158,8 +159,8 @@ def check_metrics(
             raise TrialError(f"{what} returned a metric named {name!r}; a name is a string.")
         if not _is_number(value):
             raise TrialError(
-                f"{what}: {name!r} is {_kind(value)}; a number, or an array or tensor of numbers, "
-                "was expected."
+                f"{what}: {name!r} is {_kind(value)}; a number, or an array, a tensor or a list of "
+                "numbers (all items of one shape), was expected."
             )
     taken = sorted(reserved.intersection(metrics))
     if taken:
@@ -300,22 +301,36 @@ def _length(value: Any) -> int | None:
         return None
 
 
+def as_array(value: Any) -> NDArray[np.float64]:
+    """Returns a metric as an array: a number, an array, a tensor, or a list of such of one shape.
+
+    Raises:
+      ValueError: items of a list have different shapes.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", torch.float64).numpy()
+    if isinstance(value, list | tuple):
+        return np.stack([as_array(item) for item in value])
+    return np.asarray(value, np.float64)
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, Tensor):
         return not value.is_complex()
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biuf"
+    if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
+        try:
+            return bool(as_array(value).size)
+        except ValueError:
+            return False
     return isinstance(value, int | float)
 
 
 def _equal(left: Any, right: Any) -> bool:
     if not _is_number(left):
         return False
-    both = [
-        value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-        for value in (left, right)
-    ]
-    return np.array_equal(both[0], both[1], equal_nan=True)
+    return np.array_equal(as_array(left), as_array(right), equal_nan=True)
 
 
 def _kind(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from t2t_torch.compute.side_channel import SideChannel
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.answers import check_metrics
+from t2t_torch.trial.answers import as_array, check_metrics
+from t2t_torch.trial.reducer import Reducer
 
 if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
+
+_EXTREME = {Reducer.MAX: torch.maximum, Reducer.MIN: torch.minimum}
 
 Layout = list[tuple[str, list[int]]]
 """Of every metric its name and its shape, sorted by name."""
@@ -30,11 +34,18 @@ class MetricAverages:
 
     Args:
       what: the method that the metrics are from, for messages.
+      reducers: how batches are joined: of all metrics, or by name; the others are averaged.
     """
 
-    def __init__(self, what: str = "validation_metrics") -> None:
+    def __init__(
+        self,
+        what: str = "validation_metrics",
+        reducers: Reducer | Mapping[str, Reducer] = Reducer.AVG,
+    ) -> None:
         self.sums = torch.zeros(1, dtype=torch.float64)
         self._what = what
+        self._reducers = reducers
+        self._leads = True
         self._layout: Layout | None = None
         self._batches = 0  # of this process
 
@@ -44,15 +55,48 @@ class MetricAverages:
         Raises:
           TrialError: they are no metrics, or have other names or shapes than the batches before.
         """
-        values = {name: _array(value) for name, value in check_metrics(metrics, self._what).items()}
+        values = {
+            name: as_array(value) for name, value in check_metrics(metrics, self._what).items()
+        }
         layout = [(name, list(values[name].shape)) for name in sorted(values)]
         if self._layout is None:
             self._lay_out(layout)
         elif layout != self._layout:
             raise TrialError(self._difference(layout))
         flat = [np.ones(1), *(values[name].reshape(-1) for name in sorted(values))]
-        self.sums += torch.from_numpy(np.concatenate(flat))
+        self._add(torch.from_numpy(np.concatenate(flat)))
         self._batches += 1
+
+    def _add(self, batch: Tensor) -> None:
+        """Joins a batch's numbers with those before it."""
+        before = self.sums.clone()
+        self.sums += batch
+        for part, kind in self._extremes() if self._batches else ():
+            self.sums[part] = _EXTREME[kind](before[part], batch[part])
+
+    def _extremes(self) -> list[tuple[slice, Reducer]]:
+        """Returns where in `sums` the metrics are of which the largest or smallest is meant."""
+        found, begin = [], 1
+        for name, shape in self._layout or ():
+            end = begin + int(np.prod(shape))
+            if self._kind(name) in _EXTREME:
+                found.append((slice(begin, end), self._kind(name)))
+            begin = end
+        return found
+
+    def _kind(self, name: str) -> Reducer:
+        if isinstance(self._reducers, Reducer):
+            return self._reducers
+        return self._reducers.get(name, Reducer.AVG)
+
+    def _share_extremes(self, told: list[Any]) -> None:
+        """Leaves in the first process the extremes of all, and zeros in others: then sums add."""
+        values = [torch.tensor(one, dtype=torch.float64) for one in told if one is not None]
+        for part, kind in self._extremes():
+            joined = values[0][part]
+            for other in values[1:]:
+                joined = _EXTREME[kind](joined, other[part])
+            self.sums[part] = joined if self._leads else 0.0
 
     def agree(self, world: World) -> None:
         """Lets all processes know the metrics' names and shapes; all must call it, once at the end.
@@ -66,6 +110,7 @@ class MetricAverages:
             return
         channel = SideChannel(world.rank, world.size, world.decisions)
         told = [json.loads(text) for text in channel.exchange(json.dumps(self._layout))]
+        self._leads = world.leads
         known = [
             (rank, [(name, shape) for name, shape in layout])
             for rank, layout in enumerate(told)
@@ -81,6 +126,9 @@ class MetricAverages:
                 )
         if known and self._layout is None:
             self._lay_out(known[0][1])
+        if self._extremes():
+            own = json.dumps(self.sums.tolist() if self._batches else None)
+            self._share_extremes([json.loads(text) for text in channel.exchange(own)])
 
     def result(self) -> dict[str, float]:
         """Returns the mean of every metric that is one number.
@@ -108,7 +156,7 @@ class MetricAverages:
         sizes = [int(np.prod(shape)) for _, shape in self._layout]
         parts = torch.split(self.sums[1:], sizes)
         return {
-            name: part.numpy().reshape(shape) / count
+            name: part.numpy().reshape(shape) / (count if self._kind(name) is Reducer.AVG else 1)
             for (name, shape), part in zip(self._layout, parts, strict=True)
         }
 
@@ -131,12 +179,6 @@ class MetricAverages:
             f"{before[name]} in those before it. A mean over batches needs one shape: reduce it "
             "over the examples of the batch."
         )
-
-
-def _array(value: Any) -> NDArray[np.float64]:
-    if isinstance(value, Tensor):
-        value = value.detach().to("cpu", torch.float64).numpy()
-    return np.asarray(value, np.float64)
 
 
 def _shown(layout: Layout) -> str:

@@ -14,6 +14,9 @@ from t2t_torch.errors import ConfigError
 from t2t_torch.trial.strict_yaml import read_text
 from t2t_torch.tune.space import Constant, Space
 
+CLIP_NORM, CLIP_VALUE = "clip_grad_l2_norm", "clip_grad_val"
+"""Hyperparameters by which PEDL clips gradients: their global norm, or each of their numbers."""
+
 _MISSING = object()
 _QUOTED = r"""'(?:[^']|'')*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)"""
 _TOKENS = re.compile(rf"(?<=[=,:\[{{])\s*(?:{_QUOTED})|.", re.DOTALL)
@@ -58,6 +61,31 @@ def chosen_values(
             f"--hparams={example}"
         )
     return space.nested(values)
+
+
+def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
+    """Checks the hyperparameters that the loop itself reads.
+
+    Args:
+      chosen: the values, nested.
+      clip_grad_norm: of `optimizations`; 0 does not clip.
+
+    Raises:
+      ConfigError: one is no positive number, or two of the three ways to clip are chosen.
+    """
+    given = [name for name in (CLIP_NORM, CLIP_VALUE) if chosen.get(name) is not None]
+    for name in given:
+        value = chosen[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(
+                f"hyperparameters.{name}: {value!r}: a positive number was expected; gradients are "
+                "clipped by it. Leave it out, or set it to null, to clip none."
+            )
+    ways = [f"hyperparameters.{name}" for name in given]
+    if clip_grad_norm:
+        ways.append("optimizations.clip_grad_norm")
+    if len(ways) > 1:
+        raise ConfigError(f"{' and '.join(ways)} both clip gradients: keep one of them.")
 
 
 def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,28 @@ class _Current:
     """The context of this process; a process runs one trial."""
 
     context: TrialContext | None = None
+    run: Path | None = None
+
+
+def name_run(path: Path | None) -> None:
+    """Says in which directory the run is; its numbers follow from that."""
+    _Current.run = path.resolve() if path else None
+
+
+def get_trial_id() -> int:
+    """Returns a number of the run: another one for each run directory; 0 without one."""
+    return _number(_Current.run)
+
+
+def get_experiment_id() -> int:
+    """Returns a number of the experiment: the same for all trials of a search."""
+    run = _Current.run
+    in_search = run is not None and run.parent.name == "trials"
+    return _number(run.parent.parent if run and in_search else run)
+
+
+def _number(path: Path | None) -> int:
+    return zlib.crc32(str(path).encode()) if path else 0
 
 
 def enter(context: TrialContext) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,8 @@ from t2t_torch.errors import TrialError
 from t2t_torch.shelf import camelcase_to_snakecase
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
 from t2t_torch.trial.shim import install_shim
-from t2t_torch.trial.source import BASE, TOO_NEW, Source, load, module_beside, several
+from t2t_torch.trial.source import TOO_NEW, Source, load, module_beside, module_of, several
+from t2t_torch.trial.source_text import BASE
 
 DOCUMENTED, TRAIN_BATCH = "documented", "train_batch"
 
@@ -65,13 +66,14 @@ class Definition:
         return (*_NEEDED[self.generation], *filter(self.has, optional))
 
 
-def load_definition(spec: str) -> Definition:
+def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> Definition:
     """Imports a trial's code and finds in it what belongs to a trial.
 
     The context has to be entered before: modules may ask for hyperparameters while they load.
 
     Args:
       spec: `dir`, `file.py` or `pkg.mod`, each with or without `:Class` at its end.
+      functions: name -> module:function, of those that a configuration places elsewhere.
 
     Raises:
       TrialError: there is no such place, it does not import, it has no trial or several, or the
@@ -81,16 +83,19 @@ def load_definition(spec: str) -> Definition:
     source = Source.of(spec)
     modules = load(source)
     trial_class = _trial_class(source, modules)
+    places = functions or {}
     modules.append(sys.modules.get(trial_class.__module__, modules[0]))
     path = source.path or Path(getattr(modules[0], "__file__", None) or source.module)
     make_data_loaders = None
-    if not callable(getattr(trial_class, "make_data_loaders", None)):
-        make_data_loaders = _function(source, modules, "make_data_loaders")
+    if "make_data_loaders" in places or not callable(
+        getattr(trial_class, "make_data_loaders", None)
+    ):
+        make_data_loaders = _function(source, modules, "make_data_loaders", places)
     definition = Definition(
         spec=spec,
         path=path,
         trial_class=trial_class,
-        download_data=_function(source, modules, "download_data"),
+        download_data=_function(source, modules, "download_data", places),
         make_data_loaders=make_data_loaders,
         generation=_generation(trial_class),
         name=camelcase_to_snakecase(trial_class.__name__),
@@ -99,8 +104,23 @@ def load_definition(spec: str) -> Definition:
     return definition
 
 
-def _function(source: Source, modules: list[ModuleType], name: str) -> Callable[..., Any] | None:
-    """Returns the first of that name that can be called; a directory's may stand in any file."""
+def _function(
+    source: Source, modules: list[ModuleType], name: str, places: Mapping[str, str]
+) -> Callable[..., Any] | None:
+    """Returns the first of that name that can be called; a directory's may stand in any file.
+
+    Raises:
+      TrialError: the configuration names a function that is not there.
+    """
+    if name in places:
+        module_name, _, own = places[name].partition(":")
+        placed = getattr(module_of(source, module_name), own, None)
+        if not callable(placed):
+            raise TrialError(
+                f"entrypoints: {places[name]!r}: {module_name} has no function {own}. Name the "
+                f"function that stands for {name}, or leave the key out."
+            )
+        return placed  # type: ignore[no-any-return]
     known = (getattr(module, name, None) for module in modules)
     found: Callable[..., Any] | None = next(filter(callable, known), None)
     if found is None:

@@ -16,43 +16,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
 from t2t_torch.errors import ConfigError
 from t2t_torch.trial.config_section import Section
 from t2t_torch.trial.lengths import UNITS, Length, Scale
+from t2t_torch.trial.searcher_config import Searcher, counted
 from t2t_torch.trial.strict_yaml import read_mapping
 
 _Count = Annotated[int, pydantic.Field(ge=0)]
 _Number = Annotated[int, pydantic.Field(ge=1)]
 
-SearcherName = Literal[
-    "single", "random", "grid", "adaptive", "adaptive_simple", "adaptive_asha", "asha", "tpe"
-]
-
-
-def _counted(value: Any) -> Any:
-    """Reads {batches: 100}; leaves what it cannot read."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        unit, amount = next(iter(value.items()))
-        if unit in UNITS and isinstance(amount, int) and not isinstance(amount, bool):
-            return Length(amount, unit)
-    return value
-
-
-def _length(value: Any) -> Length:
-    found = _counted(value)
-    if not isinstance(found, Length) or found.amount < 1:
-        raise ValueError(
-            f"expected a whole number of {', '.join(UNITS)}, such as {{batches: 1000}}"
-        )
-    return found
-
 
 def _period(value: Any) -> Length | None:
-    found = _counted(value)
+    found = counted(value)
     if isinstance(found, int) and not isinstance(found, bool):
         found = Length(found, "steps")
     if not isinstance(found, Length) or found.amount < 0:
@@ -63,78 +42,32 @@ def _period(value: Any) -> Length | None:
     return found if found.amount else None
 
 
+def _no_script(value: Any) -> Any:
+    if isinstance(value, Mapping) and "script" in value:
+        raise ValueError(
+            "a script was how PEDL ran plain Keras programs, and here trials of PyTorch alone run; "
+            "a class is named as module:Class, such as model_def:MyTrial"
+        )
+    return value
+
+
+_Place = Annotated[str, pydantic.Field(pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$")]
+
 _Period = Annotated[Length | None, pydantic.BeforeValidator(_period)]
 
 
-class Searcher(Section):
-    """How hyperparameters are chosen, how long is trained, and what is best.
+class Entrypoints(Section):
+    """PEDL 0.11's way to name a trial's class and functions, each as module:name.
 
     Attributes:
-      name: the kind of search; `single` trains once.
-      metric: a validation metric, a number; None: nothing is chosen by a metric.
-      smaller_is_better: whether a smaller value of it is better.
-      max_steps: length of the longest training, in steps of `batches_per_step` batches.
-      max_length: the same in batches, records or epochs.
-      max_time: the same in `time_metric`.
-      time_metric: batches, records or epochs.
-      target_trial_steps: as `max_steps`, by the name it has in `adaptive`.
-      max_trials: trainings that are begun; `single` begins one.
-      max_concurrent_trials: trainings at a time, at most.
-      mode: of adaptive searches: how early bad trainings are stopped.
-      divisor: of adaptive searches: one training of so many goes on to the next rung.
-      max_rungs: of adaptive searches: the most rungs.
-      bracket_rungs: of adaptive searches: rungs of each bracket; empty: by `mode`.
-      source_checkpoint: a checkpoint or run directory of which weights are taken to begin with.
+      trial_class: the class.
+      data_loaders_function: in place of `make_data_loaders`.
+      download_data_function: in place of `download_data`.
     """
 
-    instead: ClassVar[Mapping[str, str]] = {
-        "step_budget": "not followed here. Write max_trials, the number of trainings to begin.",
-        "num_rungs": "write max_rungs.",
-        "source_trial_id": "there are no such numbers here. Write source_checkpoint: and a path.",
-        "source_checkpoint_uuid": "write source_checkpoint: and a path.",
-    }
-
-    name: SearcherName = "single"
-    metric: Annotated[str, pydantic.Field(min_length=1)] | None = None
-    smaller_is_better: bool = True
-    max_steps: _Number | None = None
-    max_length: Annotated[Length | None, pydantic.BeforeValidator(_length)] = None
-    max_time: _Number | None = None
-    time_metric: Literal["batches", "records", "epochs"] | None = None
-    target_trial_steps: _Number | None = None
-    max_trials: _Number | None = None
-    max_concurrent_trials: _Number = 16
-    mode: Literal["aggressive", "standard", "conservative"] = "standard"
-    divisor: Annotated[float, pydantic.Field(gt=1)] = 4
-    max_rungs: _Number = 5
-    bracket_rungs: tuple[_Number, ...] = ()
-    source_checkpoint: str | None = None
-
-    @pydantic.model_validator(mode="after")
-    def _fits_together(self) -> Searcher:
-        ways = ("max_steps", "max_length", "max_time", "target_trial_steps")
-        given = [way for way in ways if getattr(self, way) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} both say how long to train: keep one of them")
-        if (self.max_time is None) != (self.time_metric is None):
-            raise ValueError(
-                "max_time needs time_metric (batches, records or epochs), and time_metric max_time"
-            )
-        if self.name != "single" and self.metric is None:
-            raise ValueError(
-                f"a search ({self.name}) needs metric, the validation metric that says what is best"
-            )
-        return self
-
-    @property
-    def length(self) -> Length | None:
-        """How long the longest training is; None if the configuration does not say."""
-        steps = self.max_steps or self.target_trial_steps
-        if steps is not None:
-            return Length(steps, "steps")
-        if self.max_time is not None and self.time_metric is not None:
-            return Length(self.max_time, self.time_metric)
-        return self.max_length
+    trial_class: _Place | None = None
+    data_loaders_function: _Place | None = None
+    download_data_function: _Place | None = None
 
 
 class Resources(Section):
@@ -142,6 +75,8 @@ class Resources(Section):
 
     Attributes:
       slots_per_trial: processes of one training, one for each GPU.
+      optimized_parallel: whether a training has several processes; torchrun starts them.
+      distributed: the same, by another name.
     """
 
     of_clusters = frozenset(
@@ -150,6 +85,8 @@ class Resources(Section):
     )
 
     slots_per_trial: _Number = 1
+    optimized_parallel: bool = False
+    distributed: bool = False
 
 
 class Optimizations(Section):
@@ -200,6 +137,7 @@ class ExperimentConfig(Section):
       labels: words to find it by.
       data: the user's own, any keys.
       entrypoint: the trial's class, "model_def:MyTrial", where its directory has several.
+      entrypoints: the trial's class and functions, each by its place.
       hyperparameters: values and ranges, nested at will; `tune/space.py` reads them.
       searcher: how they are chosen, and how long is trained.
       batches_per_step: batches in a step, the unit of `max_steps` and of periods without a unit.
@@ -228,7 +166,8 @@ class ExperimentConfig(Section):
     description: str = ""
     labels: tuple[str, ...] = ()
     data: dict[Any, Any] = pydantic.Field(default_factory=dict)
-    entrypoint: str | None = None
+    entrypoint: Annotated[str | None, pydantic.BeforeValidator(_no_script)] = None
+    entrypoints: Entrypoints = Entrypoints()
     hyperparameters: dict[Any, Any] = pydantic.Field(default_factory=dict)
     searcher: Searcher = Searcher()
     batches_per_step: _Number = 100
@@ -295,6 +234,20 @@ class ExperimentConfig(Section):
     def written(self) -> dict[str, Any]:
         """The configuration as it was written; a new copy each time."""
         return copy.deepcopy(self._written)
+
+    @property
+    def trial_class(self) -> str | None:
+        """The place of the trial's class, module:Class; None: it is not said."""
+        return self.entrypoint or self.entrypoints.trial_class
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """The places of the functions that stand for those of these names."""
+        named = {
+            "make_data_loaders": self.entrypoints.data_loaders_function,
+            "download_data": self.entrypoints.download_data_function,
+        }
+        return {name: place for name, place in named.items() if place is not None}
 
     @property
     def ignored(self) -> tuple[str, ...]:

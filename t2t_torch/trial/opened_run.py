@@ -12,6 +12,7 @@ from t2t_torch import registry
 from t2t_torch.compute.distributed import World
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.trial import context
 from t2t_torch.trial.checkpoint_choice import Chosen
 from t2t_torch.trial.experiment_config import ExperimentConfig
 from t2t_torch.trial.predictor import load_weights, place_of_code
@@ -81,4 +82,5 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
     spec = place_of_code(record, directory.path)
     seed = config.reproducibility.experiment_seed or DEFAULT_SEED
     given = (spec, config, record.hparams, world)
+    context.name_run(directory.path)
     return directory, spec, prepare(*given, seed=seed, timeout_s=_DOWNLOAD_SECONDS)

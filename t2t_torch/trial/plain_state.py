@@ -48,7 +48,7 @@ def restore_settings(
         )
     for group, known in zip(groups, settings, strict=True):
         for name, value in known.items():
-            group[name] = _like(group.get(name), value)
+            group[name] = from_plain(group.get(name), value)
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def restore_state(scheduler: Any, known: Mapping[str, Any]) -> None:
     """Puts the state of a scheduler back that was made as it was made then."""
     state = dict(scheduler.state_dict())
     for name, value in known.items():
-        state[name] = _like(state.get(name), value)
+        state[name] = from_plain(state.get(name), value)
     scheduler.load_state_dict(state)
 
 
@@ -74,8 +74,8 @@ def _said(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
     """Returns what JSON can say of some values; of what it cannot, and may move, it warns."""
     said = {}
     for name, value in values.items():
-        plain = _plain(value)
-        if plain is not _NOT:
+        plain = to_plain(value)
+        if plain is not NOT_PLAIN:
             said[str(name)] = plain
         elif not callable(value) and not isinstance(value, torch.optim.Optimizer):
             _warn(owner, str(name), value)
@@ -99,34 +99,37 @@ class _Not:
     """What JSON cannot say."""
 
 
-_NOT = _Not()
+NOT_PLAIN = _Not()
 
 
-def _plain(value: Any) -> Any:
-    """Returns a value as JSON would give it back; `_NOT` if it cannot."""
+def to_plain(value: Any) -> Any:
+    """Returns a value as JSON would give it back; `NOT_PLAIN` if it cannot."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
         value = float(value)  # numpy's is one, too
         return value if value == value and abs(value) != float("inf") else {"float": str(value)}
     if isinstance(value, Tensor):
-        return {"tensor": _plain(value.tolist()), "dtype": str(value.dtype).removeprefix("torch.")}
+        return {
+            "tensor": to_plain(value.tolist()),
+            "dtype": str(value.dtype).removeprefix("torch."),
+        }
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return to_plain(value.item())
     if isinstance(value, np.ndarray):
-        plain = _plain(value.tolist())
-        return _NOT if plain is _NOT else {"array": plain, "dtype": value.dtype.str}
+        plain = to_plain(value.tolist())
+        return NOT_PLAIN if plain is NOT_PLAIN else {"array": plain, "dtype": value.dtype.str}
     if isinstance(value, list | tuple):
-        items = [_plain(item) for item in value]
-        return _NOT if any(item is _NOT for item in items) else items
+        items = [to_plain(item) for item in value]
+        return NOT_PLAIN if any(item is NOT_PLAIN for item in items) else items
     if isinstance(value, Mapping):
-        pairs = [[_plain(key), _plain(item)] for key, item in value.items()]
-        if any(part is _NOT for pair in pairs for part in pair):
-            return _NOT
+        pairs = [[to_plain(key), to_plain(item)] for key, item in value.items()]
+        if any(part is NOT_PLAIN for pair in pairs for part in pair):
+            return NOT_PLAIN
         return dict(pairs) if all(isinstance(key, str) for key in value) else {"pairs": pairs}
     if _keeps_its_own(value):
         return {"state": state_of(value)}
-    return _NOT
+    return NOT_PLAIN
 
 
 def _keeps_its_own(value: Any) -> bool:
@@ -136,7 +139,7 @@ def _keeps_its_own(value: Any) -> bool:
     return all(callable(getattr(value, n, None)) for n in ("state_dict", "load_state_dict"))
 
 
-def _like(made: Any, plain: Any) -> Any:
+def from_plain(made: Any, plain: Any) -> Any:
     """Returns a value that JSON gave back as the kind that stands in its place now.
 
     What has not moved since it was made stays the very object that was made.
@@ -144,11 +147,11 @@ def _like(made: Any, plain: Any) -> Any:
     if isinstance(plain, dict) and set(plain) == {"state"} and _keeps_its_own(made):
         restore_state(made, plain["state"])
         return made
-    if made is not None and _plain(made) == plain:
+    if made is not None and to_plain(made) == plain:
         return made
     if isinstance(plain, list):
         known = list(made) if isinstance(made, list | tuple) else []
-        items = [_like(known[i] if i < len(known) else None, v) for i, v in enumerate(plain)]
+        items = [from_plain(known[i] if i < len(known) else None, v) for i, v in enumerate(plain)]
         return _tuple_like(made, items) if isinstance(made, tuple) else items
     if not isinstance(plain, dict):
         return plain
@@ -156,13 +159,13 @@ def _like(made: Any, plain: Any) -> Any:
         return float(plain["float"])
     if set(plain) == {"tensor", "dtype"}:
         device = made.device if isinstance(made, Tensor) else None
-        numbers = _like(None, plain["tensor"])
+        numbers = from_plain(None, plain["tensor"])
         return torch.tensor(numbers, dtype=getattr(torch, plain["dtype"]), device=device)
     if set(plain) == {"array", "dtype"}:
-        return np.array(_like(None, plain["array"]), dtype=plain["dtype"])
+        return np.array(from_plain(None, plain["array"]), dtype=plain["dtype"])
     pairs = plain["pairs"] if set(plain) == {"pairs"} else plain.items()
     before = made if isinstance(made, Mapping) else {}
-    found = {key: _like(before.get(key), value) for key, value in pairs}
+    found = {key: from_plain(before.get(key), value) for key, value in pairs}
     if type(before) is dict:
         return found
     kept = copy.copy(before)  # a Counter stays one

@@ -185,12 +185,13 @@ def load_trial(
         if Path(folder).is_dir():
             registry.import_usr_dir(folder)
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
+    context.name_run(run.path)
     context.enter(
         context.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
     spec = place_of_code(record, run.path)
     with torch.random.fork_rng():  # weights are drawn, and then loaded
-        definition = load_definition(spec)
+        definition = load_definition(spec, config.functions)
         trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
         chosen_hparams = copy.deepcopy(record.hparams)
         model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))

@@ -21,6 +21,7 @@ from t2t_torch import registry
 from t2t_torch.trial import context
 from t2t_torch.trial.answers import check_batch_size, check_loaders
 from t2t_torch.trial.calling import arity, call
+from t2t_torch.trial.chosen import check_clipping
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.download import download_once, this_start
 from t2t_torch.trial.task import TrialTask
@@ -55,11 +56,13 @@ def prepare(
 
     Raises:
       TrialError: the trial is none that can be trained; says why.
+      ConfigError: gradients cannot be clipped as the hyperparameters say.
     """
+    check_clipping(chosen, config.optimizations.clip_grad_norm)
     entered = context.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
     context.enter(entered)
     seed_all(seed)
-    definition = load_definition(spec)
+    definition = load_definition(spec, config.functions)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     path = download_once(
         definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)

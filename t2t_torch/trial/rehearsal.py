@@ -28,7 +28,7 @@ def rehearse(estimator: Estimator) -> None:
     """Evaluates the first batch of each process; all processes must call it, once training began.
 
     Weights, buffers, generators, the optimizer's settings, a scheduler and the trial's own
-    attributes are put back; what an attribute holds inside, such as the items of a list, is not.
+    attributes are put back.
 
     Args:
       estimator: of a `TrialTask`, whose `begin` was called.
@@ -44,7 +44,7 @@ def rehearse(estimator: Estimator) -> None:
     generators = torch.random.fork_rng(devices)
     with (
         _kept(model),
-        _kept_attributes(task.trial),
+        task.attributes_kept(),
         generators,
         isolated(0),
         warnings.catch_warnings(),
@@ -60,7 +60,7 @@ def rehearse(estimator: Estimator) -> None:
         world.sum(evaluator.sums)
         task.results(evaluator)
     if task.state(run.optimizer, world) != before:
-        task.restore(run.optimizer, before, world)
+        task.restore(run.optimizer, before, task.tensors_of_state(), world)
     estimator.say("validation was tried with one batch before training, as it comes at the end")
 
 
@@ -85,15 +85,3 @@ def _kept(model: nn.Module) -> Iterator[None]:
     finally:
         for tensor, copy in zip(tensors(), copies, strict=True):
             tensor.detach().copy_(copy)
-
-
-@contextlib.contextmanager
-def _kept_attributes(trial: Any) -> Iterator[None]:
-    """Gives an instance the attributes that it had."""
-    own = getattr(trial, "__dict__", {})
-    known = dict(own)
-    try:
-        yield
-    finally:
-        own.clear()
-        own.update(known)

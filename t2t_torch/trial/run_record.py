@@ -16,8 +16,9 @@ NAME = "experiment.json"
 
 _MAY_CHANGE = ExperimentConfig.of_clusters | frozenset(
     "name description labels searcher min_validation_period min_checkpoint_period entrypoint "
-    "checkpoint_policy save_trial_best save_trial_latest save_experiment_best max_restarts "
-    "perform_initial_validation resources batches_per_step records_per_epoch data".split()
+    "entrypoints checkpoint_policy save_trial_best save_trial_latest save_experiment_best "
+    "max_restarts perform_initial_validation resources batches_per_step records_per_epoch "
+    "data".split()
 )
 """Keys of a configuration on which neither the weights nor the order of the data depend; and
 `data`, which says where it lies: data of another size or order is refused when it is opened."""

@@ -23,7 +23,7 @@ class Schedule:
     """Steps a trial's scheduler, and knows where it and the optimizer's settings stand.
 
     What the trial's own code steps is known where it is an attribute of the trial, or an item of a
-    list, a tuple or a dict that is one.  No other attribute of the trial is kept.
+    list, a tuple or a dict that is one.  `attribute_state.py` keeps what else the trial holds.
 
     Args:
       optimizer: the trial's.
@@ -92,6 +92,11 @@ class Schedule:
                 self._what,
                 name,
             )
+
+    def schedulers(self) -> list[Any]:
+        """Returns the schedulers that `state` knows."""
+        own = [self._scheduler.scheduler] if self._scheduler is not None else []
+        return [*own, *self._attributes().values()]
 
     def _attributes(self) -> dict[str, TorchScheduler]:
         """Returns the schedulers of the optimizer that stand on the trial, each once."""

@@ -1,4 +1,4 @@
-"""`import pedl`, answered by this package, so that a trial of the time runs as it was written."""
+"""`import pedl` and old names of numpy, for trials that were written in 2019."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from t2t_torch.trial import context, native
@@ -18,6 +19,7 @@ from t2t_torch.trial.error_rate import error_rate
 from t2t_torch.trial.invalid_hp import InvalidHP
 from t2t_torch.trial.lr_scheduler import LRScheduler
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
+from t2t_torch.trial.reducer import Reducer
 from t2t_torch.trial.reset_parameters import reset_parameters
 
 _MODULES: dict[str, dict[str, Any]] = {
@@ -25,22 +27,65 @@ _MODULES: dict[str, dict[str, Any]] = {
         "Constant": native.Constant,
         "Experiment": native.Experiment,
         "InvalidHP": InvalidHP,
+        "Reducer": Reducer,
         "get_data_config": context.get_data_config,
         "get_download_data_dir": context.get_download_data_dir,
         "get_experiment_config": context.get_experiment_config,
+        "get_experiment_id": context.get_experiment_id,
         "get_hyperparameter": context.get_hyperparameter,
         "get_hyperparameters": context.get_hyperparameters,
+        "get_trial_id": context.get_trial_id,
     },
     "pedl.frameworks": {},
     "pedl.frameworks.util": {"elementwise_mean": elementwise_mean},
     "pedl.frameworks.pytorch": {
         "LRScheduler": LRScheduler,
         "PyTorchTrial": PyTorchTrial,
+        "Reducer": Reducer,
         "reset_parameters": reset_parameters,
     },
     "pedl.frameworks.pytorch.data": {"DataLoader": DataLoader, "TorchData": TorchData},
     "pedl.frameworks.pytorch.util": {"error_rate": error_rate},
 }
+
+
+_NUMPY_NAMES: dict[str, object] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "complex": complex,
+    "object": object,
+    "str": str,
+    "long": int,
+    "unicode": str,
+    "float_": np.float64,
+    "complex_": np.complex128,
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "infty": np.inf,
+    "NaN": np.nan,
+    "NAN": np.nan,
+    "product": np.prod,
+    "cumproduct": np.cumprod,
+    "alltrue": np.all,
+    "sometrue": np.any,
+}
+
+_ADDED: list[str] = []  # to numpy
+
+
+def add_numpy_names() -> None:
+    """Gives numpy the names that it had in 2019 and has no more: np.int, np.float."""
+    for name, value in _NUMPY_NAMES.items():
+        if name not in vars(np):
+            setattr(np, name, value)
+            _ADDED.append(name)
+
+
+def remove_numpy_names() -> None:
+    """Takes back what `add_numpy_names` added."""
+    while _ADDED:
+        delattr(np, _ADDED.pop())
 
 
 def install_shim() -> bool:

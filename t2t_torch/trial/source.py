@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -24,8 +24,15 @@ from absl import logging
 
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.shelf import PACKAGE
+from t2t_torch.trial.shim import add_numpy_names, remove_numpy_names
+from t2t_torch.trial.source_text import BASE, functions_in, imports, tree_of, trials_in
 
-BASE = "PyTorchTrial"
+_OTHER_TRIALS = ("pedl.frameworks.keras", "pedl.frameworks.tensorflow", "pedl.trial", "pedl.data")
+_OTHERS = (*_OTHER_TRIALS, "tensorflow", "keras", "tensorpack")
+_NO_PYTORCH = (
+    "This is no trial of PyTorch: it imports {}. Only PyTorchTrial is run here; trials of Keras, "
+    "TensorFlow and its Estimator are not."
+)
 
 TOO_NEW = (
     "This trial is written for Determined (0.12 or later), whose trials are given a context and "
@@ -81,30 +88,27 @@ def load(source: Source) -> list[ModuleType]:
         is no trial in it, or there are several.
     """
     _Loaded.forget()
+    add_numpy_names()
     if source.path is None:
         return [_load_module(source)]
     folder = source.path if source.path.is_dir() else source.path.parent
+    files = sorted(folder.glob("*.py")) if source.path.is_dir() else [source.path]
+    _refuse_others(source, files, _OTHER_TRIALS)
     _Loaded.enter(folder)
     if source.path.is_file():
         return [_load_file(source.path)]
     return _load_directory(source, folder)
 
 
-def trials_in(folder: Path) -> dict[str, Path]:
-    """Returns the trials that a directory's files define, by reading them; none but the last heirs.
+def _refuse_others(source: Source, files: list[Path], names: tuple[str, ...]) -> None:
+    """Refuses files that define trials of other frameworks.
 
-    A file that is not valid Python is passed over: who imports it is told.
+    Raises:
+      TrialError: they import one of these names.
     """
-    found: dict[str, tuple[Path, set[str]]] = {}
-    for path in sorted(folder.glob("*.py")):
-        for node in _top_level(_tree(path).body):
-            if isinstance(node, ast.ClassDef):
-                found[node.name] = path, {ast.unparse(base).split(".")[-1] for base in node.bases}
-    known: set[str] = set()
-    while heirs := {name for name, (_, bases) in found.items() if bases & {BASE, *known}} - known:
-        known |= heirs
-    parents = set().union(*(found[name][1] for name in known))
-    return {name: found[name][0] for name in sorted(known - parents)}
+    other = next((name for name in names if any(imports(path, name) for path in files)), None)
+    if other:
+        raise TrialError(f"--trial={source.spec}: {_NO_PYTORCH.format(other)}")
 
 
 def module_beside(source: Source, name: str) -> ModuleType | None:
@@ -115,13 +119,36 @@ def module_beside(source: Source, name: str) -> ModuleType | None:
     """
     if source.path is None or not source.path.is_dir():
         return None
-    files = [path for path in sorted(source.path.glob("*.py")) if name in _functions(path)]
+    files = [path for path in sorted(source.path.glob("*.py")) if name in functions_in(path)]
     if len(files) > 1:
         raise TrialError(
             f"{name} is defined in {', '.join(path.name for path in files)}. Import the one that "
             "is meant beside the trial."
         )
     return _load_file(files[0]) if files else None
+
+
+def module_of(source: Source, name: str) -> ModuleType:
+    """Imports a module by its name; one below the trial's directory comes before others.
+
+    Raises:
+      TrialError: there is none, or it does not import.
+    """
+    if source.path is not None:
+        folder = source.path if source.path.is_dir() else source.path.parent
+        parts = name.split(".")
+        if parts[0] == folder.name and len(parts) > 1:  # by the name of the whole directory
+            parts = parts[1:]
+        file = folder.joinpath(*parts).with_suffix(".py")
+        if file.is_file():
+            return _load_file(file)
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise TrialError(f"entrypoints: there is no module {name} in {source.spec}.")
+    return _import(lambda: importlib.import_module(name), Path(name))
 
 
 def imported_files() -> list[Path]:
@@ -160,6 +187,7 @@ class _Loaded:
     @classmethod
     def forget(cls) -> None:
         """Takes the trial before off `sys.path`, and its modules out of `sys.modules`."""
+        remove_numpy_names()
         if cls.folder is None:
             return
         if str(cls.folder) in sys.path:
@@ -214,6 +242,8 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
     """
     trials = trials_in(folder)
     told = ", ".join(f"{name} ({path.name})" for name, path in trials.items())
+    if not trials:
+        _refuse_others(source, sorted(folder.glob("*.py")), _OTHERS)
     if source.class_name:
         if source.class_name not in trials:
             raise TrialError(
@@ -223,7 +253,7 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
         return trials[source.class_name]
     if not trials:
         files = sorted(folder.glob("*.py"))
-        if any(_imports(path, "determined") for path in files):
+        if any(imports(path, "determined") for path in files):
             raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
         raise TrialError(
             f"--trial={source.spec}: no file of {folder} defines a subclass of {BASE}. Looked in: "
@@ -257,7 +287,7 @@ def _load_file(path: Path) -> ModuleType:
         if _place(sys.modules[name]) == str(path):
             return sys.modules[name]
     is_relative = any(
-        isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(_tree(path))
+        isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree_of(path))
     )
     if not is_relative:
         taken = path.stem in sys.modules  # by a part of Python, say: it stays what it is
@@ -323,6 +353,8 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "determined":
             raise TrialError(f"{what}: {TOO_NEW}") from error
+        if any(f"{error.name}.".startswith(f"{other}.") for other in _OTHERS):
+            raise TrialError(f"{what}: {_NO_PYTORCH.format(error.name)}") from error
         raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error
     except SystemExit as error:
         raise TrialError(
@@ -348,35 +380,3 @@ def _is_ours(file: str) -> bool:
 
 def _is_trial_by_name(thing: object) -> bool:
     return isinstance(thing, type) and any(base.__name__ == BASE for base in thing.__mro__[1:])
-
-
-def _imports(path: Path, package: str) -> bool:
-    names = (name for node in ast.walk(_tree(path)) for name in _imported(node))
-    return any(name.split(".")[0] == package for name in names)
-
-
-def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        yield node.module or ""
-
-
-def _functions(path: Path) -> set[str]:
-    nodes = _top_level(_tree(path).body)
-    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-
-
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements that run when a module is imported, also those under `if` and `try`."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If | ast.Try):
-            yield from _top_level([*node.body, *node.orelse])
-
-
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,13 +31,16 @@ from t2t_torch.trial.answers import (
     join_metrics,
     total_of,
 )
+from t2t_torch.trial.attribute_state import AttributeState
 from t2t_torch.trial.averages import MetricAverages
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.calling import call
+from t2t_torch.trial.chosen import CLIP_NORM, CLIP_VALUE
 from t2t_torch.trial.definition import TRAIN_BATCH
 from t2t_torch.trial.item_randomness import isolated, mix
 from t2t_torch.trial.lr_scheduler import LRScheduler
 from t2t_torch.trial.numbered_batches import NumberedBatches, TrialBatch
+from t2t_torch.trial.reducer import reducers_of
 from t2t_torch.trial.schedule import Schedule
 from t2t_torch.trial.training_report import TrainingReport
 
@@ -91,6 +95,9 @@ class TrialTask(Task):
         self._asked = {metric: "searcher.metric"} if metric else {}
         self._source: TrialTrainBatches | None = None
         self._schedule: Schedule | None = None
+        self._attributes: AttributeState | None = None
+        self._tensors: dict[str, Tensor] = {}  # of the attributes, as `state` found them
+        self._is_checked = False
         self._report = TrainingReport()
         self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and processes
         self._processes = 1
@@ -117,7 +124,11 @@ class TrialTask(Task):
                     f"create_lr_scheduler returned {type(found).__name__}; an LRScheduler(scheduler"
                     ", step_every_batch=... or step_every_epoch=...) was expected."
                 )
-        self._schedule = Schedule(optimizer, found, self.trial, self.definition.spec)
+        spec = self.definition.spec
+        self._schedule = Schedule(optimizer, found, self.trial, spec)
+        self._attributes = AttributeState(
+            self.trial, model, optimizer, self._schedule.schedulers, spec
+        )
         return optimizer
 
     def learning_rate(self, train_steps: int) -> None:
@@ -161,7 +172,7 @@ class TrialTask(Task):
 
     def evaluator(self) -> MetricAverages:
         """Returns means over batches that have seen nothing yet."""
-        return MetricAverages(self._judge)
+        return MetricAverages(self._judge, reducers_of(self.trial))
 
     @property
     def _judge(self) -> str:
@@ -263,6 +274,13 @@ class TrialTask(Task):
         """Returns the number of processes, as their gradients are the means that are meant."""
         return torch.full([], float(processes), device=totals.device)
 
+    def clip_gradients(self, model: nn.Module) -> None:
+        """Clips as the hyperparameters say, with torch's functions, as PEDL did."""
+        if self.chosen.get(CLIP_NORM) is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), self.chosen[CLIP_NORM])
+        if self.chosen.get(CLIP_VALUE) is not None:
+            nn.utils.clip_grad_value_(model.parameters(), self.chosen[CLIP_VALUE])
+
     def evaluated(self, model: nn.Module, batch: Any) -> Any:
         """Returns the metrics of a batch; what it draws depends on its number alone."""
         with isolated(mix(0, "validation", batch.number)):
@@ -311,6 +329,9 @@ class TrialTask(Task):
         all the same.
         """
         del optimizer
+        if self._attributes is not None and not self._is_checked:  # not hours later, at a save
+            self._attributes.check()
+            self._is_checked = True
         if self._schedule is None or not self._schedule.steps_itself:
             return
         assert self._source is not None
@@ -319,30 +340,55 @@ class TrialTask(Task):
         batches = 0 if bool(skipped) else self._batches_of_a_step
         self._schedule.step(batches=batches, epochs=after - before)
 
-    def report(self, world: World) -> dict[str, float]:
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the means of the losses and the training metrics."""
         return self._report.read(world)
 
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns the optimizer's settings, the schedulers' states and what was reported so far.
 
-        Schedulers that stand on the trial are among them; its other attributes are not kept.
+        What the trial's attributes hold is among it, but for the tensors: see `tensors_of_state`.
         """
         del optimizer
-        assert self._schedule is not None
-        return {**self._schedule.agreed_state(world), "report": self._report.state(world)}
+        assert self._schedule is not None and self._attributes is not None
+        known = {**self._schedule.agreed_state(world), "report": self._report.state(world)}
+        kept, self._tensors = self._attributes.state(world)
+        return {**known, "kept": kept} if kept else known
+
+    def tensors_of_state(self) -> dict[str, Tensor]:
+        """Returns the tensors of the trial's attributes, as the last `state` found them."""
+        return self._tensors
 
     def restore(
-        self, optimizer: torch.optim.Optimizer, state: dict[str, Any], world: World
+        self,
+        optimizer: torch.optim.Optimizer,
+        state: dict[str, Any],
+        tensors: Mapping[str, Tensor],
+        world: World,
     ) -> None:
         """Takes back what `state` returned."""
         del optimizer
         if not state:
             return
-        assert self._schedule is not None
+        assert self._schedule is not None and self._attributes is not None
         self._schedule.restore(state)
+        self._attributes.restore(state.get("kept", {}), tensors, world.rank)
         if world.leads:
             self._report.restore(state["report"])
+
+    def restore_for_evaluation(
+        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Gives the trial's attributes what a checkpoint holds, as its metrics may read them."""
+        if "kept" in state:
+            self.optimizer(model)  # where a trial makes them, too
+            assert self._attributes is not None
+            self._attributes.restore(state["kept"], tensors, 0)
+
+    def attributes_kept(self) -> AbstractContextManager[None]:
+        """Returns a context after which the trial's attributes are as before it."""
+        assert self._attributes is not None
+        return self._attributes.kept()
 
 
 def _records(content: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,15 +44,10 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
         directory.claim_files(TaskRecord(trial=task.name, train_steps=1), {})
         world = World(0, 1, device)
         with Estimator(task, directory, config, world=world) as estimator:
-            run = estimator.begin()
-            (batch,) = _first(run.source)
-            yield from _told("batch of training", batch.content)
-            yield from _predicted(task, estimator, batch)
-            estimator.train(1)
-            estimator.saving.finish()
-            yield from _told("after one step", _numbers(MetricsFile(directory.path)))
-            yield from _told("validation", estimator.evaluate())
+            yield from _stepped(task, estimator)
             saved = {k: v.clone() for k, v in estimator.model.state_dict().items()}
+        del estimator
+        gc.collect()  # workers of its loader would hold the lock of the directory
         with Estimator(task, directory, config, world=world) as again:
             again.begin()
             for name, tensor in again.model.state_dict().items():
@@ -62,6 +58,17 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
                     )
     yield "checkpoint: written, read back, equal"
     yield "--test_mode: all of it runs"
+
+
+def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
+    """Trains a step and evaluates a batch."""
+    (batch,) = _first(estimator.begin().source)
+    yield from _told("batch of training", batch.content)
+    yield from _predicted(task, estimator, batch)
+    estimator.train(1)
+    estimator.saving.finish()
+    yield from _told("after one step", _numbers(MetricsFile(estimator.directory.path)))
+    yield from _told("validation", estimator.evaluate())
 
 
 def _numbers(file: MetricsFile) -> dict[str, float]:

@@ -94,8 +94,8 @@ def _answer(question: Mapping[str, Any]) -> int:
     if length is None:
         raise ConfigError(f"{question['config']} does not say how long to train.")
     spec = question["trial"]
-    if config.entrypoint and ":" not in Path(spec).name:
-        spec += f":{config.entrypoint.rpartition(':')[2]}"
+    if config.trial_class and ":" not in Path(spec).name:
+        spec += f":{config.trial_class.rpartition(':')[2]}"
     with join_world(use_gpu=False) as world:
         seed = config.reproducibility.experiment_seed
         task = prepare(spec, config, question["hparams"], world, seed=seed, timeout_s=7200)

@@ -10,6 +10,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from t2t_torch import load
 from t2t_torch.bin import trainer
 from t2t_torch.trial import context, source
 
@@ -201,6 +202,16 @@ TOLD = {
         {"resources": {"slots_per_trial": 8}},
         "slots_per_trial 8:  here it is 1 process; 8 by torchrun --nproc-per-node=8 -m",
     ),
+    "several processes": (
+        {"resources": {"optimized_parallel": True}},
+        "optimized_parallel true:  here it is 1 process; several, one for each GPU, by torchrun "
+        "--nproc-per-node=N",
+    ),
+    "distributed": (
+        {"resources": {"distributed": True, "slots_per_trial": 4}},
+        "resources.distributed true:  here it is 1 process; several, one for each GPU, by torchrun "
+        "--nproc-per-node=4",
+    ),
     "best of all": ({"save_experiment_best": 2}, "save_experiment_best 2:  not followed"),
     "no latest": ({"save_trial_latest": 0}, "save_trial_latest 0:  the newest checkpoint is kept"),
     "no checkpoints": (
@@ -244,6 +255,34 @@ def test_an_entrypoint_that_is_not_there_is_refused(run, entrypoint, fault):
     done, said = run(config={"entrypoint": entrypoint})
     assert done == 2
     assert fault in said
+
+
+def test_entrypoints_name_the_class_and_the_functions(run, tmp_path):
+    """As configurations of PEDL 0.11 do; what was trained is loaded without them."""
+    own = tmp_path / "code" / "own.py"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text(
+        "import line\n\ndef fetch(config, hparams):\n    return config['data']['place']\n\n"
+        "def few(config, hparams):\n    import pedl\n    assert pedl.get_download_data_dir()\n"
+        "    return line.make_data_loaders({'data': {'rows': 8}}, hparams)\n"
+    )
+    places = {
+        "trial_class": "line:LineTrial",
+        "data_loaders_function": "own:few",
+        "download_data_function": "own:fetch",
+    }
+    data = {"rows": 24, "place": str(tmp_path)}
+    config = {"entrypoints": places, "data": data}
+    done, said = run(config=config, train_steps=1)
+    assert done == 0, said
+    assert "data: 8 of 8 examples" in said
+    assert load(tmp_path / "run").batch(torch.zeros(3, 1)).shape == (3, 1)
+    places["data_loaders_function"] = "own:many"
+    done, said = run(config=config, train_steps=2)
+    assert done == 2
+    assert "'own:many': own has no function many" in said
+    places["data_loaders_function"] = "there:many"
+    assert "there is no module there" in run(config=config, train_steps=2)[1]
 
 
 def test_a_run_goes_on_where_its_data_was_moved_and_not_with_other_data(run, tmp_path):

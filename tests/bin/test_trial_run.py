@@ -395,6 +395,14 @@ def test_test_mode_shows_the_shapes_and_leaves_nothing(run, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_test_mode_of_loaders_with_workers_ends(run):
+    """Workers held the thread that waits for signals, and the lock of the directory."""
+    loaders = ("batch_size=4, shuffle=True", "batch_size=4, shuffle=True, num_workers=1")
+    done, said = run(*loaders, test_mode="true", without=["output_dir"])
+    assert done == 0, said
+    assert "written, read back, equal" in said
+
+
 @pytest.mark.parametrize("fault", ["losses: no loss", "validation_metrics: empty"])
 def test_test_mode_finds_what_is_wrong(run, fault):
     code, expected = ERRORS[fault]

@@ -271,3 +271,42 @@ def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, cap
     newest = CheckpointDirectory(tmp_path / "run").newest()
     assert f"saved {newest.path}; run the same command to go on" in capsys.readouterr().err
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+FORKED = """
+import os, signal, time
+from t2t_torch.train.stop import EarlyExit
+
+with EarlyExit():
+    child = os.fork()
+    if not child:
+        {child}
+        time.sleep(60)
+        os._exit(0)
+    {parent}
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+print("ended")
+"""
+
+
+@pytest.mark.parametrize(
+    ("child", "parent"),
+    [
+        ("pass", "pass"),  # a worker of a loader that lives on holds the pipe
+        (
+            "signal.signal(signal.SIGTERM, lambda *_: os._exit(7))",
+            "time.sleep(0.3); os.kill(child, signal.SIGTERM); "
+            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7; "
+            "child = os.fork() or time.sleep(60)",
+        ),
+    ],
+    ids=["it ends", "a signal to the child"],
+)
+def test_a_forked_worker_neither_holds_the_process_up_nor_ends_it(child, parent):
+    """`--test_mode` with `num_workers=2` waited forever."""
+    code = FORKED.format(child=child, parent=parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr

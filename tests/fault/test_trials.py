@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from pathlib import Path
 
@@ -146,6 +147,105 @@ def test_a_trial_killed_at_random_instants_ends_bit_equal(arguments, tmp_path, t
 @pytest.mark.parametrize("trial", NAMES)
 def test_each_trial_killed_ten_times_ends_bit_equal(arguments, tmp_path, trial, size):
     killed_and_killed(arguments, tmp_path, trial, size, kills=10, steps=900, seed=2)
+
+
+SEEDED = {"reproducibility": {"experiment_seed": 11}}
+
+STATEFUL = """
+import copy
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from pedl.frameworks.pytorch import PyTorchTrial
+from pedl.frameworks.pytorch.data import DataLoader
+
+def make_data_loaders(experiment_config, hparams):
+    x = torch.arange(60.0).reshape(20, 3) / 60
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    return DataLoader(data, batch_size=2, shuffle=True), DataLoader(data, batch_size=7)
+
+class Gan(PyTorchTrial):
+    def build_model(self):
+        self.critic = nn.Linear(1, 1)
+        self.noise, self.steps = torch.Generator().manual_seed(3), 0
+        return nn.Linear(3, 1)
+
+    def optimizer(self, model):
+        self.model, self.mean = model, copy.deepcopy(model)
+        self.second = torch.optim.Adam(self.critic.parameters(), lr=0.05)
+        return torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def losses(self, predictions, labels):
+        if torch.is_grad_enabled():
+            self.steps += 1
+            fake = predictions.detach() + torch.randn(predictions.shape, generator=self.noise)
+            self.second.zero_grad()
+            (self.critic(fake).mean() - self.critic(labels).pow(2).mean() / self.steps).backward()
+            self.second.step()
+            for kept, new in zip(self.mean.parameters(), self.model.parameters()):
+                kept.data.lerp_(new.data, 0.1)
+        return (predictions - labels).pow(2).mean() - 0.1 * self.critic(predictions).mean()
+
+    def validation_metrics(self, predictions, labels, losses):
+        return {"error": losses}
+"""
+
+
+@pytest.fixture
+def named(tmp_path):
+    """Returns where a trial is; that of `STATEFUL` is written."""
+
+    def place(trial):
+        if trial != "stateful":
+            return trial
+        file = tmp_path / "stateful.py"
+        file.write_text(STATEFUL)
+        return str(file)
+
+    return place
+
+
+def test_a_trial_with_state_of_its_own_killed_at_random_instants_ends_bit_equal(
+    arguments, tmp_path, named
+):
+    killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=1, steps=20, seed=4)
+
+
+def killed_in_a_save(arguments, tmp_path, trial, files):
+    """Is killed in its first saves, each time at another file; compares as above."""
+    flags = {"save_checkpoints_steps": 4, "train_steps": 9, "config": SEEDED}
+    for file in files:
+        told = tmp_path / f"{file}.err"
+        call = processes.run_trainer_killed_in_save
+        child = processes.start(told, call, arguments(trial, "run", **flags), file, LOCAL_RANK="0")
+        assert child.wait() == -signal.SIGKILL, child.said
+    for name in ("run", "whole"):
+        trained(tmp_path / f"errors_of_{name}", 1, arguments(trial, name, **flags))
+    assert contents(tmp_path / "run", 9) == contents(tmp_path / "whole", 9)
+    assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("trial", ["stateful", pytest.param("multi_input", marks=pytest.mark.slow)])
+def test_a_trial_killed_in_its_first_save_begins_again_with_its_seed(
+    arguments, tmp_path, named, trial
+):
+    """A checkpoint that was not whole decided which seed the next start took."""
+    killed_in_a_save(arguments, tmp_path, named(trial), [1, 4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", ["stateful", "mnist", "gen2"])
+def test_a_trial_killed_at_every_file_of_its_first_saves_ends_bit_equal(
+    arguments, tmp_path, named, trial
+):
+    killed_in_a_save(arguments, tmp_path, named(trial), [1, 2, 3, 4, 5, 6, 7, 1, 2, 3])
+
+
+@pytest.mark.slow
+def test_a_trial_with_state_of_its_own_killed_a_hundred_times_ends_bit_equal(
+    arguments, tmp_path, named
+):
+    killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=100, steps=9000, seed=5)
 
 
 def evaluated(folder):

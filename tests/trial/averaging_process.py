@@ -17,6 +17,7 @@ from t2t_torch.compute.distributed import World, join_world
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.averages import MetricAverages
 from t2t_torch.trial.download import this_start
+from t2t_torch.trial.reducer import Reducer
 
 
 def batch(number: int) -> dict[str, Any]:
@@ -35,6 +36,16 @@ def averaged(world: World, batches: int) -> dict[str, Any]:
     world.sum(averages.sums)
     arrays = {name: array.tolist() for name, array in averages.arrays().items()}
     return {**averages.result(), **arrays}
+
+
+def reduced(world: World, batches: int) -> dict[str, float]:
+    """What is joined by other reducers; a process may have no batch."""
+    averages = MetricAverages("", {"max": Reducer.MAX, "min": Reducer.MIN, "sum": Reducer.SUM})
+    for number in range(world.rank, batches, world.size):
+        averages.update({"max": -number - 1.0, "min": number + 1.0, "sum": number + 1.0})
+    averages.agree(world)
+    world.sum(averages.sums)
+    return averages.result()
 
 
 def fault(world: World, metrics: dict[str, Any] | None) -> str:
@@ -66,6 +77,7 @@ if __name__ == "__main__":
             "1 batch": averaged(world, 1),
             "no batch": fault(world, None),
             "other names": fault(world, {"ab"[world.rank]: 1.0}),
+            "reduced": [reduced(world, 5), reduced(world, 1)],
             "starts": started(world),
             "other shapes": fault(world, {"a": np.ones(1 + world.rank)}),
         }

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from made_run import SEED
 
+from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trial import context, source
 from t2t_torch.trial.context import TrialContext
+from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.trial.preparation import prepare
+from t2t_torch.trial.strict_yaml import read_mapping
 
 TRIALS = Path(__file__).parent / "trials"
 
@@ -37,3 +47,43 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TrialContex
 
     yield entered
     source._Loaded.forget()
+
+
+@pytest.fixture
+def made(trials, tmp_path):
+    """Makes an estimator of a trial in `tmp_path / name`, and closes it at the end."""
+    threads, opened = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+
+    def make(spec, *, name="run", hparams=None, config=None, steps=1000, **settings):
+        known = read_mapping(trials / config) if isinstance(config, str) else dict(config or {})
+        known.setdefault("data", {}).setdefault("path", str(tmp_path / "data"))
+        known.update(settings)
+        chosen = {**known.get("hyperparameters", {}), **(hparams or {})}
+        experiment = ExperimentConfig.from_dict({**known, "hyperparameters": chosen})
+        task = prepare(str(spec), experiment, chosen, ONE_PROCESS, seed=SEED, timeout_s=60)
+        directory = RunDirectory(tmp_path / name)
+        told = RunConfig(
+            train_steps=steps, local_eval_frequency=0, log_step_count_steps=1, random_seed=SEED
+        )
+        directory.claim_files(TaskRecord(trial=task.name, train_steps=steps), {})
+        opened.append(Estimator(task, directory, told))
+        return opened[-1]
+
+    yield make
+    for estimator in opened:
+        estimator.close()
+    source._Loaded.forget()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a trial of one file: its head, and the methods of its class."""
+
+    def written(code, name="mine.py"):
+        file = tmp_path / name
+        file.write_text(textwrap.dedent(code))
+        return file
+
+    return written

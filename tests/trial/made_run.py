@@ -19,6 +19,9 @@ from t2t_torch.trial.context import TrialContext
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.run_record import NAME, RunRecord
 
+SEED = 5
+"""Of the runs that `made` begins."""
+
 TRIAL = """
 import collections
 

@@ -102,7 +102,9 @@ def test_metrics_are_numbers_by_name():
         ({1: 0.5}, "returned a metric named 1; a name is a string."),
         ({"a": "high"}, "'a' is a str; a number"),
         ({"a": None}, "'a' is None; a number"),
-        ({"a": [1.0]}, "'a' is a list; a number"),
+        ({"a": [1.0, "b"]}, "'a' is a list; a number"),
+        ({"a": [[1.0], [1.0, 2.0]]}, "'a' is a list; a number"),
+        ({"a": []}, "'a' is a list; a number"),
         ({"a": np.array(["x"])}, "'a' is an array <U1 [1]; a number"),
     ],
 )

@@ -14,6 +14,7 @@ from together import run_together
 from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.averages import MetricAverages
+from t2t_torch.trial.reducer import Reducer, reducers_of
 
 PROCESS = Path(__file__).parent / "averaging_process.py"
 
@@ -117,3 +118,43 @@ def test_processes_without_a_batch_or_with_other_metrics_are_told(of_two):
     assert "gave no batch" in of_two["no batch"]
     assert "returned a [] in process 0, but b [] in process 1" in of_two["other names"]
     assert "returned a [1] in process 0, but a [2] in process 1" in of_two["other shapes"]
+
+
+def test_lists_are_arrays():
+    averages = MetricAverages()
+    averages.update({"each": [1.0, torch.tensor(2.0)], "pairs": [[1, 2], np.array([3, 4])]})
+    averages.update({"each": (3.0, 4.0), "pairs": np.zeros((2, 2))})
+    assert {name: mean.tolist() for name, mean in averages.arrays().items()} == {
+        "each": [2.0, 3.0],
+        "pairs": [[0.5, 1.0], [1.5, 2.0]],
+    }
+
+
+def test_each_metric_is_joined_as_its_reducer_says():
+    kinds = {"sum": Reducer.SUM, "max": Reducer.MAX, "min": Reducer.MIN}
+    averages = MetricAverages("evaluate_batch", kinds)
+    for value in (2.0, -5.0, 1.0):
+        averages.update({**dict.fromkeys(kinds, value), "mean": value, "most": [value, 0.0]})
+    assert averages.result() == {
+        "sum": -2.0,
+        "max": 2.0,
+        "min": -5.0,
+        "mean": pytest.approx(-2 / 3),
+    }
+
+
+def test_what_is_no_reducer_is_refused():
+    class Trial:
+        def evaluation_reducer(self):
+            return {"error": "mean"}
+
+    with pytest.raises(TrialError, match=r"'mean'.*a pedl\.frameworks\.pytorch\.Reducer"):
+        reducers_of(Trial())
+
+
+def test_reducers_join_the_processes_too(of_two):
+    """Five batches on two processes, and one: the second has none."""
+    assert of_two["reduced"] == [
+        {"max": -1.0, "min": 1.0, "sum": 15.0},
+        {"max": -1.0, "min": 1.0, "sum": 1.0},
+    ]

@@ -8,6 +8,7 @@ import pytest
 
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import context
+from t2t_torch.trial.shim import install_shim
 
 
 def test_nested_hyperparameters_have_dotted_names(enter):
@@ -57,3 +58,18 @@ def test_the_directory_of_the_data_is_a_string_once_it_is_there(enter):
         context.get_download_data_dir()
     context.set_download_data_dir(Path("/data/mnist"))
     assert context.get_download_data_dir() == "/data/mnist"
+
+
+def test_a_run_has_numbers_that_follow_from_its_directory(tmp_path, monkeypatch):
+    monkeypatch.setattr(context._Current, "run", None)
+    assert (context.get_experiment_id(), context.get_trial_id()) == (0, 0)
+    numbers = set()
+    for name in ("run", "trials/1", "trials/2"):
+        context.name_run(tmp_path / name)
+        numbers.add((context.get_experiment_id(), context.get_trial_id()))
+    assert len({trial for _, trial in numbers}) == 3
+    assert len({experiment for experiment, _ in numbers}) == 2
+    install_shim()
+    import pedl
+
+    assert pedl.get_trial_id() == context.get_trial_id() > 0

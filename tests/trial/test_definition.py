@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from t2t_torch.errors import TrialError
@@ -297,3 +298,30 @@ def test_what_a_class_has_can_be_asked(trials):
     found = load_definition(str(trials / "gen2"))
     assert found.has("create_lr_scheduler")
     assert not found.has("training_metrics")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pedl.frameworks.keras import TFKerasTrial",
+        "from pedl.frameworks import keras",
+        "import tensorflow as tf",
+        "from pedl.frameworks.tensorflow import EstimatorTrial",
+    ],
+)
+def test_a_trial_of_another_framework_is_refused_by_name(tmp_path, enter, line):
+    enter()
+    (tmp_path / "model_def.py").write_text(f"{line}\n\n\nclass MyTrial(object):\n    pass\n")
+    for spec in (tmp_path, tmp_path / "model_def.py", f"{tmp_path}:MyTrial"):
+        with pytest.raises(TrialError, match=r"no trial of PyTorch: .*Keras, TensorFlow"):
+            load_definition(str(spec))
+
+
+def test_numpys_names_of_the_time_are_there_while_a_trial_is(tmp_path, enter):
+    enter()
+    file = tmp_path / "old.py"
+    file.write_text(f"{GOOD}\nimport numpy as np\nKINDS = np.int, np.float, np.Inf, np.bool(1)\n")
+    load_definition(str(file))
+    assert (int, float, float("inf"), True) == sys.modules["old"].KINDS
+    source._Loaded.forget()
+    assert not hasattr(np, "float")

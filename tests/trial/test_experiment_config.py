@@ -189,13 +189,20 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
         ({"searcher": {"max_length": {"batches": 1, "epochs": 1}}}, "such as {batches: 1000}"),
         ({"searcher": {"max_time": 9}}, "max_time needs time_metric"),
         ({"searcher": {"max_steps": 1, "max_length": {"epochs": 1}}}, "keep one of them"),
-        ({"searcher": {"step_budget": 4}}, "Write max_trials"),
+        ({"searcher": {"step_budget": 4}}, "step_budget needs target_trial_steps"),
+        (
+            {"searcher": {"step_budget": 4, "max_trials": 2, "max_steps": 2}},
+            "step_budget and max_trials both say how much to train",
+        ),
+        ({"entrypoint": {"script": "mnist.py"}}, "trials of PyTorch alone run"),
+        ({"entrypoints": {"trial_class": "MyTrial"}}, "should be module:name, such as"),
+        ({"entrypoints": {"data_loader": "a:b"}}, "Did you mean data_loaders_function"),
         ({"searcher": {"source_trial_id": 4}}, "Write source_checkpoint"),
         ({"min_validation_period": {"epoch": 1}}, "min_validation_period: {'epoch': 1}: expected"),
         ({"min_checkpoint_period": True}, "min_checkpoint_period: True: expected"),
         ({"batches_per_step": True}, "batches_per_step: True: should be a valid integer."),
         ({"max_restarts": -1}, "max_restarts: -1: should be greater than or equal to 0."),
-        ({"resources": 3}, "resources: 3: should be a section of keys: slots_per_trial."),
+        ({"resources": 3}, "resources: 3: should be a section of keys: distributed, optim"),
         ({"labels": "x"}, "labels: 'x': should be a list."),
         ({"data": [1]}, "data: [1]: should be a mapping of keys."),
         ({3: 4}, "3: Keys should be strings."),
@@ -204,6 +211,22 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
 )
 def test_what_is_wrong_is_told_by_its_dotted_name(written: Any, told: str) -> None:
     assert told in refused(written)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "trials"),
+    [
+        # rungs of 1, 4 and 16 steps; 16 + 3 * 4 + 12 * 1 = 40 steps for 16 that begin
+        ({"target_trial_steps": 16, "step_budget": 80, "mode": "aggressive", "max_rungs": 3}, 32),
+        # brackets of 3 and 2 rungs: 40 steps each; the second: 4 * 4 + 12 = 28 steps for 4
+        ({"target_trial_steps": 16, "step_budget": 80, "max_rungs": 3}, 16 + 5),
+        ({"target_trial_steps": 16, "step_budget": 1, "bracket_rungs": [1, 2]}, 2),
+        ({"max_steps": 16, "max_trials": 7}, 7),
+    ],
+)
+def test_a_budget_of_steps_says_how_many_trainings_begin(searcher: Any, trials: int) -> None:
+    written = {"searcher": {"name": "adaptive", "metric": "error", **searcher}}
+    assert ExperimentConfig.from_dict(written).searcher.trials == trials
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:

@@ -18,10 +18,11 @@ from t2t_torch.trial.calling import call
 from t2t_torch.trial.shim import install_shim
 
 NAMES = {
-    "pedl": "Constant Experiment InvalidHP get_data_config get_download_data_dir "
+    "pedl": "Constant Experiment InvalidHP Reducer get_experiment_id get_trial_id "
+    "get_data_config get_download_data_dir "
     "get_experiment_config get_hyperparameter get_hyperparameters",
     "pedl.frameworks.util": "elementwise_mean",
-    "pedl.frameworks.pytorch": "LRScheduler PyTorchTrial reset_parameters",
+    "pedl.frameworks.pytorch": "LRScheduler PyTorchTrial Reducer reset_parameters",
     "pedl.frameworks.pytorch.data": "DataLoader TorchData",
     "pedl.frameworks.pytorch.util": "error_rate",
 }

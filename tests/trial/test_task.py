@@ -6,66 +6,18 @@ import copy
 import itertools
 import json
 import random
-import textwrap
 
 import numpy as np
 import pytest
 import torch
+from made_run import SEED
 from torch import nn
 
-from t2t_torch.compute.distributed import ONE_PROCESS
-from t2t_torch.errors import TrialError
+from t2t_torch.errors import ConfigError, TrialError
 from t2t_torch.mode import Split
-from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import nested, schedule, source
+from t2t_torch.trial import nested, schedule
 from t2t_torch.trial.epoch_orders import order_of_epoch
-from t2t_torch.trial.experiment_config import ExperimentConfig
-from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.strict_yaml import read_mapping
-
-SEED = 5
-
-
-@pytest.fixture
-def made(trials, tmp_path):
-    """Makes an estimator of a trial in `tmp_path / name`, and closes it at the end."""
-    threads, opened = torch.get_num_threads(), []
-    torch.set_num_threads(1)
-
-    def make(spec, *, name="run", hparams=None, config=None, steps=1000, **settings):
-        known = read_mapping(trials / config) if isinstance(config, str) else dict(config or {})
-        known.setdefault("data", {}).setdefault("path", str(tmp_path / "data"))
-        known.update(settings)
-        chosen = {**known.get("hyperparameters", {}), **(hparams or {})}
-        experiment = ExperimentConfig.from_dict({**known, "hyperparameters": chosen})
-        task = prepare(str(spec), experiment, chosen, ONE_PROCESS, seed=SEED, timeout_s=60)
-        directory = RunDirectory(tmp_path / name)
-        told = RunConfig(
-            train_steps=steps, local_eval_frequency=0, log_step_count_steps=1, random_seed=SEED
-        )
-        directory.claim_files(TaskRecord(trial=task.name, train_steps=steps), {})
-        opened.append(Estimator(task, directory, told))
-        return opened[-1]
-
-    yield make
-    for estimator in opened:
-        estimator.close()
-    source._Loaded.forget()
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes a trial of one file: its head, and the methods of its class."""
-
-    def written(code, name="mine.py"):
-        file = tmp_path / name
-        file.write_text(textwrap.dedent(code))
-        return file
-
-    return written
 
 
 def batches(loader):
@@ -76,7 +28,7 @@ def batches(loader):
             yield epoch, nested.to_device(batch, torch.device("cpu"))  # arrays become tensors
 
 
-def by_hand(estimator, steps, *, frequency=1, averages=True):
+def by_hand(estimator, steps, *, frequency=1, averages=True, clip=lambda parameters: None):
     """Trains a documented trial as anyone would write it; returns the model and each loss."""
     trial, chosen = estimator.task.trial, dict(estimator.task.chosen)
     model = trial.build_model(chosen)
@@ -91,9 +43,44 @@ def by_hand(estimator, steps, *, frequency=1, averages=True):
             loss = losses["loss"] if isinstance(losses, dict) else losses
             told.append(loss.item())
             (loss / frequency if averages else loss).backward()
+        clip(model.parameters())
         optimizer.step()
         optimizer.zero_grad()
     return model, told
+
+
+@pytest.mark.parametrize(
+    ("clipping", "clip"),
+    [
+        ({"clip_grad_l2_norm": 0.01}, lambda p: nn.utils.clip_grad_norm_(p, 0.01)),
+        ({"clip_grad_val": 0.001}, lambda p: nn.utils.clip_grad_value_(p, 0.001)),
+        ({"clip_grad_val": None}, lambda p: None),
+    ],
+)
+def test_gradients_are_clipped_as_the_hyperparameters_say(made, trials, clipping, clip):
+    """After the batches of a step are joined, by torch's own functions."""
+    config = {"optimizations": {"aggregation_frequency": 2}}
+    known = read_mapping(trials / "gen0.yaml")["hyperparameters"]
+    estimator = made(
+        trials / "gen0.py", config="gen0.yaml", hparams={**known, **clipping}, **config
+    )
+    expected, _ = by_hand(estimator, 3, frequency=2, clip=clip)
+    estimator.train(3)
+    assert_equal(estimator.model, expected)
+
+
+@pytest.mark.parametrize(
+    ("hparams", "settings", "said"),
+    [
+        ({"clip_grad_l2_norm": 1, "clip_grad_val": 1}, {}, "clip_grad_val both clip gradients"),
+        ({"clip_grad_val": 1}, {"clip_grad_norm": 2.0}, "clip_grad_norm both clip gradients"),
+        ({"clip_grad_l2_norm": 0}, {}, "clip_grad_l2_norm: 0: a positive number"),
+        ({"clip_grad_val": "much"}, {}, "clip_grad_val: 'much': a positive number"),
+    ],
+)
+def test_clipping_in_two_ways_or_by_no_number_is_refused(made, trials, hparams, settings, said):
+    with pytest.raises(ConfigError, match=said):
+        made(trials / "gen0.py", config="gen0.yaml", hparams=hparams, optimizations=settings)
 
 
 def assert_equal(model, expected):
