@@ -5,9 +5,9 @@
 Raw files are looked for in --tmp_dir and downloaded there if missing.  Data that is there, whole
 and of the same settings, is left alone; several commands at once do not harm each other.
 
-    t2t-datagen --declare=train.csv > support_tickets.json
+    t2t-datagen --declare=train.csv --declare_to=my_problems/support_tickets.json
 
-looks at data of your own and prints the declaration of a problem (docs/own_data.md).
+inspects your own data and writes the declaration of a problem (docs/own_data.md).
 """
 
 from __future__ import annotations
@@ -103,7 +103,13 @@ shared.define_path(
     FLAGS,
     "declare",
     None,
-    "A file or folder of your own data: looks at it, prints a declaration in JSON, and exits.",
+    "A file or folder of your own data: inspects it, prints a declaration in JSON, and exits.",
+)
+shared.define_path(
+    FLAGS,
+    "declare_to",
+    None,
+    "With --declare: the file to write the declaration to, instead of stdout. It must not exist.",
 )
 
 _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite verbosity".split()
@@ -120,7 +126,14 @@ def _flag(name: str) -> Any:
 
 def _run() -> int:
     if _flag("declare"):
-        return _declare(Path(_flag("declare")))
+        from t2t_torch.bin.declare import declare
+
+        target = _flag("declare_to")
+        return declare(Path(_flag("declare")), Path(target) if target else None)
+    if _flag("declare_to"):
+        raise UsageError(
+            "--declare_to needs the data:  t2t-datagen --declare=FILE --declare_to=NEW"
+        )
     if _flag("import_tfrecords"):
         return _import(_flag("import_tfrecords"))
     names = _chosen()
@@ -139,29 +152,6 @@ def _run() -> int:
         for name in names:
             _generate(name, data_dir, tmp_dir)
     return 0
-
-
-def _declare(path: Path) -> int:
-    """Prints a declaration, and on stderr what was found and what is not sure."""
-    from t2t_torch.declaration.draft import draft
-
-    found = draft(path)
-    name, folder = found.content["problem"], found.path.parent
-    told = ["The first rows, as samples:"]
-    told += [f"  {field}: {_shown(value)}" for row in found.samples for field, value in row.items()]
-    told += ["Not sure:", *(f"  - {doubt}" for doubt in found.doubts)] if found.doubts else []
-    command = ["t2t-datagen", f"--t2t_usr_dir={folder}", f"--problem={name}", "--data_dir=data"]
-    told += ["", f"Save it as {found.path}, look it over, and run:", f"  {shlex.join(command)}"]
-    told += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
-    print("\n".join(told), file=sys.stderr)
-    print(found.text)
-    return 0
-
-
-def _shown(value: object) -> str:
-    """A value on one line, not too long."""
-    text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Draft:
 
     Attributes:
       content: of the declaration.
-      path: where it may stand.
+      path: where it may be written; no file is there.
       samples: the first that it makes.
       doubts: what is not sure, as sentences.
     """
@@ -71,7 +72,7 @@ def draft(path: Path) -> Draft:
             f"no file for evaluation was found: {part:.0%} of the training rows are held out, by "
             "their content."
         )
-    beside = found.folder / f"{content['problem']}.json"
+    beside = _absent(found.folder, content["problem"])
     problem: Any = problem_of(content, beside)
     problem.bad_records = BadRecords("skip")
     problem.prepare(found.folder)
@@ -123,6 +124,12 @@ def _free_name(name: str) -> str:
         if candidate not in taken:
             return candidate
     return name
+
+
+def _absent(folder: Path, name: str) -> Path:
+    """A path for a declaration in a folder, where no file is yet."""
+    stems = itertools.chain((name, f"{name}_problem"), (f"{name}_{n}" for n in itertools.count(2)))
+    return next(path for path in (folder / f"{s}.json" for s in stems) if not os.path.lexists(path))
 
 
 def _of_rows(table: Table) -> list[str]:
