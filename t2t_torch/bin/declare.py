@@ -31,6 +31,8 @@ def declare(path: Path, target: Path | None) -> int:
     command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
     if usr_dir.resolve() != folder.resolve():
         command.append(f"--tmp_dir={folder}")
+    if found.has_bad_rows:
+        command.append("--on_bad_record=skip")
     if target is None:
         again = ["t2t-datagen", f"--declare={path}", f"--declare_to={found.path}"]
         told += ["", f"Save it:  {shlex.join(again)}"]

@@ -37,12 +37,14 @@ class Draft:
       path: where it may be written; no file is there.
       samples: the first that it makes.
       doubts: what is not sure, as sentences.
+      has_bad_rows: whether rows cannot be read, or lack what is needed of them.
     """
 
     content: Mapping[str, Any]
     path: Path
     samples: list[dict[str, Any]]
     doubts: list[str]
+    has_bad_rows: bool
 
     @property
     def text(self) -> str:
@@ -77,7 +79,11 @@ def draft(path: Path) -> Draft:
     problem.bad_records = BadRecords("skip")
     problem.prepare(found.folder)
     samples = problem.generate_samples(found.folder, Split.TRAIN)
-    return Draft(content, beside, list(itertools.islice(samples, _SAMPLES)), doubts)
+    first = list(itertools.islice(samples, _SAMPLES))
+    for _ in itertools.islice(samples, _FEW_ROWS):
+        pass  # for what it says of bad rows
+    bad = table.bad.count or problem.bad_records.count or made.lacks(table)
+    return Draft(content, beside, first, doubts, bool(bad))
 
 
 def _first(found: Neighbours) -> Path:

@@ -28,7 +28,7 @@ from t2t_torch.readers.bad_records import BadRecords, Record
 
 _BESIDE = ("gazetteer", "dense", "weight")
 """The fields whose columns "features" names."""
-_VARYING = ("jsonl",)
+_VARYING = ("jsonl", "json")
 """Formats whose rows need not all have the same columns."""
 
 
