@@ -262,6 +262,8 @@ def summary(manifest: Manifest) -> str:
     for split, entry in manifest.splits.items():
         first = (split, f"{len(entry.shards):,}", f"{entry.rows:,}")
         for name, feature in manifest.features.items():
+            if feature.role == "kept":
+                continue
             tokens = entry.tokens[name]
             lines.append(
                 (
