@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import shlex
 import signal
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
+from t2t_torch.bin.next_command import next_command
 from t2t_torch.errors import UsageError
 from t2t_torch.problem_name import parse_problem_name
 
@@ -159,7 +159,8 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     if problem.mixing_schedule is not None:  # it has no data of its own
         for component in problem.components:
             _generate(component.full_name, data_dir, tmp_dir)
-        print(f"\nNext, all of them together:\n  {_trainer_command(name, data_dir)}")
+        following = next_command(name, data_dir, _flag("t2t_usr_dir"))
+        print(f"\nNext, all of them together:\n{following}")
         return
     logging.info("Generating %s in %s, raw files in %s.", name, data_dir, tmp_dir)
     start = time.perf_counter()
@@ -244,15 +245,7 @@ def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
             print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
-    print(f"\nNext:\n  {_trainer_command(name, data_dir)}")
-
-
-def _trainer_command(name: str, data_dir: Path) -> str:
-    suggested = registry.problem(name).suggested_flags.split()
-    words = ["t2t-trainer", f"--problem={name}", *suggested]
-    words += [f"--data_dir={data_dir}", "--output_dir=run"]
-    words += [f"--t2t_usr_dir={directory}" for directory in _flag("t2t_usr_dir")]
-    return shlex.join(words)
+    print(f"\nNext:\n{next_command(name, data_dir, _flag('t2t_usr_dir'))}")
 
 
 def summary(manifest: Manifest) -> str:
