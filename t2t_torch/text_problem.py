@@ -33,12 +33,6 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
 
 
-ENCODER_FLAGS = (
-    "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=2000"
-)
-"""How to train first what gives no text."""
-
-
 class VocabType(enum.Enum):
     """What a text is cut into.  The names of the first three are tensor2tensor's."""
 

@@ -5,16 +5,15 @@
 Raw files are looked for in --tmp_dir and downloaded there if missing.  Data that is there, whole
 and of the same settings, is left alone; several commands at once do not harm each other.
 
-    t2t-datagen --declare=train.csv > support_tickets.json
+    t2t-datagen --declare=train.csv --declare_to=my_problems/support_tickets.json
 
-looks at data of your own and prints the declaration of a problem (docs/own_data.md).
+inspects your own data and writes the declaration of a problem (docs/own_data.md).
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import shlex
 import signal
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
+from t2t_torch.bin.next_command import next_command
 from t2t_torch.errors import UsageError
 from t2t_torch.problem_name import parse_problem_name
 
@@ -103,7 +103,13 @@ shared.define_path(
     FLAGS,
     "declare",
     None,
-    "A file or folder of your own data: looks at it, prints a declaration in JSON, and exits.",
+    "A file or folder of your own data: inspects it, prints a declaration in JSON, and exits.",
+)
+shared.define_path(
+    FLAGS,
+    "declare_to",
+    None,
+    "With --declare: the file to write the declaration to, instead of stdout. It must not exist.",
 )
 
 _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite verbosity".split()
@@ -120,7 +126,14 @@ def _flag(name: str) -> Any:
 
 def _run() -> int:
     if _flag("declare"):
-        return _declare(Path(_flag("declare")))
+        from t2t_torch.bin.declare import declare
+
+        target = _flag("declare_to")
+        return declare(Path(_flag("declare")), Path(target) if target else None)
+    if _flag("declare_to"):
+        raise UsageError(
+            "--declare_to needs the data:  t2t-datagen --declare=FILE --declare_to=NEW"
+        )
     if _flag("import_tfrecords"):
         return _import(_flag("import_tfrecords"))
     names = _chosen()
@@ -141,35 +154,13 @@ def _run() -> int:
     return 0
 
 
-def _declare(path: Path) -> int:
-    """Prints a declaration, and on stderr what was found and what is not sure."""
-    from t2t_torch.declaration.draft import draft
-
-    found = draft(path)
-    name, folder = found.content["problem"], found.path.parent
-    told = ["The first rows, as samples:"]
-    told += [f"  {field}: {_shown(value)}" for row in found.samples for field, value in row.items()]
-    told += ["Not sure:", *(f"  - {doubt}" for doubt in found.doubts)] if found.doubts else []
-    command = ["t2t-datagen", f"--t2t_usr_dir={folder}", f"--problem={name}", "--data_dir=data"]
-    told += ["", f"Save it as {found.path}, look it over, and run:", f"  {shlex.join(command)}"]
-    told += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
-    print("\n".join(told), file=sys.stderr)
-    print(found.text)
-    return 0
-
-
-def _shown(value: object) -> str:
-    """A value on one line, not too long."""
-    text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
-
-
 def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     problem = registry.problem(name)
     if problem.mixing_schedule is not None:  # it has no data of its own
         for component in problem.components:
             _generate(component.full_name, data_dir, tmp_dir)
-        print(f"\nNext, all of them together:\n  {_trainer_command(name, data_dir)}")
+        following = next_command(name, data_dir, _flag("t2t_usr_dir"))
+        print(f"\nNext, all of them together:\n{following}")
         return
     logging.info("Generating %s in %s, raw files in %s.", name, data_dir, tmp_dir)
     start = time.perf_counter()
@@ -254,15 +245,7 @@ def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
             print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
-    print(f"\nNext:\n  {_trainer_command(name, data_dir)}")
-
-
-def _trainer_command(name: str, data_dir: Path) -> str:
-    suggested = registry.problem(name).suggested_flags.split()
-    words = ["t2t-trainer", f"--problem={name}", *suggested]
-    words += [f"--data_dir={data_dir}", "--output_dir=run"]
-    words += [f"--t2t_usr_dir={directory}" for directory in _flag("t2t_usr_dir")]
-    return shlex.join(words)
+    print(f"\nNext:\n{next_command(name, data_dir, _flag('t2t_usr_dir'))}")
 
 
 def summary(manifest: Manifest) -> str:
@@ -272,6 +255,8 @@ def summary(manifest: Manifest) -> str:
     for split, entry in manifest.splits.items():
         first = (split, f"{len(entry.shards):,}", f"{entry.rows:,}")
         for name, feature in manifest.features.items():
+            if feature.role == "kept":
+                continue
             tokens = entry.tokens[name]
             lines.append(
                 (

@@ -95,7 +95,7 @@ class Encoder:
             of this process, but only once the data proves large enough to repay their start.
           skip_unfit: samples that cannot be encoded are left out and listed; else they are errors.
         """
-        self._features = features.all
+        self._features = features.stored
         self._skip_unfit = skip_unfit
         self._make_features = make_features
         self._rows_before_pool = _ROWS_BEFORE_POOL if num_processes is None else 0
@@ -251,7 +251,7 @@ def _start_worker(make_features: MakeFeatures, skip_unfit: bool) -> None:
     # Control-C reaches the whole group of processes; the parent alone ends the work.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    _worker_features, _worker_skips_unfit = make_features().all, skip_unfit
+    _worker_features, _worker_skips_unfit = make_features().stored, skip_unfit
     # Encoding makes millions of small lists and no cycles; looking for those took a tenth of it.
     gc.freeze()
     gc.set_threshold(*_COLLECTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +160,8 @@ class _Import:
         try:
             refuse_pictures(self._shards[Split.TRAIN][0])
             self._copy_vocabularies()
-            features = request.problem.stored_features(staging)
+            # tensor2tensor's files have ids alone.
+            features = dataclasses.replace(request.problem.stored_features(staging), kept={})
             rows = TfRows(features.all)
             publication = Publication(request, features, staging)
             for split, files in self._shards.items():

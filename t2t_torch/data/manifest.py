@@ -31,7 +31,7 @@ class _Entry(pydantic.BaseModel):
 class FeatureEntry(_Entry):
     """A feature as it is stored: what it is to a model, its Arrow type, its number of ids."""
 
-    role: Literal["inputs", "targets", "notes"]
+    role: Literal["inputs", "targets", "notes", "kept"]
     type: str
     vocab_size: int | None
 

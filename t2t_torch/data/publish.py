@@ -31,7 +31,7 @@ class Publication:
         self._request = request
         self._features = features
         self._staging = staging
-        self._schema = schema_of({name: f.arrow_type for name, f in features.all.items()})
+        self._schema = schema_of({name: f.arrow_type for name, f in features.stored.items()})
         self._splits: dict[str, SplitEntry] = {}
         self._skipped: list[str] = []
 
@@ -144,5 +144,5 @@ def _feature_entries(features: Features) -> dict[str, FeatureEntry]:
             type=feature.arrow_type,
             vocab_size=feature.vocab_size or None,
         )
-        for name, feature in features.all.items()
+        for name, feature in features.stored.items()
     }

@@ -80,8 +80,8 @@ def encode_share(
       DataError: a raw file is malformed or a sample cannot be encoded, and it is not to be skipped.
     """
     problem, where = request.problem, request.where(split)
-    tokens = dict.fromkeys(features.all, 0)
-    longest = dict.fromkeys(features.all, 0)
+    tokens = dict.fromkeys(features.stored, 0)
+    longest = dict.fromkeys(features.stored, 0)
     unknown = {name: 0 for name, feature in features.all.items() if feature.lowest_id == UNKNOWN}
     unfit: list[tuple[int, str]] = []
     num_unfit = 0

@@ -106,6 +106,8 @@ def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]
     """The class attribute that says how to train first: the family's flags, but for those said."""
     said = {"--model": declaration.model, "--hparams_set": declaration.hparams_set}
     flags = dict(flag.split("=", 1) for flag in family.suggested_flags.split())
+    if any(said.values()):
+        flags.pop("--train_steps", None)  # those of another set
     flags |= {flag: value for flag, value in said.items() if value}
     return {"suggested_flags": " ".join(f"{flag}={value}" for flag, value in flags.items())}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,15 +34,17 @@ class Draft:
 
     Attributes:
       content: of the declaration.
-      path: where it may stand.
+      path: where it may be written; no file is there.
       samples: the first that it makes.
       doubts: what is not sure, as sentences.
+      has_bad_rows: whether rows cannot be read, or lack what is needed of them.
     """
 
     content: Mapping[str, Any]
     path: Path
     samples: list[dict[str, Any]]
     doubts: list[str]
+    has_bad_rows: bool
 
     @property
     def text(self) -> str:
@@ -71,12 +74,16 @@ def draft(path: Path) -> Draft:
             f"no file for evaluation was found: {part:.0%} of the training rows are held out, by "
             "their content."
         )
-    beside = found.folder / f"{content['problem']}.json"
+    beside = _absent(found.folder, content["problem"])
     problem: Any = problem_of(content, beside)
     problem.bad_records = BadRecords("skip")
     problem.prepare(found.folder)
     samples = problem.generate_samples(found.folder, Split.TRAIN)
-    return Draft(content, beside, list(itertools.islice(samples, _SAMPLES)), doubts)
+    first = list(itertools.islice(samples, _SAMPLES))
+    for _ in itertools.islice(samples, _FEW_ROWS):
+        pass  # for what it says of bad rows
+    bad = table.bad.count or problem.bad_records.count or made.lacks(table)
+    return Draft(content, beside, first, doubts, bool(bad))
 
 
 def _first(found: Neighbours) -> Path:
@@ -123,6 +130,12 @@ def _free_name(name: str) -> str:
         if candidate not in taken:
             return candidate
     return name
+
+
+def _absent(folder: Path, name: str) -> Path:
+    """A path for a declaration in a folder, where no file is yet."""
+    stems = itertools.chain((name, f"{name}_problem"), (f"{name}_{n}" for n in itertools.count(2)))
+    return next(path for path in (folder / f"{s}.json" for s in stems) if not os.path.lexists(path))
 
 
 def _of_rows(table: Table) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +41,11 @@ class Guess:
             used |= set(named if isinstance(named, list) else [named])
         return used
 
+    def lacks(self, table: Table) -> bool:
+        """Whether a column that is used alone for a field is empty in some rows."""
+        alone = [column for column in self.fields.values() if isinstance(column, str)]
+        return any(table.columns[name].empty for name in alone if name in table.columns)
+
 
 def guess(format_name: str, table: Table) -> Guess:
     """Tells what kind of problem a table makes.
@@ -50,7 +54,8 @@ def guess(format_name: str, table: Table) -> Guess:
       DataError: there is no text in it.
     """
     by_format: Mapping[str, Callable[[], Guess]] = {
-        "bio": lambda: Guess("intentslot"),
+        "bio": lambda: _bio(table),
+        "labelled": lambda: _labelled(table),
         "squad": lambda: Guess("spanqa"),
         "trees": lambda: Guess("text2tree"),
         "lines": lambda: Guess("text2self"),
@@ -64,6 +69,26 @@ def guess(format_name: str, table: Table) -> Guess:
     made = _of_columns(table)
     made.doubts += _left_out(table, made)
     return made
+
+
+def _bio(table: Table) -> Guess:
+    if "label" in table.columns:
+        return Guess("intentslot")
+    doubt = "there is no file of intents (label), so only the tags are learnt."
+    return Guess("text2tags", {"inputs": "words", "targets": "tags"}, [doubt])
+
+
+def _labelled(table: Table) -> Guess:
+    if any(len(labels) > 1 for labels in table.columns["labels"].values):
+        return Guess("text2multilabel", {"inputs": "text", "targets": "labels"})
+    label, coarse = table.columns["label"], table.columns["coarse"]
+    doubts = []
+    if 1 < coarse.distinct < label.distinct:
+        doubts.append(
+            f"'label' has {label.distinct} labels, such as {label.values[0]!r}; 'coarse' has the "
+            f"{coarse.distinct} that stand before the colon, and could be the target instead."
+        )
+    return Guess("text2class", {"inputs": "text", "targets": "label"}, doubts)
 
 
 def _conllu() -> Guess:
@@ -103,6 +128,10 @@ def _of_columns(table: Table) -> Guess:
     rest = [one for one in columns.values() if not one.is_identity]
     labels = [one for one in rest if one.is_label]
     texts = [one for one in rest if one.is_text]
+    about = [one for one in texts if one.is_about_rows]
+    texts = [one for one in texts if one not in about] or texts
+    if any(one.mean_words >= 2 for one in texts):  # else words, or a language without spaces
+        texts = [one for one in texts if not one.is_code]
     if not texts and labels and any(one.is_list for one in rest):
         return _turns(rest, labels)
     if not texts:
@@ -122,7 +151,7 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
     separated = [one for one in rest if one not in texts and one.parts()]
     lists = [one for one in rest if one.is_list]
     numbers = [one for one in rest if one.is_number and one not in labels]
-    heading = [one for one in texts if _is_named(one, _HEADING_NAMES)]
+    heading = [one for one in texts if one.is_named(_HEADING_NAMES)]
     if lists or (separated and not (set(map(id, labels)) - set(map(id, separated)))):
         return _several(texts, lists, separated)
     if len(texts) == 2 and not heading:
@@ -130,6 +159,7 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
     body, doubts = _body(texts, heading)
     if labels:
         label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+        doubts += [f'"kind": "text2real" could learn {one.name!r} instead.' for one in numbers]
         return Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
     if numbers:
         number = _chosen(numbers, "score rating price value", doubts, "the number to be learnt")
@@ -255,7 +285,7 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
         other = next(one for one in texts if one is not heading[0])
         names = [heading[0].name, other.name]
         return names, [f"{names[0]!r} and {names[1]!r} are joined to one text."]
-    named = [one for one in texts if _is_named(one, _TEXT_NAMES)] or texts
+    named = [one for one in texts if one.is_named(_TEXT_NAMES)] or texts
     longest = max(named, key=lambda one: one.mean_words)
     others = ", ".join(repr(one.name) for one in texts if one is not longest)
     told = f"{longest.name!r} is taken for the text; {others} could be joined to it with a list."
@@ -263,7 +293,7 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
 
 
 def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
-    named = [one for one in found if _is_named(one, names)]
+    named = [one for one in found if one.is_named(names)]
     chosen = (named or list(found))[-1 if not named else 0]
     others = [one.name for one in found if one is not chosen]
     if others:
@@ -272,11 +302,6 @@ def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> 
             f"{' or '.join(map(repr, others))}."
         )
     return chosen
-
-
-def _is_named(column: Look, names: str) -> bool:
-    words = re.split(r"[\W_\d]+", column.name.lower())
-    return any(name in words for name in names.split())
 
 
 def _left_out(table: Table, made: Guess) -> Iterable[str]:
@@ -289,12 +314,20 @@ def _left_out(table: Table, made: Guess) -> Iterable[str]:
             continue
         if not one.values:
             why = "it is empty"
+        elif one.is_date:
+            why = "its values are dates"
+        elif one.is_money:
+            why = f"its values, such as {one.values[0]!r}, are not plain numbers; write 1234.5"
         elif one.is_identity and one.distinct == len(one.values):
             why = "its values are all different"
+            if one.is_number and not one.is_named("unnamed id uuid guid index key"):
+                why += f'; if they are what is to be learnt, "targets": "{name}" of "text2real"'
         elif one.is_identity:
             why = "its name says that it tells rows apart"
         elif one.is_plain and one.distinct == 1:
             why = f"it says {one.values[0]!r} in every row"
+        elif one.is_text and one.is_about_rows:
+            why = "its name says that it is about the row, no text of it"
         elif one.is_plain and one.is_number and not one.is_label:
             why = f'its values are numbers; "features": {{"dense": ["{name}"]}} makes them inputs'
         else:

@@ -126,7 +126,7 @@ KINDS: Mapping[str, Kind] = {
         f"{_ROOM}.ranking:QueryRelevanceProblem",
         {"query": Value.TEXT, "document": Value.TEXT, "targets": Value.LABEL},
         ("query",),
-        _VOCABULARY,
+        (*_VOCABULARY, "max_queries", "max_documents"),
     ),
     "spanqa": Kind(
         f"{_ROOM}.spanqa:SpanQAProblem",

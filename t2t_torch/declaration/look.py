@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,23 @@ MAX_ROWS = 50_000
 """So many rows are looked at."""
 
 _MAX_LABELS = 200
+_SURE = 0.9  # the part of the values that has to agree
 _FEW = 20  # whole numbers of so many kinds, or fewer, may be labels
+_DATE = re.compile(
+    r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
+    r"|[A-Za-z]{3,9} \d{1,2},? \d{4})\.?(?:[T ,]+\d{1,2}:\d{2}.{0,24})?"
+)
+_MONEY = re.compile(
+    r"[^\w\s]?\s?[+-]?\d{1,3}(?:[ .,']?\d{3})*(?:[.,]\d{1,2})?\s?(?:[^\w\s]|[A-Z]{3})?"
+)
+_QUANTITIES = (
+    "price cost amount value salary income revenue sales score rating views votes likes count "
+    "quantity weight length duration age size"
+)
+_ABOUT_ROWS = (
+    "author authors user username date time timestamp datetime created updated modified published "
+    "url link href email phone filename filepath"
+)
 _PARSED = 50  # values that are parsed to see whether they are trees
 
 
@@ -88,9 +105,35 @@ class Look:
         return all(number is not None and number.is_integer() for number in numbers)
 
     @functools.cached_property
+    def is_date(self) -> bool:
+        """Whether nearly all values are dates, or dates with times."""
+        return self._fit(_DATE)
+
+    @functools.cached_property
+    def is_money(self) -> bool:
+        """Whether nearly all values are amounts that are not written as plain numbers."""
+        return not self.is_number and self._fit(_MONEY)
+
+    def _fit(self, pattern: re.Pattern[str]) -> bool:
+        if not self.is_plain:
+            return False
+        fitting = sum(n for value, n in self.counts.items() if pattern.fullmatch(value.strip()))
+        return fitting >= _SURE * len(self.values)
+
+    def is_named(self, names: str) -> bool:
+        """Whether a word of the column's name is one of some names."""
+        spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).lower()
+        return not set(names.split()).isdisjoint(re.split(r"[\W_\d]+", spaced))
+
+    @property
+    def is_about_rows(self) -> bool:
+        """Whether the values, or the name, tell when, where or by whom a row was written."""
+        return self.is_date or self.is_named(_ABOUT_ROWS)
+
+    @functools.cached_property
     def is_label(self) -> bool:
         """Whether the values seem to be labels: few, short, and each there several times."""
-        if not self.is_plain or self.distinct < 2 or self.mean_words > 6:
+        if not self.is_plain or self.is_date or self.distinct < 2 or self.mean_words > 6:
             return False
         if self.is_number:
             return self.is_whole and self.distinct <= _FEW and self.distinct * 2 <= len(self.values)
@@ -101,21 +144,25 @@ class Look:
     def is_text(self) -> bool:
         """Whether the values seem to be texts."""
         several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
-        return self.is_plain and not (self.is_number or self.is_label or self.is_tree) and several
+        other = self.is_number or self.is_label or self.is_tree or self.is_date or self.is_money
+        return self.is_plain and several and not other
+
+    @functools.cached_property
+    def is_code(self) -> bool:
+        """Whether all values are single words of ASCII: names, addresses, codes."""
+        return self.is_plain and all(v.isascii() and len(v.split()) == 1 for v in self.counts)
 
     @functools.cached_property
     def is_identity(self) -> bool:
         """Whether the values only tell rows apart."""
-        named = self.name.lower().strip("_").split("_")[-1] in (
-            "id",
-            "uuid",
-            "guid",
-            "index",
-            "key",
-        )
+        if self.is_named("unnamed"):
+            return self.is_number
+        named = self.is_named("id uuid guid index key")
         if not self.is_plain or self.distinct < len(self.values):
             return named and self.mean_words < 2 and not self.is_label
-        return named or (self.is_whole if self.is_number else _codes(self.values))
+        if self.is_number and not named:
+            return self.is_whole and not self.is_named(_QUANTITIES)
+        return named or _codes(self.values)
 
     @functools.cached_property
     def is_tree(self) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from t2t_torch.errors import DataError
+from t2t_torch.readers.bio import FILES
 from t2t_torch.readers.formats import format_of
+from t2t_torch.text.lines import read_raw_lines
 
 _SPLITS = {
     "train": ("train", "training"),
@@ -16,6 +19,7 @@ _SPLITS = {
     "test": ("test", "testing", "t10k"),
 }
 _NO_NAMES = ("data", "input", "inputs", "raw", "tok", "tmp", "dataset", "file", "files", "part")
+_COUNTED = 200_000  # lines
 _PARALLEL_ENDING = re.compile(r"\.[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 
 
@@ -52,6 +56,11 @@ def neighbours(path: Path) -> Neighbours:
     if not path.exists():
         raise DataError(f"There is no {path} to look at.")
     path = path if path.name else path.resolve()
+    if path.name.removesuffix(".gz") in FILES.values() and _is_data_set(path.resolve().parent):
+        made = neighbours(path.resolve().parent)
+        names = ", ".join(one.name for one in _visible(path.resolve().parent))
+        told = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
+        return replace(made, doubts=[told, *made.doubts])
     if path.is_dir() and not _is_data_set(path):
         return _inside(path)
     return _beside(path, list(_visible(path.parent)))
@@ -63,7 +72,8 @@ def _inside(folder: Path) -> Neighbours:
     train = [one for one in known if _split_of(one.name) == "train"]
     chosen = train or known
     endings = {_ending(one) for one in chosen}
-    parallel = len(chosen) == 2 and all(map(_ends_in_language, chosen))
+    parallel = len(chosen) > 1 and all(map(_ends_in_language, chosen))
+    parallel = parallel and len({_stem(one) for one in chosen}) == 1
     if chosen and (len(chosen) == 1 or parallel or _pictures(chosen)):
         return _beside(chosen[0], there)
     if chosen and len(endings) == 1 and not train:
@@ -79,12 +89,14 @@ def _inside(folder: Path) -> Neighbours:
 
 def _beside(path: Path, there: list[Path]) -> Neighbours:
     files: dict[str, str | dict[str, str]] = {"train": path.name}
-    doubts = []
-    partner = _partner(path, there)
-    if partner is not None:
-        first, second = sorted((path.name, partner.name), key=lambda name: name != path.name)
-        files["train"] = {"inputs": first, "targets": second}
-        doubts.append(f"{second} is taken for what is to be written for the lines of {first}.")
+    partners, doubts = _partners(path, there)
+    if partners:
+        second = partners[0].name
+        files["train"] = {"inputs": path.name, "targets": second}
+        doubts.append(f"{second} is taken for what is to be written for the lines of {path.name}.")
+        if partners[1:]:
+            names = " or ".join(one.name for one in partners[1:])
+            doubts.append(f'"targets" could also be {names}: a declaration is of two of them.')
     if _split_of(path.name) == "train":
         for split in ("eval", "test"):
             matching = [one for one in there if _is_other_split(path, one, split)]
@@ -92,22 +104,47 @@ def _beside(path: Path, there: list[Path]) -> Neighbours:
                 continue
             other = min(matching, key=lambda one: (len(one.name), one.name))
             files[split] = other.name
-            if partner is not None:
-                ending = partner.name.removeprefix(_stem(path))
-                files[split] = {"inputs": other.name, "targets": _stem(other) + ending}
+            if partners:
+                found = next((one for one in there if _is_beside(other, one, partners[0])), None)
+                if found is None:
+                    doubts.append(f"{other.name} has no file beside it as {partners[0].name} is.")
+                    del files[split]
+                    continue
+                files[split] = {"inputs": other.name, "targets": found.name}
             if len(matching) > 1:
                 names = ", ".join(one.name for one in matching if one is not other)
                 doubts.append(f'{other.name} is taken for "{split}"; there is {names} too.')
     return Neighbours(path.parent, files, _name(path), doubts)
 
 
-def _partner(path: Path, there: list[Path]) -> Path | None:
-    """The file with the lines in the other language, if this one's ending is a language's."""
+def _partners(path: Path, there: list[Path]) -> tuple[list[Path], list[str]]:
+    """The files with the lines in other languages, one of each, and doubts."""
     if not _ends_in_language(path):
-        return None
-    others = [one for one in there if one != path and _stem(one) == _stem(path)]
-    same = [one for one in others if _ends_in_language(one)]
-    return same[0] if len(same) == 1 else None
+        return [], []
+    others = {_ending(one): one for one in there if _stem(one) == _stem(path)}
+    others = {end: one for end, one in others.items() if end != _ending(path)}
+    partners, doubts = [], []
+    count = _count_lines(path)
+    for one in filter(_ends_in_language, others.values()):
+        counted = _count_lines(one)
+        if counted == count:
+            partners.append(one)
+        else:
+            doubts.append(
+                f"{one.name} has {counted:,} lines and {path.name} {count:,}, so they are not "
+                "taken for parallel files."
+            )
+    return partners, doubts
+
+
+def _count_lines(path: Path) -> int:
+    """The number of lines, of a long file no more than `_COUNTED`."""
+    return sum(1 for _ in itertools.islice(read_raw_lines(path), _COUNTED))
+
+
+def _is_beside(first: Path, one: Path, partner: Path) -> bool:
+    """Whether a file is to the first of a split as the partner is to the file of training."""
+    return _stem(one) == _stem(first) and _ending(one) == _ending(partner)
 
 
 def _ends_in_language(path: Path) -> bool:

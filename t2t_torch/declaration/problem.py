@@ -28,7 +28,7 @@ from t2t_torch.readers.bad_records import BadRecords, Record
 
 _BESIDE = ("gazetteer", "dense", "weight")
 """The fields whose columns "features" names."""
-_VARYING = ("jsonl",)
+_VARYING = ("jsonl", "json")
 """Formats whose rows need not all have the same columns."""
 
 
@@ -99,6 +99,7 @@ class DeclaredProblem(FromJson):
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # The rows of train that are bad have been told when train was read.
         bad = BadRecords("skip") if split in held_out else self.bad_records
+        places = _Places() if getattr(self, "max_queries", 0) else None
         count = elsewhere = 0
         for record in self._rows(tmp_dir).records(split, bad):
             try:
@@ -113,6 +114,8 @@ class DeclaredProblem(FromJson):
                 logging.error("%s: no sample could be made of this row.", record.place)
                 raise
             count += 1
+            if places is not None:
+                sample["place"] = places.next(sample["query"])
             yield sample
         if not count:
             raise self._nothing(split, files.of(split).part, elsewhere)
@@ -151,6 +154,22 @@ class DeclaredProblem(FromJson):
             )
         why = f"; bad rows were left out, the first: {skipped[0]}" if skipped else ""
         return DataError(f"{told} in its files{why}. Mend the files, or name others.")
+
+
+class _Places:
+    """Numbers queries, and the documents of each, in the order of their rows."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._documents: list[int] = []
+
+    def next(self, query: str) -> list[int]:
+        """Returns the numbers of a query and of its next document, both from 0."""
+        number = self._numbers.setdefault(query, len(self._documents))
+        if number == len(self._documents):
+            self._documents.append(0)
+        self._documents[number] += 1
+        return [number, self._documents[number] - 1]
 
 
 def problem_class(path: Path) -> type[Problem]:

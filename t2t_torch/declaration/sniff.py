@@ -14,9 +14,11 @@ from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.bio import FILES
 from t2t_torch.readers.conll import DOCUMENT_START
-from t2t_torch.readers.delimited import CONVERT_RETURNS
+from t2t_torch.readers.delimited import CONVERT_RETURNS, UNNAMED
 from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.jsonl import load_json
 from t2t_torch.readers.text_file import TextFile, split_at_blanks, without_end
 from t2t_torch.text.lines import open_bytes
 
@@ -24,6 +26,7 @@ _LINES = 1000  # so many are looked at
 _DELIMITERS = (",", "\t", ";", "|")
 _NAMES = re.compile(r"[^\W\d][\w .()/#-]{0,39}")
 _TREE = re.compile(r"\s*(\(\s*\(?\S|\[(IN|SL):)")
+_LABEL = re.compile(r"[^\W\d]\w*:\w+|\d")
 _USUAL_NAMES = frozenset(
     "answer body category class content context description document domain id intent judgment "
     "label language line message name query question rating review score sentence sentiment source "
@@ -41,6 +44,10 @@ _PACKED = {
 }
 """By the first bytes of a file, what it is, and the command that unpacks it."""
 _CONLLU_COLUMNS = 10
+_GZ = ("", ".gz")
+_WITHOUT_INTENT = ("words", "tags")
+_MAX_LABELS = 200
+_FASTTEXT = "__label__"
 _SURE = 0.9  # the part of what is looked at that has to agree
 
 
@@ -73,7 +80,14 @@ def sniff(path: Path) -> Sniffed:
         return _conll(_first_lines(path))
     if by_ending in ("lines", "squad", "") and path.is_file():
         return _by_content(path, by_ending)
+    if by_ending == "bio" and not any((path / f"{FILES['label']}{end}").exists() for end in _GZ):
+        return Sniffed("bio", {"files": {role: _in(path, FILES[role]) for role in _WITHOUT_INTENT}})
     return Sniffed(by_ending)
+
+
+def _in(folder: Path, name: str) -> str:
+    """The name of a file in a folder, with .gz if only that is there."""
+    return next((f"{name}{end}" for end in _GZ if (folder / f"{name}{end}").exists()), name)
 
 
 def check_unpacked(path: Path) -> None:
@@ -140,8 +154,24 @@ def _by_content(path: Path, by_ending: str) -> Sniffed:
         return _conll(lines)
     if _steady(full, "\t"):
         return _table(path, ("\t",))
+    labelled = _labelled(full)
+    if labelled is not None:
+        return labelled
     doubt = f"{path.name} is taken for plain text, one text on each line."
     return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
+
+
+def _labelled(full: Sequence[str]) -> Sniffed | None:
+    """Lines that begin with labels: fastText's, LABEL:fine as in TREC, or small whole numbers."""
+    words = [line.split(None, 1) for line in full]
+    firsts = [first for first, *rest in words if rest]
+    if sum(first.startswith(_FASTTEXT) for first in firsts) >= _SURE * len(full):
+        return Sniffed("labelled", {"prefix": _FASTTEXT})
+    kinds = {first for first in firsts if _LABEL.fullmatch(first)}
+    many = sum(first in kinds for first in firsts) >= _SURE * len(full)
+    if not many or not 2 <= len(kinds) <= _MAX_LABELS or len(kinds) * 2 > len(full):
+        return None
+    return Sniffed("labelled", doubts=["the first word of each line is taken for its label."])
 
 
 def _json(path: Path, full: Sequence[str]) -> Sniffed:
@@ -153,9 +183,12 @@ def _json(path: Path, full: Sequence[str]) -> Sniffed:
         return Sniffed("jsonl")
     if '"paragraphs"' in "".join(full[:_LINES]):
         return Sniffed("squad")
+    if full[0].lstrip().startswith("[") and isinstance(load_json(path), list):
+        return Sniffed("json")
     raise DataError(
-        f"{path} is JSON, but neither of SQuAD's form nor one object on each line. Write one "
-        "object on each line, as data frames do:  to_json(..., orient='records', lines=True)"
+        f"{path} is JSON, but neither of SQuAD's form, nor an array of objects, nor one object on "
+        "each line. Write one object on each line, as data frames do:  "
+        "to_json(..., orient='records', lines=True)"
     )
 
 
@@ -172,10 +205,10 @@ def _steady(lines: Sequence[str], delimiter: str) -> bool:
 
 
 def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
-    lines = [line for line in _first_lines(path) if line.strip()]
-    if not lines:
+    lines = _first_lines(path)
+    if not any(line.strip() for line in lines):
         raise DataError(f"{path} is empty; there is nothing to look at.")
-    if "\r" in lines[0]:
+    if "\r" in next(filter(str.strip, lines)):
         raise DataError(f"{path}: the header holds carriage returns; {CONVERT_RETURNS}")
     doubts: list[str] = []
     delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
@@ -221,24 +254,31 @@ def _width(path: Path, delimiter: str, *, quoting: bool) -> tuple[bool, int, int
 
 
 def _quoted(lines: Sequence[str], delimiter: str) -> bool:
-    """Whether quotes enclose fields: nearly all fields that begin with one end with one too."""
-    opened = closed = 0
+    """Whether quotes enclose fields: nearly all that open one also close it, on any line."""
+    text = "\n".join(lines)
     mark = re.escape(delimiter)
-    whole = re.compile(f'"(?:[^"]|"")*"(?={mark}|\\s*$)')
-    for line in lines:
-        for start in re.finditer(f'(?:^|(?<={mark}))"', line):
-            opened += 1
-            closed += whole.match(line, start.start()) is not None
+    begins = re.compile(f'(?:^|(?<={mark}))"', re.MULTILINE)
+    whole = re.compile(f'"[^"]*(?:""[^"]*)*"(?={mark}|\\s*$)', re.MULTILINE)
+    opened = closed = position = 0
+    while start := begins.search(text, position):
+        field = whole.match(text, start.start())
+        position = field.end() if field else start.end()
+        if field is None and len(lines) == _LINES and text.find('"', position) < 0:
+            break  # It may be closed below the lines that are looked at.
+        opened += 1
+        closed += field is not None
     if not opened:
         return delimiter != "\t"
     return closed >= _SURE * opened or (delimiter != "\t" and closed * 2 >= opened)
 
 
-def _header(rows: Sequence[Sequence[str]]) -> tuple[bool, str]:
+def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:
     """Whether the first row names the columns, and why not."""
     first, rest = rows[0], rows[1:]
+    if len(first) > 1 and first.count("") == 1:  # the index of a data frame
+        first = [name or UNNAMED for name in first]
     for place, name in enumerate(first):
-        if not _NAMES.fullmatch(name.strip()):
+        if not _NAMES.fullmatch(name.strip()) and name != UNNAMED:
             return False, f"{name[:40]!r} is no name"
         if any(row[place] == name for row in rest):
             return False, f"{name!r} is in other rows of the column too"

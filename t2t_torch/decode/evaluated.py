@@ -199,9 +199,12 @@ class EvaluatedRows:
             batching = Batching.of(part, hparams, longest_row=longest)
             examples = Examples.of(shards, features, batching, bound=batching.bound)
             lengths = np.max(list(examples.lengths.values()), axis=0)
+            kept = {n: one for n, one in features.kept.items() if n in shards.features}
+            of_kept = RowReader(shards, kept, {name: name for name in kept}) if kept else None
+            readers = examples.reader, of_kept
             for start in range(0, len(lengths), _CHUNK):
                 numbers = np.arange(start, min(start + _CHUNK, len(lengths)))
-                for row in self._chunk(part, features, examples.reader, numbers, lengths[numbers]):
+                for row in self._chunk(part, features, readers, numbers, lengths[numbers]):
                     self._count(row)
                     yield row
 
@@ -209,7 +212,7 @@ class EvaluatedRows:
         self,
         part: Problem,
         features: Features,
-        reader: RowReader,
+        readers: tuple[RowReader, RowReader | None],
         numbers: Any,
         lengths: Any,
     ) -> list[Evaluated]:
@@ -221,8 +224,10 @@ class EvaluatedRows:
         for places in batches_of(lengths.tolist(), _BATCH_TOKENS, _BATCH_TOKENS):
             self._predictor.before_batch()
             rows = np.sort(numbers[places])
+            reader, of_kept = readers
             read = reader.read(rows)
             batch = _batch(reader, read)
+            read = {**read, **(of_kept.read(rows) if of_kept else {})}
             for row in self._read(part, features, rows.tolist(), batch):
                 found[row.number] = row
             if isinstance(self._predictor, Predictor) and features.has_inputs:
@@ -243,6 +248,9 @@ class EvaluatedRows:
                 assert isinstance(sentence, Sentence)
                 tree = self._predictor.over(trees[number], sentence)
                 found[number] = found[number]._replace(right={target: tree})
+                if (of := features.targets[target].of) in found[number].inputs:
+                    shown = {**found[number].inputs, of: sentence.words}
+                    found[number] = found[number]._replace(inputs=shown)
         return [found[number] for number in sorted(found)]
 
     @torch.inference_mode()
@@ -322,7 +330,8 @@ def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int
         return found
 
     if isinstance(predictor, TreePredictor):
-        return predictor.stored({name: numbers(name) for name in predictor.given})
+        kept = [name for name in predictor.features.kept if name in read]
+        return predictor.stored({name: numbers(name) for name in (*predictor.given, *kept)})
     return numbers(predictor.field)
 
 

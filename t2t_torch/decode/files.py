@@ -249,8 +249,9 @@ def decode_dataset(
     sides = [next(iter(side)) for side in (features.inputs, features.targets)]
     inputs, targets = (_rows_of_all(predictor, data_dir, split, side, hparams) for side in sides)
     if isinstance(predictor, TreePredictor):
-        columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in predictor.given]
-        rows = (dict(zip(predictor.given, row, strict=True)) for row in zip(*columns, strict=True))
+        names = [*predictor.given, *_kept_of_all(predictor, data_dir, split)]
+        columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in names]
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         inputs = [predictor.stored(row) for row in rows]
     own = rows_of_shard(hparams, len(inputs))
     shard = shard_of(hparams)
@@ -298,6 +299,13 @@ def _data_texts(
     return texts
 
 
+def _kept_of_all(predictor: Predictor, data_dir: Path, split: Split) -> list[str]:
+    """The columns that are only kept, as far as the data of all problems has them."""
+    names = [one.dataset_name for one in predictor.problem.components]
+    there = [Shards.open(data_dir, name, split).features for name in names]
+    return [name for name in predictor.features.kept if all(name in one for one in there)]
+
+
 def _rows_of_all(
     predictor: Predictor, data_dir: Path, split: Split, side: str, hparams: DecodeHParams
 ) -> list[list[int]]:
@@ -308,7 +316,7 @@ def _rows_of_all(
         features = problem.features(data_dir) if mixed else predictor.features
         shards = Shards.open(data_dir, problem.dataset_name, split)
         left = hparams.num_samples - len(rows) if hparams.num_samples >= 0 else -1
-        rows += rows_of(shards, features.columns[side], left)
+        rows += rows_of(shards, features.columns.get(side, side), left)
     return rows
 
 

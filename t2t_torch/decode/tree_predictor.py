@@ -17,7 +17,7 @@ from t2t_torch.decode.predictor import Predictor, RunInfo, found_of
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Features, TreeFeature
+from t2t_torch.features import Features, OriginalWords, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
 from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
@@ -140,10 +140,13 @@ class TreePredictor(Predictor):
     def stored(self, row: Mapping[str, Sequence[int]]) -> Sentence:
         """Returns the sentence of a row of generated data, by feature.
 
-        Such data has the ids of words alone: a word that the vocabulary does not know is read as
-        the one that stands for all of them.
+        Where the ids do not decode to the words, these are those of the row's `OriginalWords`;
+        older data has none, and an unknown word is written as the vocabulary writes them all.
         """
         words = list(self.given[self._tree.of].decode(row[self._tree.of]))
+        for name, feature in self.features.kept.items():
+            if isinstance(feature, OriginalWords) and name in row:
+                words = feature.decode(row[name])[: len(words)] or words
         tags: list[str] = []
         for name, feature in self.given.items():
             if isinstance(feature, WordLabel) and feature.field == self._tree.tags:

@@ -23,6 +23,8 @@ class IntentSlotProblem(WordProblem):
         "slots": ("accuracy", "span_f1"),
     }
 
+    suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
+
     def learners(self) -> Sequence[Learner]:
         """The vocabulary, what belongs to words, the intents and the slots."""
         labels = [*self.label_learner("intent"), *self.label_learner("slots")]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import ClassLabel, Features, Turns
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class MultiTurn2ClassProblem(TextProblem):
@@ -22,7 +22,7 @@ class MultiTurn2ClassProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=seqnn --hparams_set=seqnn_base"
     batch_size_means_tokens = True
     max_turns: ClassVar[int] = 50  # PyText's SeqTokenTensorizer
     setting_names = (*TextProblem.setting_names, "max_turns")

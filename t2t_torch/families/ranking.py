@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import Choice, ClassLabel, Feature, Features, Place, Text
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class PairRankingProblem(TextProblem):
@@ -20,7 +20,7 @@ class PairRankingProblem(TextProblem):
     text_fields = ("query", "positive", "negative")
     candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
     metrics = ("pairwise_accuracy", "neg_log_perplexity")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_base"
     batch_size_means_tokens = True
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -54,7 +54,7 @@ class QueryRelevanceProblem(TextProblem):
 
     text_fields = ("query", "document")
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_relevance"
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[Learner]:

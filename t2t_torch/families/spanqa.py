@@ -77,6 +77,7 @@ class SpanQAProblem(WordProblem):
     text_fields = ("question", "context")
     words_field = "context"
     metrics = ("answer_exact_match", "answer_f1")
+    suggested_flags = "--model=span_qa --hparams_set=span_qa_base"
     approx_vocab_size = 2**15
     max_context: ClassVar[int] = 384
     context_stride: ClassVar[int] = 256

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import ClassLabel, Features, SoftLabel, Text
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class Text2ClassProblem(TextProblem):
@@ -24,7 +24,7 @@ class Text2ClassProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False
     optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import Features, MultiLabel, Text
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class Text2MultiLabelProblem(TextProblem):
@@ -19,7 +19,7 @@ class Text2MultiLabelProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("exact_match", "f1_micro")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[Learner]:

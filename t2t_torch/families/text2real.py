@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.features import Features, Real, Text
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class Text2RealProblem(TextProblem):
@@ -20,7 +20,7 @@ class Text2RealProblem(TextProblem):
 
     text_fields = ("inputs",)
     metrics = ("rmse", "pearson")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
     target_size: ClassVar[int] = 1
     setting_names = (*TextProblem.setting_names, "target_size")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from t2t_torch.data.learner import LabelLearner, Learner
 from t2t_torch.errors import DataError
 from t2t_torch.families.word import WordProblem
-from t2t_torch.features import Feature, Features, WordLabel
+from t2t_torch.features import Feature, Features, OriginalWords, WordLabel, Words
 from t2t_torch.features.tree import TreeFeature
 from t2t_torch.text.label import ClassLabelEncoder
 from t2t_torch.text.transition import UNKNOWN_LABEL, TransitionEncoder, are_of_requests
@@ -84,7 +84,11 @@ class Text2TreeProblem(WordProblem):
             tags="tags" if self.given_tags else "",
             is_round=not are_of_requests(encoder.labels) if is_round is None else is_round,
         )
-        return Features(self.words(directory), {"targets": tree}, notes=notes)
+        words = self.words(directory)
+        encoded = words[self.words_field]
+        assert isinstance(encoded, Words)
+        kept = {f"{self.words_field}_original": OriginalWords(self.words_field, encoded)}
+        return Features(words, {"targets": tree}, notes=notes, kept=kept)
 
 
 def _labels(sample: Mapping[str, Any]) -> Iterable[str]:

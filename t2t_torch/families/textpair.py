@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from t2t_torch.data.learner import Learner
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Text
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem
+from t2t_torch.text_problem import TextProblem
 
 
 class TextPairProblem(TextProblem):
     """Two texts, "first" and "second"; a subclass says what they lead to."""
 
     text_fields = ("first", "second")
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=pair_classifier --hparams_set=pair_classifier_base"
     batch_size_means_tokens = True
 
     def pair(self, directory: Path) -> dict[str, Feature]:

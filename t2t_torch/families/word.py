@@ -21,7 +21,7 @@ from t2t_torch.features import (
 from t2t_torch.text.byte import ByteEncoder
 from t2t_torch.text.character import CharacterEncoder
 from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text_problem import ENCODER_FLAGS, TextProblem, VocabType
+from t2t_torch.text_problem import TextProblem, VocabType
 
 
 class WordProblem(TextProblem):
@@ -47,7 +47,7 @@ class WordProblem(TextProblem):
     text_fields: ClassVar[tuple[str, ...]] = ("inputs",)
     splits_words = False
     batch_size_means_tokens = True
-    suggested_flags = ENCODER_FLAGS
+    suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_base"
     words_field: ClassVar[str] = "inputs"
     word_characters: ClassVar[int] = 0
     word_bytes: ClassVar[int] = 0

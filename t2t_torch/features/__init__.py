@@ -12,6 +12,7 @@ from t2t_torch.features.tree import TreeFeature
 from t2t_torch.features.word import (
     Gazetteer,
     GazetteerWeights,
+    OriginalWords,
     WordCharacters,
     WordLabel,
     WordReal,
@@ -31,6 +32,7 @@ __all__ = [
     "GazetteerWeights",
     "Image",
     "MultiLabel",
+    "OriginalWords",
     "Place",
     "Real",
     "RowWeight",

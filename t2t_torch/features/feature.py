@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from t2t_torch.errors import UsageError
 
-Role: TypeAlias = Literal["inputs", "targets", "notes"]
-"""What a feature is to a model: given, produced, or only known of the example."""
+Role: TypeAlias = Literal["inputs", "targets", "notes", "kept"]
+"""What a feature is to a model: given, produced, only known of the example, or only stored."""
 
 UNKNOWN = -1
 """The id of a label that training does not know: never right, and without a loss."""
@@ -106,6 +106,7 @@ class Features:
       notes: by name, what is known of an example beside: its weight, where its words begin.  They
         are in every batch as they are; nothing is embedded.
       losses: by target, the registered loss that the problem asks for.
+      kept: by name, what is stored in the shards for decoding, and is in no batch.
     """
 
     inputs: Mapping[str, Feature]
@@ -113,11 +114,17 @@ class Features:
     stored_as: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, Feature] = field(default_factory=dict)
     losses: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, Feature] = field(default_factory=dict)
 
     @property
     def all(self) -> dict[str, Feature]:
         """All features by name: inputs, targets, notes."""
         return {**self.inputs, **self.targets, **self.notes}
+
+    @property
+    def stored(self) -> dict[str, Feature]:
+        """All features of the shards, by name: those of batches and those that are only kept."""
+        return {**self.all, **self.kept}
 
     @property
     def given(self) -> dict[str, Feature]:
@@ -126,9 +133,11 @@ class Features:
         return {**self.inputs, **of_words}
 
     def role(self, name: str) -> Role:
-        """Returns which of the three a feature is among."""
+        """Returns which of the four a feature is among."""
         if name in self.inputs:
             return "inputs"
+        if name in self.kept:
+            return "kept"
         return "targets" if name in self.targets else "notes"
 
     @property

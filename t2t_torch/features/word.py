@@ -46,6 +46,29 @@ class OfWords(Feature):
 
 
 @dataclass(frozen=True)
+class OriginalWords(OfWords):
+    """The words of a text as UTF-8 bytes, where its ids do not decode to them; else empty.
+
+    Attributes:
+      words: the feature of words.
+    """
+
+    words: Words
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the bytes; DataError if the value has no ids as words."""
+        words = list(words_of(value))
+        if self.words.decode(self.words.encode(words)) == words:
+            return []
+        return list(" ".join(words).encode("utf-8", "surrogatepass"))
+
+    def decode(self, ids: Iterable[int]) -> list[str]:
+        """Returns the words; none where the ids of the text decode to them."""
+        text = bytes(map(int, ids)).decode("utf-8", "surrogatepass")
+        return text.split(" ") if text else []
+
+
+@dataclass(frozen=True)
 class WordStarts(OfWords):
     """The place of each word's first id among the ids of its text, from 0; `[B, W]`.
 

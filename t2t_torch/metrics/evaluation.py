@@ -60,7 +60,9 @@ class Evaluation:
                         raise UsageError(
                             f"the metric {name!r} reads which document of which query an example "
                             f"is from the note '{target}_place', and the problem has none. Set "
-                            "its max_queries, or take the metric out of its `metrics`."
+                            "its max_queries (in a declaration "
+                            '"settings": {"max_queries": 10000}, then t2t-datagen --overwrite), or '
+                            "take the metric out of its `metrics`."
                         )
                     metric.make_room(place.queries, place.documents)
         self._problem = problem

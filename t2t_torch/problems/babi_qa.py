@@ -48,6 +48,9 @@ class BabiQaConcat(Text2ClassProblem):
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**10
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_small --train_steps=2000"
+    )
     folder: ClassVar[str] = "en-valid"
     setting_names = (*Text2ClassProblem.setting_names, "tasks", "folder")
 

@@ -16,6 +16,9 @@ MAX_LINES = 10_000
 CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
 """What is said of a file whose lines end with carriage returns alone."""
 
+UNNAMED = "Unnamed: "
+"""What the name of a column begins with that the header does not name."""
+
 _LINE_ENDS = ("", "\n", "\r\n")
 
 
@@ -35,6 +38,9 @@ def read_csv(
     which are kept as they are, and quotes, each written twice.  A quote elsewhere is a character
     like any other; so are spaces beside the delimiter.
 
+    If the header leaves one column without a name, as data frames do with their index, its name is
+    "Unnamed: " and its number from 0, as in pandas.
+
     A row with another number of fields than the header is bad, also one with text after the closing
     quote.  If such a row runs over several lines, or its quote is open after `MAX_LINES`, too many
     fields or at the file's end, then that quote is taken for a mistake: it is reported where it
@@ -49,8 +55,8 @@ def read_csv(
       columns: their names; then the first row is data.
 
     Raises:
-      DataError: the file cannot be read, or the header is missing, bad, or names a column twice or
-        not at all.
+      DataError: the file cannot be read, or the header is missing, bad, or names a column twice, or
+        does not name several.
       UsageError: an option makes no sense.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
@@ -139,6 +145,8 @@ class _Rows:
     ) -> tuple[str, ...]:
         if error is DataError and any("\r" in name for name in names):
             raise DataError(f"{self._path}: the header holds carriage returns; {CONVERT_RETURNS}")
+        if error is DataError and len(names) > 1 and list(names).count("") == 1:
+            names = [name or f"{UNNAMED}{place}" for place, name in enumerate(names)]
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
         if twice or unnamed:

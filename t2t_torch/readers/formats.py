@@ -16,9 +16,9 @@ from t2t_torch.readers.conllu import read_conllu
 from t2t_torch.readers.delimited import read_csv, read_tsv
 from t2t_torch.readers.huggingface import MARKS, read_huggingface
 from t2t_torch.readers.idx import read_idx
-from t2t_torch.readers.jsonl import read_jsonl
+from t2t_torch.readers.jsonl import read_json, read_jsonl
 from t2t_torch.readers.parquet import read_parquet
-from t2t_torch.readers.plain import read_parallel, read_plain
+from t2t_torch.readers.plain import read_labelled, read_parallel, read_plain
 from t2t_torch.readers.squad import read_squad
 from t2t_torch.readers.trees import read_trees
 
@@ -47,10 +47,12 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format(read_csv, (".csv",)),
     "tsv": Format(read_tsv, (".tsv", ".tab")),
     "jsonl": Format(read_jsonl, (".jsonl", ".ndjson")),
+    "json": Format(read_json),
     "parquet": Format(read_parquet, (".parquet",)),
     "conll": Format(read_conll, (".conll", ".bio", ".iob")),
     "conllu": Format(read_conllu, (".conllu",)),
     "lines": Format(read_plain, (".txt", ".text")),
+    "labelled": Format(read_labelled),
     "parallel": Format(read_parallel),
     "bio": Format(read_bio),
     "trees": Format(read_trees, (".mrg", ".ptb", ".trees", ".tree")),

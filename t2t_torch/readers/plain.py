@@ -1,4 +1,4 @@
-"""Plain text, and files whose lines belong together."""
+"""Plain text, lines that begin with labels, and files whose lines belong together."""
 
 from __future__ import annotations
 
@@ -24,6 +24,42 @@ def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
     for number, line in TextFile(path, bad):
         if line is not None:
             yield Record(Place(path, number), {"text": without_end(line)})
+
+
+def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[Record]:
+    """Yields {"label", "coarse", "labels", "text"} of lines that begin with labels.
+
+    Without a prefix, the first word of a line is its label: `DESC:manner How do bees fly ?`, as in
+    TREC (Li and Roth 2002). With one, all first words that have it are, as in fastText:
+    `__label__bread __label__baking How long does dough rise?`. "label" is the first of "labels",
+    "coarse" its part before the first colon. A blank line is no row. Bad is a line without a label
+    or without a text.
+
+    Args:
+      path: the file, packed with gzip or not.
+      bad: what becomes of bad lines.
+      prefix: of every label; it is left out.
+
+    Raises:
+      DataError: the file cannot be read.
+    """
+    for number, line in TextFile(path, bad):
+        rest = (line or "").strip()
+        if not rest:
+            continue
+        labels: list[str] = []
+        while rest.startswith(prefix) and (prefix or not labels):
+            label, *after = rest.split(None, 1)
+            labels.append(label[len(prefix) :])
+            rest = after[0] if after else ""
+        if not rest or not labels or not all(labels):
+            good = labels and all(labels)
+            fault = "no text after the label" if good else f"no label: {prefix}LABEL was expected"
+            bad.report(Place(path, number), fault)
+            continue
+        coarse = labels[0].partition(":")[0]
+        values = {"label": labels[0], "coarse": coarse, "labels": labels, "text": rest}
+        yield Record(Place(path, number), values)
 
 
 def read_parallel(

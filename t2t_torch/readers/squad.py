@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords, Place, Record
-from t2t_torch.text.lines import read_raw_lines
+from t2t_torch.readers.jsonl import SURROGATE, load_json
 
 
 def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
@@ -39,7 +38,7 @@ def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
                     values = _question(article.get("title", ""), paragraph["context"], question)
                     json.dumps(values, ensure_ascii=False).encode()
                 except UnicodeEncodeError:
-                    bad.report(place, "a lone surrogate (\\ud800 to \\udfff), which is no text")
+                    bad.report(place, SURROGATE)
                 except _Fault as fault:
                     identity = question.get("id", "?") if isinstance(question, dict) else "?"
                     bad.report(place, f"(id {identity}) {fault}")
@@ -52,20 +51,14 @@ class _Fault(Exception):
 
 
 def _articles(path: Path) -> list[dict[str, Any]]:
-    try:
-        loaded = json.loads(b"".join(read_raw_lines(path)).removeprefix(codecs.BOM_UTF8).decode())
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}).") from None
-    except json.JSONDecodeError as error:
-        place = Place(path, error.lineno, error.colno)
-        raise DataError(f"{place}: no JSON: {error.msg}") from None
-    except (RecursionError, ValueError) as error:
-        raise DataError(f"{path} is no JSON that can be read: {error}") from None
+    loaded = load_json(path)
     articles = loaded.get("data") if isinstance(loaded, dict) else None
     if not isinstance(articles, list):
         raise DataError(
             f'{path} is not of SQuAD\'s form, which is {{"data": [{{"paragraphs": [{{"context": '
-            '..., "qas": [...]}]}]}. A file with one object on each line is of the format jsonl.'
+            '..., "qas": [...]}]}]}. '
+            "A file with one object on each line is of the format jsonl, "
+            "an array of objects of the format json."
         )
     for i, article in enumerate(articles, 1):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None

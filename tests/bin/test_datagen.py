@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +13,8 @@ import textwrap
 import forked
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch import registry
+from t2t_torch.bin import datagen, next_command
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -218,7 +221,9 @@ def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, ca
     assert (train[1:4], train[7]) == (["1", "100", "inputs"], "4")
     assert (
         "t2t-trainer --problem=algorithmic_reverse_binary40_test_rev --model=transformer "
-        f"--hparams_set=transformer_small '--data_dir={tmp_path / 'my data'}' --output_dir=run"
+        "--hparams_set=transformer_small --train_steps=2000 "
+        "--hparams=learning_rate_warmup_steps=666,learning_rate_constant=0.58 "
+        f"'--data_dir={tmp_path / 'my data'}' --output_dir=run"
     ) in out
 
 
@@ -327,3 +332,68 @@ def test_generating_imports_no_torch(tmp_path):
         "sys.exit('torch' in sys.modules)"
     )
     assert finish(start("-c", code))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "flags"),
+    [
+        (
+            "text2class",
+            {"inputs": "a word", "targets": "a"},
+            "fasttext --hparams_set=fasttext_base",
+        ),
+        (
+            "text2text",
+            {"inputs": "a", "targets": "b c"},
+            "transformer --hparams_set=transformer_sm",
+        ),
+        (
+            "text2tags",
+            {"inputs": "a b", "targets": "O O"},
+            "bilstm_tagger --hparams_set=bilstm_tag",
+        ),
+        ("text2tree", {"targets": "(S (N a) (V b))"}, "rnng --hparams_set=rnng_base"),
+        ("text2self", {"targets": "a word"}, "transformer --hparams_set=transformer_small"),
+        (
+            "textpair2real",
+            {"first": "a", "second": "b", "targets": 0.5},
+            "pair_classifier --hparams",
+        ),
+    ],
+)
+def test_the_next_command_has_the_model_the_steps_and_an_estimate(
+    kind, row, flags, tmp_path, capsys, own_registry
+):
+    (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 50, "utf-8")
+    (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n", "utf-8")
+    said = {"problem": "mine", "kind": kind, "files": {"train": "train.jsonl", "eval": "dev.jsonl"}}
+    if kind in ("text2class", "text2text", "text2self", "textpair2real"):
+        said["vocab_type"] = "character"
+    (tmp_path / "mine.json").write_text(json.dumps(said), "utf-8")
+    data = tmp_path / "data"
+    assert datagen.main([f"--t2t_usr_dir={tmp_path}", "--problem=mine", f"--data_dir={data}"]) == 0
+    following = capsys.readouterr().out.split("Next:")[1]
+    assert f"t2t-trainer --problem=mine --model={flags}" in following
+    (steps,) = re.findall(r" --train_steps=(\d+) ", following)
+    warm_up = registry.hparams(re.findall(r"--hparams_set=(\w+)", following)[0])
+    (changed,) = re.findall(r" --hparams=(\S+)", following) or [""]
+    assert int(steps) >= 3 * warm_up.parse(changed).learning_rate_warmup_steps
+    assert re.search(
+        r"\([\d,]+ steps, [\d,]+ times the data: roughly \d+ (minutes|hours|days)", following
+    )
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(10, 300), (100_000, 2000), (10**9, 50_000)])
+def test_the_steps_grow_with_the_data_within_bounds(rows, steps):
+    assert next_command._steps(rows / 1000, writes_texts=False) == steps
+
+
+def test_a_shorter_warm_up_reaches_the_same_learning_rate():
+    hparams = registry.hparams("transformer_small")
+    changed = hparams.parse(next_command._shorter_warm_up(500, hparams))
+    peaks = [
+        one.learning_rate_constant / one.learning_rate_warmup_steps**0.5
+        for one in (hparams, changed)
+    ]
+    assert changed.learning_rate_warmup_steps == 500
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.01)

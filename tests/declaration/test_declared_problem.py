@@ -575,3 +575,20 @@ def test_a_saved_data_set_of_hugging_face_is_read(declare, samples, tmp_path):
         {"inputs": "b", "targets": "no"},
     ]
     assert all(path.is_file() for path in problem.raw_files(tmp_path))
+
+
+def test_the_documents_of_a_declared_query_are_numbered(declare, samples):
+    rows = ["a,x,1", "b,y,0", "a,z,0", "b,w,1", "c,v,1"]
+    text = "\n".join(["query,document,targets", *rows]) + "\n"
+    files = {"train": "train.csv", "eval": "dev.csv"}
+    problem = declare(
+        {"train.csv": text, "dev.csv": text},
+        kind="queryrelevance",
+        files=files,
+        settings={"max_queries": 10, "max_documents": 5},
+        metrics=["accuracy", "query_map"],
+    )
+    found = samples(problem, Split.EVAL)
+    assert [one["place"] for one in found] == [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0]]
+    assert problem.metrics_of("targets") == ("accuracy", "query_map")
+    assert problem.max_documents == 5

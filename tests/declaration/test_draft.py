@@ -252,6 +252,116 @@ def test_it_says_what_was_parsed_and_what_it_is_not_sure_of(tmp_path: Path, caps
     assert f"t2t-datagen --t2t_usr_dir={tmp_path} --problem=tickets --data_dir=data" in said
 
 
+def test_parallel_files_have_as_many_lines(tmp_path: Path, capsys):
+    for name, count in {"train.en": 400, "train.de": 400, "train.md": 7}.items():
+        (tmp_path / name).write_text("\n".join(texts(1, count)) + "\n", "utf-8")
+    content, said = declare(tmp_path / "train.en", capsys)
+    assert content["files"]["train"] == {"inputs": "train.en", "targets": "train.de"}
+    assert "train.md has 7 lines and train.en 400" in said
+
+
+def test_a_split_without_the_other_language_is_left_out(tmp_path: Path, capsys):
+    for name in ("train.en", "train.de", "dev.en", "test.en", "test.de"):
+        (tmp_path / name).write_text("\n".join(texts(len(name))) + "\n", "utf-8")
+    content, said = declare(tmp_path / "train.en", capsys)
+    assert content["files"]["test"] == {"inputs": "test.en", "targets": "test.de"}
+    assert content["files"]["eval"] == 0.1
+    assert "dev.en has no file beside it as train.de is" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("url", [f"https://example.org/{n}" for n in range(400)], "left out"),
+        ("author", [f"Ann{n} Smith" for n in range(400)], "its name says that it is about the row"),
+        ("paid", [f"$ {n % 90 + 1},{n % 1000:03}" for n in range(400)], "are not plain numbers"),
+        ("when", [f"{n % 28 + 1} Mar 20{n % 20:02}" for n in range(400)], "its values are dates"),
+        ("price", [9000 + 7 * n % 400 for n in range(400)], '"text2real" could learn'),
+        ("stock", [9000 + 7 * n % 400 for n in range(400)], '"targets": "stock" of "text2real"'),
+    ],
+)
+def test_a_column_beside_text_and_label_is_no_second_text(name, values, told, tmp_path, capsys):
+    path = tmp_path / "posts.csv"
+    shown = [f'"{value}"' for value in values]
+    path.write_text(table(texts(1), shown, cycle(QUEUES), head=f"body,{name},queue"), "utf-8")
+    content, said = declare(path, capsys)
+    assert content["kind"] == "text2class"
+    assert content["fields"] == {"inputs": "body", "targets": "queue"}
+    assert told in said
+
+
+SQUAD = {
+    "data": [
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": f"In {1000 + n} {text}",
+                    "qas": [
+                        {
+                            "id": str(n),
+                            "question": f"when {n}?",
+                            "answers": [{"text": str(1000 + n), "answer_start": 3}],
+                        }
+                    ],
+                }
+                for n, text in enumerate(texts(9))
+            ],
+        }
+    ]
+}
+
+
+def test_the_advised_file_is_never_one_that_exists(tmp_path: Path, capsys):
+    path = tmp_path / "faq_squad.json"
+    path.write_text(json.dumps(SQUAD), "utf-8")
+    _, said = declare(path, capsys)
+    advised = re.findall(r"\S+\.json", said.split("Save it:")[1])
+    assert [str(path), f"--declare_to={tmp_path / 'faq_squad_problem.json'}"] == [
+        advised[0].removeprefix("--declare="),
+        advised[1],
+    ]
+    (tmp_path / "faq_squad_problem.json").write_text("{}", "utf-8")
+    assert f"--declare_to={tmp_path / 'faq_squad_2.json'}" in declare(path, capsys)[1]
+
+
+def test_declare_to_writes_a_new_file_and_says_the_next_command(tmp_path: Path, capsys):
+    path = tmp_path / "raw" / "faq_squad.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(SQUAD), "utf-8")
+    content, _ = declare(path, capsys)
+    target = tmp_path / "new" / "faq.json"
+    assert datagen.main([f"--declare={path}", f"--declare_to={target}"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert json.loads(target.read_text("utf-8")) == content
+    command = printed.err.rstrip().splitlines()[-1].split()
+    assert command[0] == "t2t-datagen"
+    assert f"--tmp_dir={path.parent}" in command
+    assert datagen.main([*command[1:-2], command[-1], f"--data_dir={tmp_path / 'data'}"]) == 0
+
+
+@pytest.mark.parametrize("name", ["raw.json", "link.json", "folder", "folder.json", "x/y.json"])
+def test_declare_to_refuses_what_exists_and_leaves_it_alone(name: str, tmp_path: Path, capsys):
+    raw = json.dumps(SQUAD)
+    (tmp_path / "raw.json").write_text(raw, "utf-8")
+    (tmp_path / "link.json").symlink_to(tmp_path / "absent")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "x").write_text("a file")
+    before = sorted(tmp_path.rglob("*"))
+    target = tmp_path / name
+    assert datagen.main([f"--declare={tmp_path / 'raw.json'}", f"--declare_to={target}"]) == 2
+    assert f"--declare_to={target}" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "raw.json").read_text("utf-8") == raw
+
+
+def test_declare_to_needs_the_data(tmp_path: Path, capsys):
+    assert datagen.main([f"--declare_to={tmp_path / 'a.json'}"]) == 2
+    assert "--declare=FILE" in capsys.readouterr().err
+
+
 def test_it_says_which_rows_cannot_be_read(tmp_path: Path, capsys):
     path = tmp_path / "tickets.csv"
     path.write_text(table(texts(1), cycle(QUEUES), head="body,queue") + "one,two,three\n", "utf-8")
@@ -292,7 +402,7 @@ def test_a_name_that_is_taken_is_not_proposed(tmp_path: Path, capsys):
     [
         ("x.txt", b"\0\n\0\n", "is no text"),
         ("x.csv", b"", "is empty"),
-        ("x.json", b"[\n {}\n]", "one object on each line"),
+        ("x.json", b'{"a":\n {"0": 1}\n}', "one object on each line"),
         ("x.csv", b"a,b\n" + b"1.5,2.5\n" * 50, "no column of texts"),
     ],
 )

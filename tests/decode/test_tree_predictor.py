@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -236,6 +237,44 @@ def test_generated_data_is_decoded_to_trees_and_scored(kind, tmp_path) -> None:
         assert "(S (NP (DT the) (NN dog0)) (VP (VBD saw) (-LRB- -LRB-)))" in targets
     table = scoring.table(lines["decodes"], targets, scoring.scores_of(predictor.features))
     assert "bracket F1 = " in table and "malformed = 0.0000 (0 of 12)" in table
+
+
+class HeldOut(Requests):
+    """Requests whose evaluation has words that training has not."""
+
+    name = "made_held_out"
+
+    def generate_samples(self, tmp_dir: Path, split: Split):
+        """Yields twelve of them."""
+        city = "Oslo" if split is Split.TRAIN else "Tromsø"
+        for _ in range(12):
+            yield {"targets": f"[IN:GO fly [SL:TO to {city} ] ]"}
+
+
+def test_words_that_the_vocabulary_lacks_are_written_as_they_are(tmp_path) -> None:
+    predictor = predictor_of(HeldOut(), tmp_path)
+    _, targets = files.decode_dataset(predictor, tmp_path, Split.EVAL, tmp_path / "d", GREEDY)
+    assert targets == ["[IN:GO fly [SL:TO to Tromsø ] ]"] * 12
+    for kind in ("decodes", "targets", "inputs"):
+        text = next(tmp_path.glob(f"d*.{kind}")).read_text("utf-8")
+        assert text.count("Tromsø") == 12
+        assert "UNK" not in text
+    rows = list(EvaluatedRows(predictor, tmp_path, Split.EVAL, GREEDY))
+    assert {row.right["targets"] for row in rows} == {"[IN:GO fly [SL:TO to Tromsø ] ]"}
+    assert {" ".join(row.inputs["inputs"]) for row in rows} == {"fly to Tromsø"}
+
+
+def test_data_without_the_original_words_is_decoded_too(tmp_path, monkeypatch) -> None:
+    stored = HeldOut.stored_features
+    monkeypatch.setattr(
+        HeldOut, "stored_features", lambda *args: dataclasses.replace(stored(*args), kept={})
+    )
+    generate_data(HeldOut(), tmp_path, tmp_path, num_processes=1, progress=False)
+    monkeypatch.undo()
+    predictor = predictor_of(HeldOut(), tmp_path)
+    _, targets = files.decode_dataset(predictor, tmp_path, Split.EVAL, tmp_path / "d", GREEDY)
+    assert targets == ["[IN:GO fly [SL:TO to <UNK> ] ]"] * 12
+    assert len(list(EvaluatedRows(predictor, tmp_path, Split.EVAL, GREEDY))) == 12
 
 
 def test_a_file_of_objects_is_parsed(phrases, tmp_path) -> None:
