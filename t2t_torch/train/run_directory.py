@@ -27,6 +27,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pydantic
 
+from t2t_torch.checkpoint.explanations import (
+    checkpoint_folders,
+    folders_set_aside,
+    unfinished_folders,
+)
 from t2t_torch.data.staging import STAGED_SUFFIX, staged
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.train.resume import changed_fields
@@ -125,8 +130,8 @@ class RunDirectory:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there are checkpoints, whole or not."""
-        return any(self.path.glob("ckpt-*"))
+        """Whether there are checkpoints, whole, broken or set aside; an unfinished save is none."""
+        return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
         numbers = [path.name.removeprefix("ckpt-") for path in self.path.glob("ckpt-*")]
@@ -348,12 +353,11 @@ class RunDirectory:
 
     def _remove_leftovers(self) -> None:
         """Deletes what crashes left behind.  Only the process that holds the lock may."""
-        for pattern in (f".*{STAGED_SUFFIX}", "ckpt-*.tmp-*", "ckpt-*.removed*"):
-            for path in self.path.glob(pattern):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        for path in (*self.path.glob(f".*{STAGED_SUFFIX}"), *unfinished_folders(self.path)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _write(file: Path, text: str) -> None:

@@ -587,6 +587,15 @@ def test_the_seed_is_the_configurations_unless_a_flag_says_another(run, tmp_path
     assert state["seed"] == 0
 
 
+def test_a_trial_killed_in_its_first_save_begins_again_with_its_seed(run, tmp_path):
+    seeded = {"reproducibility": {"experiment_seed": 7}}
+    assert run(config=seeded, train_steps=2)[0] == 0
+    assert run(config=seeded, train_steps=2, output_dir=tmp_path / "whole")[0] == 0
+    (tmp_path / "run" / "ckpt-2").rename(tmp_path / "run" / "ckpt-2.tmp-99")  # as a kill leaves it
+    assert run(config=seeded, train_steps=2)[0] == 0
+    assert_same(tmp_path / "run", tmp_path / "whole", 2)
+
+
 @pytest.mark.parametrize("schedule", ["evaluate", "test", "train"])
 def test_each_schedule_of_a_trial_does_what_it_says(run, tmp_path, schedule):
     assert run(pause_at_step=6)[0] == 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.decode.evaluation import run_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparams.transformer import transformer_test
 from t2t_torch.models.transformer import Transformer
@@ -69,6 +71,28 @@ def test_leftovers_of_a_crash_are_removed_by_the_next_trainer(tmp_path):
     begun(tmp_path).unlock()
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["ckpt-3.corrupt", "hparams.json", "task.json", "train.lock"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ckpt-5.tmp-1", "ckpt-5.removed", "ckpt-05", "ckpt-5.old", "ckpt-"]
+)
+def test_a_folder_of_another_name_is_no_checkpoint(tmp_path, name):
+    begun(tmp_path).unlock()
+    (tmp_path / name).mkdir()
+    assert not RunDirectory(tmp_path).has_checkpoints
+    assert CheckpointDirectory(tmp_path).newest() is None
+
+
+@pytest.mark.parametrize("name", ["ckpt-5.tmp-notes", "ckpt-best.removed"])
+def test_a_folder_of_the_users_is_not_removed_as_a_leftover(tmp_path, name):
+    (tmp_path / name).mkdir()
+    begun(tmp_path).unlock()
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_run_directory_may_have_a_name_like_a_checkpoints(tmp_path):
+    begun(tmp_path / "ckpt-first").unlock()
+    assert run_of(tmp_path / "ckpt-first").task() == RECORD
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
