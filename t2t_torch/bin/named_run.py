@@ -116,9 +116,12 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     own = not flag("hparams_set")
     if directory.exists and not own and not trains():
         own = flag("hparams_set") == directory.task().hparams_set
-    known = registry.hparams(named.hparams_set)
-    # The set's class, not the model's, which would have to be imported; they are checked to fit.
-    before = directory.hparams(type(known)) if directory.exists and own else None
+    if named.hparams_set:
+        # The set's class: the model's would have to be imported. They are checked to fit.
+        known = registry.hparams(named.hparams_set)
+        before = directory.hparams(type(known)) if directory.exists and own else None
+    else:  # a run that was begun in Python
+        known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
     if trains():
         check_settings(resolved, before)

@@ -216,7 +216,9 @@ class Estimator:
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
-                if newest is None or not self.is_done:  # what trains nothing changes nothing
+                self.task.describe(self.directory, self.train_steps)  # of a run in Python
+                # What trains nothing changes nothing.
+                if newest is None or not self.is_done or not self.directory.exists:
                     self.directory.commit()  # as nothing does before all is known to fit
                 tell_first_weights(self, begun)
         self.run = run

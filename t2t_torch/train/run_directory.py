@@ -136,7 +136,13 @@ class RunDirectory:
         return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
-        return checksums.how_to_restore(self.path, file.name)
+        told = checksums.how_to_restore(self.path, file.name)
+        if not (self.exists or " cp " in told):
+            told += (
+                " If an Estimator made this run in Python, make the same Estimator again and call "
+                "its begin(): it writes the file."
+            )
+        return told
 
     def _read(self, file: Path) -> str:
         try:
@@ -257,6 +263,17 @@ class RunDirectory:
         # task.json last: it makes a folder a run, and nothing may be missing then.
         self._texts = {**texts, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
         self._pending = []
+
+    def claim_for(
+        self, task: TaskRecord, hparams: HParams, *, vocabularies: Iterable[str], vocab_dir: Path
+    ) -> None:
+        """Has `commit` write the files of a run that no command has claimed, as one in Python.
+
+        Does nothing if they are there or were claimed.
+        """
+        if not self.exists and not self._texts:
+            self._pend(task, {self._hparams_file.name: hparams.to_json()})
+            self.claim_vocabularies(vocabularies, vocab_dir)
 
     def commit(self) -> None:
         """Writes what `claim` and `claim_vocabularies` have found to fit; once."""
