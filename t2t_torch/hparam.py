@@ -121,7 +121,7 @@ class ModelHParams(Params):
     """Model: sizes, and what goes round every layer."""
 
     hidden_size: int = hp(64, "H, the width of every layer's output.", low=1)
-    num_hidden_layers: int = hp(4, "Layers in a stack.", low=0)
+    num_hidden_layers: int = hp(4, "Layers in a stack.", low=0, high=10_000)
     initializer: Literal[
         "orthogonal", "uniform", "normal_unit_scaling", "uniform_unit_scaling", "xavier"
     ] = hp("orthogonal", "How weight matrices start.")

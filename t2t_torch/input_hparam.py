@@ -39,7 +39,9 @@ class InputHParams(Params):
     character_activation: Literal["none", "relu", "tanh"] = hp(
         "none", "What is taken of each filter's greatest value."
     )
-    character_highway_layers: int = hp(0, "Highway layers over the filters of a word.", low=0)
+    character_highway_layers: int = hp(
+        0, "Highway layers over the filters of a word.", low=0, high=10_000
+    )
     contextual_embeddings: str = hp(
         "",
         "Run directory of a trained language model of the same vocabulary, whose states, frozen, "

@@ -24,6 +24,9 @@ from t2t_torch.errors import HParamsError
 _P = TypeVar("_P", bound="Params")
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+LARGEST_INT = 2**31 - 1
+"""The largest integer of a field: libraries count sizes in 32 bits, and no memory holds more."""
+
 _PROVENANCE = "provenance"  # The key that stands beside the fields in JSON.
 
 
@@ -75,9 +78,18 @@ class Params(pydantic.BaseModel):
         if isinstance(values, Mapping):  # JSON and `parse` know lists; a frozen model holds tuples.
             values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         try:
-            return handler(values)
+            made = handler(values)
         except pydantic.ValidationError as error:
             raise HParamsError("\n".join(cls._complaint(e) for e in error.errors())) from None
+        too_large = [name for name in made.model_fields_set if _is_too_large(getattr(made, name))]
+        if too_large:
+            expected = f"Input should be less than or equal to {LARGEST_INT}"
+            faults = [
+                {"loc": (name,), "msg": expected, "input": getattr(made, name)}
+                for name in sorted(too_large)
+            ]
+            raise HParamsError("\n".join(map(cls._complaint, faults)))
+        return made
 
     def __eq__(self, other: object) -> bool:
         """Compares the values alone: who set them does not matter."""
@@ -239,6 +251,12 @@ class Params(pydantic.BaseModel):
                 f"{source}: {name}={text!r} should be {_type_name(annotation)}. "
                 f"({name}: {cls.model_fields[name].description})"
             ) from None
+
+
+def _is_too_large(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_too_large, value))
+    return isinstance(value, int) and abs(value) > LARGEST_INT
 
 
 def _read_value(annotation: Any, text: str) -> Any:

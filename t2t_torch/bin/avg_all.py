@@ -161,17 +161,23 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     """
     from t2t_torch.data.staging import staged
     from t2t_torch.loading import trial_of
+    from t2t_torch.train.checksums import FILE as SUMS
+    from t2t_torch.train.checksums import check_files, read_checked, renewed
     from t2t_torch.trial.code_copy import FOLDER
     from t2t_torch.trial.run_record import NAME
 
     own = NAME if trial_of(run) else "hparams.json"
     names = [own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]
-    new = [target / name for name in names if not (target / name).exists()]
-    for name in names:
-        with staged(target / name) as file:
-            shutil.copy2(run / name, file)  # t2t-bleu tells by the times when training began
-    if (run / FOLDER).is_dir():
-        shutil.copytree(run / FOLDER, target / FOLDER, dirs_exist_ok=True)
+    new = [target / name for name in (*names, SUMS) if not (target / name).exists()]
+    # Of the copied files, vocabularies are checked by the checkpoints' manifests.
+    texts = {name: read_checked(run, name) for name in (own, "task.json")}
+    with renewed(target, texts, folders=[f"{FOLDER}/"]):
+        for name in names:
+            with staged(target / name) as file:
+                shutil.copy2(run / name, file)  # t2t-bleu tells by the times when training began
+        if (run / FOLDER).is_dir():
+            check_files(run, [f"{FOLDER}/"])
+            shutil.copytree(run / FOLDER, target / FOLDER, dirs_exist_ok=True)
     return new
 
 

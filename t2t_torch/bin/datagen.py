@@ -47,6 +47,7 @@ flags.DEFINE_integer(
     None,
     "Processes that encode, with the same result for any number; by default all CPUs if it pays.",
     lower_bound=1,
+    upper_bound=1024,
     flag_values=FLAGS,
 )
 flags.DEFINE_integer(
@@ -75,6 +76,7 @@ flags.DEFINE_integer(
     None,
     "Generates in so many tasks, each a command of its own, or one of Ray's.",
     lower_bound=1,
+    upper_bound=100_000,
     flag_values=FLAGS,
 )
 flags.DEFINE_integer(

@@ -93,6 +93,7 @@ flags.DEFINE_integer(
     "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it those "
     "that are not there yet are decoded, and all are joined.",
     lower_bound=1,
+    upper_bound=100_000,
     flag_values=FLAGS,
 )
 flags.DEFINE_boolean("decode_interactive", False, "Decodes what you type.", flag_values=FLAGS)

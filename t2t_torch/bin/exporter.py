@@ -76,7 +76,7 @@ flags.DEFINE_string(
     flag_values=FLAGS,
 )
 flags.DEFINE_integer(
-    "verify_rows", 200, "Rows of the dev split that are compared, at most.", flag_values=FLAGS
+    "verify_rows", 200, "Rows of the dev split that are compared, at most.", 0, flag_values=FLAGS
 )
 flags.DEFINE_boolean("overwrite", False, "Replaces an artifact that is there.", flag_values=FLAGS)
 

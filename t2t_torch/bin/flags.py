@@ -19,6 +19,7 @@ import errno
 import gc
 import json
 import logging as python_logging
+import math
 import os
 import re
 import sys
@@ -40,6 +41,8 @@ atexit.register(
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
+_LARGEST = 2**31 - 1
+_LARGEST_SEED = 2**63 - 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _STRINGS = {
@@ -219,8 +222,20 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
         raise UsageError(f"there is no flag --{error.flagname}.{hint} All flags: --help") from None
     except (flags.Error, ValueError) as error:
         raise UsageError(_told(values, str(error))) from None
+    for name in values:
+        _check_size(name, values[name])
     if rest:
         raise UsageError(f"unexpected argument {rest[0]!r}; flags are written --name=value.")
+
+
+def _check_size(name: str, flag: flags.Flag[Any]) -> None:
+    """Raises UsageError for a number that no flag can mean: nan, infinity, too large an integer."""
+    value = flag.value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"--{name}={value}: expected a finite number. --{name}: {flag.help}")
+    largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
+    if isinstance(value, int) and abs(value) > largest:
+        raise UsageError(f"--{name}={value}: expected at most {largest:,}. --{name}: {flag.help}")
 
 
 def _told(values: flags.FlagValues, message: str) -> str:

@@ -48,7 +48,7 @@ shared.define_path(
 flags.DEFINE_integer(
     "rows", 1000, "Inputs that are asked, at most.", lower_bound=1, flag_values=FLAGS
 )
-flags.DEFINE_integer("threads", 1, "Of each computation.", lower_bound=1, flag_values=FLAGS)
+flags.DEFINE_integer("threads", 1, "Of each computation.", 1, 1024, flag_values=FLAGS)
 flags.DEFINE_integer("batch_size", 1, "Inputs in a request.", lower_bound=1, flag_values=FLAGS)
 flags.DEFINE_integer(
     "warm_up", 200, "Requests that are not measured.", lower_bound=0, flag_values=FLAGS

@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
 """Flags that only a trial reads."""
 
+OF_A_BEGINNING = ("random_seed", "warm_start_from", "warm_start_patterns")
+"""Flags that only a run without a checkpoint reads."""
+
 
 def recall(directory: RunDirectory) -> list[str]:
     """Gives flags that are silent the values with which the run was begun; returns which.
 
-    What only reads takes over what says which checkpoint is best.
+    What only reads takes over what says which checkpoint is best.  A run that was killed before its
+    first checkpoint begins again, with the same seed and the same initial weights.
     """
-    names = REMEMBERED if trains() else [n for n in REMEMBERED if n.startswith("eval_early")]
+    names = list(REMEMBERED) if trains() else [n for n in REMEMBERED if n.startswith("eval_early")]
+    if trains() and not directory.has_checkpoints:
+        names += OF_A_BEGINNING
     if given("train_steps"):
         names = [name for name in names if name != "train_epochs"]
     found = run_json.remembered(directory.path, names, FLAGS)
@@ -110,9 +116,12 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     own = not flag("hparams_set")
     if directory.exists and not own and not trains():
         own = flag("hparams_set") == directory.task().hparams_set
-    known = registry.hparams(named.hparams_set)
-    # The set's class, not the model's, which would have to be imported; they are checked to fit.
-    before = directory.hparams(type(known)) if directory.exists and own else None
+    if named.hparams_set:
+        # The set's class: the model's would have to be imported. They are checked to fit.
+        known = registry.hparams(named.hparams_set)
+        before = directory.hparams(type(known)) if directory.exists and own else None
+    else:  # a run that was begun in Python
+        known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
     if trains():
         check_settings(resolved, before)

@@ -9,6 +9,7 @@ reproduces it, `config.json`, which also says what wrote it: `version` and `proc
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import re
@@ -22,6 +23,7 @@ from absl import flags
 import t2t_torch
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.hparam import HParams
+from t2t_torch.train import checksums
 
 NAME = "config.json"
 """What a run calls its own."""
@@ -211,14 +213,16 @@ def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) 
     if not path.exists():
         return {}
     try:
+        with contextlib.suppress(OSError):  # `_content` says what is wrong
+            checksums.read_checked(directory, NAME)
         content = _content(path)
         found = {name: content[name] for name in names if name in content}
         RunJson(path, found, values)  # checks them
     except UsageError as error:
         raise CheckpointError(
-            f"{error}\nRestore it from a checkpoint (cp {directory}/ckpt-STEP/{NAME} "
-            f"{directory}/), or delete it and say anew what is not the default: it remembers how "
-            "the run is evaluated and saved."
+            f"{error}\n{checksums.how_to_restore(directory, NAME)}\nOr delete it and give the "
+            "flags again that are not the defaults: it remembers how the run is evaluated and "
+            "saved."
         ) from error
     return found
 

@@ -51,7 +51,7 @@ flags.DEFINE_integer(
     "port", 8080, "0 is any that is free.", lower_bound=0, upper_bound=65535, flag_values=FLAGS
 )
 flags.DEFINE_integer(
-    "threads", 1, "Of a batch; 0: as many as there are cores.", lower_bound=0, flag_values=FLAGS
+    "threads", 1, "Of a batch; 0: as many as there are cores.", 0, 1024, flag_values=FLAGS
 )
 shared.define_path(
     FLAGS,

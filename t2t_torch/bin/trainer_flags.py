@@ -74,7 +74,7 @@ _INTEGERS = {
         "Evaluations in a row without improvement after which the learning rate falls.",
     ),
     "max_consecutive_nonfinite": (
-        0,
+        1,
         "Steps in a row whose loss or gradient is not finite that are left out before the run "
         "ends.",
     ),
@@ -190,6 +190,7 @@ def _define_others() -> None:
         1,
         "Threads that make batches; 0: each is made when it is needed.",
         lower_bound=0,
+        upper_bound=256,
         flag_values=FLAGS,
     )
     flags.DEFINE_integer(
@@ -284,7 +285,7 @@ def _define_search() -> None:
         ("autotune_max_trials", 10, "Of a search: runs in all."),
         ("autotune_parallel_trials", 1, "Of a search: runs at once."),
     ):
-        flags.DEFINE_integer(name, default, meaning, lower_bound=1, flag_values=FLAGS)
+        flags.DEFINE_integer(name, default, meaning, 1, 10_000, flag_values=FLAGS)
 
 
 def _define_decoding() -> None:

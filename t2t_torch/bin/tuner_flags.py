@@ -110,7 +110,7 @@ def _define_extent() -> None:
     }
     for name, (least, meaning) in integers.items():
         flags.DEFINE_integer(name, None, meaning, lower_bound=least, flag_values=FLAGS)
-    flags.DEFINE_integer("parallel", 1, "Trainings at once.", lower_bound=1, flag_values=FLAGS)
+    flags.DEFINE_integer("parallel", 1, "Trainings at once.", 1, 1024, flag_values=FLAGS)
     flags.DEFINE_float(
         "divisor", None, "At each rung one trial of so many goes on; 4.", flag_values=FLAGS
     )

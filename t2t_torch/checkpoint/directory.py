@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, MutableSequence, Sequence
@@ -34,7 +33,11 @@ import safetensors
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.checkpoint.deletion import Deletion
 from t2t_torch.checkpoint.disk import free_name, rename, replace_file
-from t2t_torch.checkpoint.explanations import Explanations
+from t2t_torch.checkpoint.explanations import (
+    Explanations,
+    checkpoint_folders,
+    folders_set_aside,
+)
 from t2t_torch.checkpoint.patience import Patience
 from t2t_torch.checkpoint.peers import Peers, together
 from t2t_torch.checkpoint.ratings import Ratings
@@ -44,7 +47,6 @@ from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.data.staging import sync
 from t2t_torch.errors import CheckpointError
 
-_NAME = re.compile(r"ckpt-(\d+)")
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
 
 
@@ -87,12 +89,7 @@ class CheckpointDirectory:
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, whole or not, oldest first."""
-        found = []
-        for path in self.path.glob("ckpt-*"):
-            match = _NAME.fullmatch(path.name)
-            if match and path.is_dir():
-                found.append(Checkpoint(int(match[1]), path))
-        return sorted(found)
+        return [Checkpoint(step, path) for step, path in checkpoint_folders(self.path).items()]
 
     def newest(self, *, repair: bool = False) -> Checkpoint | None:
         """Returns the newest whole checkpoint, None if there never was one.
@@ -105,7 +102,7 @@ class CheckpointDirectory:
         """
         for _ in range(_SCANS):
             # What was set aside before this scan; `_scan` lists those of its own.
-            faults = [f"{path} was set aside before" for path in self.path.glob("ckpt-*.corrupt*")]
+            faults = [f"{path} was set aside before" for path in folders_set_aside(self.path)]
             try:
                 newest = self._scan(faults, repair=repair)
             except _VanishedError:

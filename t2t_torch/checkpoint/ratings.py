@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 from collections.abc import Collection
@@ -16,11 +17,20 @@ FILE = "best.json"
 
 
 class _Record(pydantic.BaseModel, extra="forbid"):
-    """The content of the file: values of one metric by step."""
+    """The content of the file: values of one metric by step, and their checksum.
+
+    Files of earlier versions have no checksum, and are taken as they are.
+    """
 
     metric: str = ""
     lower_is_better: bool
     values: dict[int, float]
+    sha256: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all other fields."""
+        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
 
     def is_of(self, metric: str, *, lower_is_better: bool) -> bool:
         """Whether values of a metric compare with these; an older file does not name its own."""
@@ -72,6 +82,7 @@ class Ratings:
         record = _Record(
             metric=metric, lower_is_better=lower_is_better, values=dict(sorted(values.items()))
         )
+        record.sha256 = record.digest
         try:
             replace_file(self._file, record.model_dump_json(indent=2) + "\n")
         except OSError as error:
@@ -101,5 +112,10 @@ class Ratings:
             raise CheckpointError(
                 f"{self._file}, which says which checkpoint is best, is damaged: {faults}"
             ) from None
+        if record.sha256 not in (None, record.digest):
+            raise CheckpointError(
+                f"{self._file}, which says which checkpoint is best, was altered: its sha256 does "
+                "not fit. Delete it and evaluate again, or name a checkpoint by its step."
+            )
         finite = {step: value for step, value in record.values.items() if math.isfinite(value)}
         return record.model_copy(update={"values": finite})

@@ -214,7 +214,7 @@ class Declaration(_Part):
     fields: Mapping[str, Column] = {}
     split_by: tuple[str, ...] = ()
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
-    vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4)] | None = None
+    vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=10_000_000)] | None = None
     use_vocab_from_other_problem: str | None = None
     labels: tuple[str, ...] = ()
     features: Beside = Beside()

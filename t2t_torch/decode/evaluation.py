@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.explanations import step_of
 from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.loading import load
 from t2t_torch.train.batch import to_device
@@ -68,4 +69,4 @@ def evaluate_ensemble(
 def run_of(path: str | Path) -> RunDirectory:
     """Returns the run of an ensemble's member: a run directory, or a `ckpt-<step>` folder in it."""
     folder = Path(path).resolve()
-    return RunDirectory(folder.parent if folder.name.startswith("ckpt-") else folder)
+    return RunDirectory(folder if step_of(folder) is None else folder.parent)

@@ -27,6 +27,7 @@ from t2t_torch.data.staging import STAGED_SUFFIX, sync
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
+from t2t_torch.train.checksums import check_files
 from t2t_torch.train.run_directory import RunDirectory
 
 LATEST = "latest"
@@ -172,6 +173,7 @@ class Request:
         """Makes a run of the mean of a run's newest checkpoints; returns their steps."""
         found = newest_whole(run, count)
         vocabularies = found[0].manifest().get("vocabularies", {})
+        check_files(run, ["task.json", "hparams.json"])
         for name in ("task.json", "hparams.json", *vocabularies):
             shutil.copyfile(run / name, scratch / name)
         average_checkpoints(found, CheckpointDirectory(scratch))

@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 class BilstmAttentionClassifierHParams(TokenHParams):
     """LSTMs in both directions, and the hops of attention over them."""
 
-    num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1)
+    num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1, high=10_000)
     lstm_size: int = hp(128, "Units of each direction of an LSTM.", low=1)
     attention_size: int = hp(64, "Units of the attention, d_a of the paper.", low=1)
     attention_hops: int = hp(

@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 class BilstmTaggerHParams(TokenHParams):
     """BiLSTM tagger: its dropout; hidden_size is of each direction."""
 
-    num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1)
+    num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1, high=10_000)
     locked_dropout: bool = hp(
         False, "All positions of a sentence lose the same units (variational dropout)."
     )

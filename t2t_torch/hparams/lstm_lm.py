@@ -10,7 +10,7 @@ from t2t_torch.registry import register_hparams
 class LstmLmHParams(HParams):
     """LSTM language model: its layers, and what is dropped where."""
 
-    num_hidden_layers: int = hp(2, "Layers of LSTM.", low=1)
+    num_hidden_layers: int = hp(2, "Layers of LSTM.", low=1, high=10_000)
     embedding_size: int = hp(400, "Width of the vectors that are read and, tied, of the softmax.")
     tie_by_projection: bool = hp(
         False,

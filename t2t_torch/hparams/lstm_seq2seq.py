@@ -11,7 +11,9 @@ from t2t_torch.token_hparam import TokenHParams
 class LSTMSeq2seqHParams(TokenHParams):
     """LSTM encoder and decoder: the dropout of their inputs."""
 
-    num_hidden_layers: int = hp(2, "Layers of LSTM, of the encoder and of the decoder.", low=1)
+    num_hidden_layers: int = hp(
+        2, "Layers of LSTM, of the encoder and of the decoder.", low=1, high=10_000
+    )
     embedding_size: int = hp(
         0, "Width of a token's own vector, read or written.  0: hidden_size.", low=0
     )

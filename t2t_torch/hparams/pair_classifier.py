@@ -27,7 +27,9 @@ class PairClassifierHParams(SentenceHParams):
         "each text does, by learnt weights of ids.",
     )
     mean_too: bool = hp(False, "Beside what is pooled stands the mean.")
-    mlp_layers: int = hp(1, "Hidden layers of hidden_size units above the comparison.", low=1)
+    mlp_layers: int = hp(
+        1, "Hidden layers of hidden_size units above the comparison.", low=1, high=10_000
+    )
 
 
 @register_hparams

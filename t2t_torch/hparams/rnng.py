@@ -13,7 +13,7 @@ from t2t_torch.token_hparam import TokenHParams
 class RNNGHParams(TokenHParams):
     """Parser: stack, buffer and history."""
 
-    num_hidden_layers: int = hp(2, "Layers of each LSTM.", low=1)
+    num_hidden_layers: int = hp(2, "Layers of each LSTM.", low=1, high=10_000)
     composition: Literal["sum", "blstm"] = hp(
         "sum",
         "What a constituent becomes.  sum: a linear map of the sum of its parts; blstm: of what "

@@ -12,7 +12,9 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 class SeqnnHParams(TokenHParams):
     """SeqNN: what makes one vector of an utterance, and LSTMs over these."""
 
-    num_hidden_layers: int = hp(1, "Layers of LSTM, over words and over utterances.", low=1)
+    num_hidden_layers: int = hp(
+        1, "Layers of LSTM, over words and over utterances.", low=1, high=10_000
+    )
     utterance_encoder: Literal["cnn", "bilstm"] = hp(
         "cnn",
         "cnn: the greatest value of each filter over an utterance; bilstm: LSTMs both ways "

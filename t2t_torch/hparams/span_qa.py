@@ -10,7 +10,9 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 class SpanQaHParams(TokenHParams):
     """Reader: what it is told of a word; hidden_size is of each direction of an LSTM."""
 
-    num_hidden_layers: int = hp(3, "Layers of LSTM, for the question and for the text.", low=1)
+    num_hidden_layers: int = hp(
+        3, "Layers of LSTM, for the question and for the text.", low=1, high=10_000
+    )
     match_feature: bool = hp(
         True, "A word is told whether its id occurs in the question, also by a learnt weight."
     )

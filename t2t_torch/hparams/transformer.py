@@ -22,8 +22,12 @@ class TransformerHParams(HParams):
     relu_dropout: float = hp(
         0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
     )
-    num_encoder_layers: int = hp(0, "Layers of the encoder.  0: num_hidden_layers.", low=0)
-    num_decoder_layers: int = hp(0, "Layers of the decoder.  0: num_hidden_layers.", low=0)
+    num_encoder_layers: int = hp(
+        0, "Layers of the encoder.  0: num_hidden_layers.", low=0, high=10_000
+    )
+    num_decoder_layers: int = hp(
+        0, "Layers of the decoder.  0: num_hidden_layers.", low=0, high=10_000
+    )
     pos: Literal["timing", "none"] = hp("timing", "timing: sinusoids are added to embeddings.")
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."

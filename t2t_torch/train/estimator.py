@@ -23,7 +23,7 @@ from t2t_torch.summary.memory import peak_memory
 from t2t_torch.summary.progress import Progress
 from t2t_torch.summary.summary import Summary
 from t2t_torch.train.crash import dump
-from t2t_torch.train.first_weights import first_weights, tell_first_weights
+from t2t_torch.train.first_weights import first_weights, new_model, tell_first_weights
 from t2t_torch.train.learner import Learner
 from t2t_torch.train.opening import opening_lines
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
@@ -214,7 +214,9 @@ class Estimator:
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
-                if newest is None or not self.is_done:  # what trains nothing changes nothing
+                self.task.describe(self.directory, self.train_steps)  # of a run in Python
+                # What trains nothing changes nothing.
+                if newest is None or not self.is_done or not self.directory.exists:
                     self.directory.commit()  # as nothing does before all is known to fit
                 tell_first_weights(self, begun)
         self.run = run
@@ -333,7 +335,7 @@ class Estimator:
         step, batches = run.recent[0 if run.tally.is_late else -1]
         if skipped:
             self.say(f"step {step + 1}: the loss or its gradient is not finite; skipped")
-        if skipped >= self.config.max_consecutive_nonfinite:
+        if skipped and skipped >= self.config.max_consecutive_nonfinite:
             raise dump(
                 self.directory.path, run, self.state.seed, step, batches, self.world.rank, skipped
             )
@@ -369,7 +371,7 @@ class Estimator:
         """The model, on its device; made when it is first asked for."""
         if self._model is None:
             seed_batch(self.state.seed, INITIALIZATION, self.world.device)
-            self._model = self.task.model().to(self.world.device)
+            self._model = new_model(self.task, self.world.device)
         return self._model
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from t2t_torch.checkpoint.warm_start import WarmStartReport, warm_start
+from t2t_torch.errors import HParamsError
 from t2t_torch.train.opening import tell_warm_start
 
 if TYPE_CHECKING:
@@ -25,6 +28,30 @@ class FirstWeights(NamedTuple):
 
     lines: list[str]
     warm_start: WarmStartReport | None
+
+
+def new_model(task: Task, device: torch.device) -> nn.Module:
+    """Builds a task's model on a device.
+
+    Raises:
+      HParamsError: it needs more memory than there is.
+    """
+    try:
+        return task.model().to(device)
+    except (RuntimeError, MemoryError) as error:
+        told = str(error)
+        if not (
+            isinstance(error, torch.OutOfMemoryError | MemoryError)
+            or "allocate memory" in told
+            or "Storage size calculation overflowed" in told
+        ):
+            raise
+        raise HParamsError(
+            f"the model of {task.name} needs more memory than this machine gives: "
+            f"{told.rpartition('DefaultCPUAllocator: ')[2].splitlines()[0]}. Choose smaller sizes, "
+            f"such as hidden_size={task.hparams.hidden_size // 10 or 1}; --dry_run tells how much "
+            "memory a run needs."
+        ) from error
 
 
 def first_weights(task: Task, model: nn.Module, config: RunConfig) -> FirstWeights:

@@ -23,7 +23,7 @@ from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.mixture import component_seed
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
-from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask, claim_for
 from t2t_torch.train.task import Task
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from t2t_torch.model import Output, T2TModel
     from t2t_torch.problem import Problem
     from t2t_torch.train.batch import Batch
+    from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.train.task import EvalSource, Evaluator
 
 
@@ -75,6 +76,7 @@ class MultiTask(Task):
         self.name = problem.full_name
         self.hparams = hparams
         self.problem = problem
+        self._model = model
         self._vocab_dir = vocab_dir
         self.features = problem.features(vocab_dir)
         self.paddings = paddings(self.features.all)
@@ -112,6 +114,10 @@ class MultiTask(Task):
             for name, task in self.tasks.items()
             for line in task.first_weights(whole.problems[name])
         ]
+
+    def describe(self, directory: RunDirectory, train_steps: int) -> None:
+        """Claims a run directory that no command has claimed, as `ProblemTask` does."""
+        claim_for(directory, self, self._model, self._vocab_dir, train_steps)
 
     def make_ready(self, model: nn.Module) -> None:
         """Freezes what hparams name; gives each model the weights of classes and its teacher."""

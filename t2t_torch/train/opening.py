@@ -60,6 +60,7 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Itera
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
     yield f"learning rate: {_rates(estimator, run)}"
     yield from _early_end(estimator)
+    yield from _never_reached(estimator, run)
     watching = [type(hook).__name__ for hook in estimator.hooks if not isinstance(hook, RunReport)]
     if watching:
         yield f"hooks: {', '.join(watching)}"
@@ -120,6 +121,30 @@ def _early_end(estimator: Estimator) -> Iterator[str]:
             f"WARNING: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
             f"the default, and --train_seconds={config.train_seconds} may end the run long before; "
             "give --train_steps, too: about as many as there will be"
+        )
+
+
+def _never_reached(estimator: Estimator, run: Learner) -> Iterator[str]:
+    """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
+    hparams, last = estimator.task.hparams, estimator.train_steps
+    fitting = max(last // 10, 1)
+    rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
+    if run.learning_rate is not None and "cyclic" in factor_names(hparams):
+        rises["learning_rate_decay_steps"] = hparams.learning_rate_decay_steps
+    for name, steps in rises.items() if run.learning_rate is not None else ():
+        reached, peak = run.learning_rate(last - 1), run.learning_rate(steps)
+        if last <= steps and reached < peak:
+            yield (
+                f"WARNING: the run ends at step {last:,}, before the learning rate has risen to "
+                f"its peak at step {steps:,} ({name}={steps}): it reaches {reached:.3g} of "
+                f"{peak:.3g}, and the model learns little. Give more --train_steps, or "
+                f"--hparams={name}={fitting}"
+            )
+    if hparams.swa_start_step > last:
+        yield (
+            f"WARNING: the run ends at step {last:,}, and swa_start_step={hparams.swa_start_step} "
+            f"begins the mean of the weights after it: there will be none. Give more "
+            f"--train_steps, or --hparams=swa_start_step={last - fitting}"
         )
 
 

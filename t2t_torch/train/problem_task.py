@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+import t2t_torch
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.metrics.evaluation import Evaluation
@@ -24,6 +25,7 @@ from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.loss_settings import check_loss_settings
 from t2t_torch.train.pretrained_vectors import load_pretrained
 from t2t_torch.train.problem_data import ProblemData
+from t2t_torch.train.run_directory import TaskRecord
 from t2t_torch.train.task import Evaluator, Task
 from t2t_torch.train.word_counts import set_singletons
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
+    from t2t_torch.train.multi_task import MultiTask
+    from t2t_torch.train.run_directory import RunDirectory
 
 
 class ProblemTask(Task):
@@ -105,6 +109,10 @@ class ProblemTask(Task):
         lines = load_pretrained(model, self._data)
         return lines + load_contextual(model, self.problem, self._vocab_dir)
 
+    def describe(self, directory: RunDirectory, train_steps: int) -> None:
+        """Claims a run directory that no command has claimed: a run in Python is loaded, too."""
+        claim_for(directory, self, self._model, self._vocab_dir, train_steps)
+
     def make_ready(self, model: nn.Module) -> None:
         """Freezes what hparams name; gives the model the weights of classes and its teacher."""
         freeze(model, self.hparams)
@@ -148,6 +156,25 @@ class ProblemTask(Task):
             more = self.more_metrics.get(target, ())
             metrics[target] = list(dict.fromkeys([*self.problem.metrics_of(target), *more]))
         return Evaluation(targets, metrics, self.name, self.features.notes)
+
+
+def claim_for(
+    directory: RunDirectory,
+    task: ProblemTask | MultiTask,
+    model: type[T2TModel],
+    vocab_dir: Path,
+    train_steps: int,
+) -> None:
+    """Claims a run directory for a task; its set of hyperparameters has no name."""
+    record = TaskRecord(
+        problem=task.problem.full_name,
+        model=model.name,
+        usr_dirs=tuple(registry.usr_dirs()),
+        train_steps=train_steps,
+        version=t2t_torch.__version__,
+    )
+    vocabularies = task.problem.vocab_files
+    directory.claim_for(record, task.hparams, vocabularies=vocabularies, vocab_dir=vocab_dir)
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:

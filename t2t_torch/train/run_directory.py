@@ -5,6 +5,7 @@ hparams.json       the resolved hyperparameters, and who set each
 vocab.*            the vocabularies, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint which is the newest; the folders are the truth
+SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `checksums.py`
 config.json        the flags and hyperparameters that reproduce the run; see `bin/run_json.py`
 warm_start.txt     what a warm start has loaded, and what it has not
 ended.json         the step at which it ended; gone when it goes on
@@ -15,20 +16,25 @@ train.lock         held (flock) by the process that trains
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pydantic
 
+from t2t_torch.checkpoint.explanations import (
+    checkpoint_folders,
+    folders_set_aside,
+    unfinished_folders,
+)
 from t2t_torch.data.staging import STAGED_SUFFIX, staged
 from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.train import checksums
+from t2t_torch.train.lock import Lock
 from t2t_torch.train.resume import changed_fields
 
 if TYPE_CHECKING:
@@ -70,6 +76,7 @@ class RunDirectory:
         self.path = Path(path)
         self._lock: Lock | None = None
         self._pending: list[Callable[[], None]] = []
+        self._texts: dict[str, str] = {}
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
@@ -125,19 +132,21 @@ class RunDirectory:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there are checkpoints, whole or not."""
-        return any(self.path.glob("ckpt-*"))
+        """Whether there are checkpoints, whole, broken or set aside; an unfinished save is none."""
+        return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
-        numbers = [path.name.removeprefix("ckpt-") for path in self.path.glob("ckpt-*")]
-        newest = max((int(number) for number in numbers if number.isdecimal()), default="STEP")
-        return (
-            f"Restore it from a checkpoint: cp {self.path}/ckpt-{newest}/{file.name} {self.path}/"
-        )
+        told = checksums.how_to_restore(self.path, file.name)
+        if not (self.exists or " cp " in told):
+            told += (
+                " If an Estimator made this run in Python, make the same Estimator again and call "
+                "its begin(): it writes the file."
+            )
+        return told
 
     def _read(self, file: Path) -> str:
         try:
-            return file.read_text(encoding="utf-8")
+            return checksums.read_checked(self.path, file.name).decode()
         except (FileNotFoundError, NotADirectoryError):
             if self.has_checkpoints:
                 raise CheckpointError(f"{file} is missing. {self._restoring(file)}") from None
@@ -228,13 +237,10 @@ class RunDirectory:
         except CheckpointError:
             self.unlock()
             raise
-        self._pending = [
-            functools.partial(_write, self._hparams_file, hparams.to_json()),
-            functools.partial(_write, self._task_file, task.model_dump_json(indent=2) + "\n"),
-            functools.partial(self._end_file.unlink, missing_ok=True),
-        ]
+        texts = {self._hparams_file.name: hparams.to_json()}
         if config:
-            self._pending.append(functools.partial(_write, self.path / "config.json", config))
+            texts["config.json"] = config
+        self._pend(task, texts)
         return changes
 
     def claim_files(self, task: TaskRecord, files: Mapping[str, str]) -> None:
@@ -251,17 +257,36 @@ class RunDirectory:
         if self.exists or self.has_checkpoints:
             self.check_is_of(task)
         self.lock()
-        texts = {**files, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
-        self._pending = [
-            *(functools.partial(_write, self.path / name, text) for name, text in texts.items()),
-            functools.partial(self._end_file.unlink, missing_ok=True),
-        ]
+        self._pend(task, files)
+
+    def _pend(self, task: TaskRecord, texts: Mapping[str, str]) -> None:
+        # task.json last: it makes a folder a run, and nothing may be missing then.
+        self._texts = {**texts, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
+        self._pending = []
+
+    def claim_for(
+        self, task: TaskRecord, hparams: HParams, *, vocabularies: Iterable[str], vocab_dir: Path
+    ) -> None:
+        """Has `commit` write the files of a run that no command has claimed, as one in Python.
+
+        Does nothing if they are there or were claimed.
+        """
+        if not self.exists and not self._texts:
+            self._pend(task, {self._hparams_file.name: hparams.to_json()})
+            self.claim_vocabularies(vocabularies, vocab_dir)
 
     def commit(self) -> None:
         """Writes what `claim` and `claim_vocabularies` have found to fit; once."""
         pending, self._pending = self._pending, []
+        texts, self._texts = self._texts, {}
         for write in pending:
             write()
+        if texts:
+            contents = {name: text.encode() for name, text in texts.items()}
+            with checksums.renewed(self.path, contents, folders=["code/"]):
+                for name, text in texts.items():
+                    _write(self.path / name, text)
+                self._end_file.unlink(missing_ok=True)
 
     def note_end(self, step: int) -> None:
         """Notes that training is over, for those who wait for checkpoints."""
@@ -278,8 +303,7 @@ class RunDirectory:
         """Checks what `copy_vocabularies` checks; `commit` will copy."""
         names = list(files)
         self.check_vocabularies(names, data_dir)
-        # First: task.json makes it a run, and nothing may be missing then.
-        self._pending.insert(0, functools.partial(self.copy_vocabularies, names, data_dir))
+        self._pending.append(functools.partial(self.copy_vocabularies, names, data_dir))
 
     def copy_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
         """Copies vocabularies in, so that decoding needs the run directory alone.
@@ -348,47 +372,13 @@ class RunDirectory:
 
     def _remove_leftovers(self) -> None:
         """Deletes what crashes left behind.  Only the process that holds the lock may."""
-        for pattern in (f".*{STAGED_SUFFIX}", "ckpt-*.tmp-*", "ckpt-*.removed*"):
-            for path in self.path.glob(pattern):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+        for path in (*self.path.glob(f".*{STAGED_SUFFIX}"), *unfinished_folders(self.path)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _write(file: Path, text: str) -> None:
     with staged(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-class Lock:
-    """An flock on a file; the kernel drops it when the process ends, however it ends.
-
-    Args:
-      path: the file; created, never removed (removing a locked file would let a second one in).
-
-    Raises:
-      CheckpointError: another process holds it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._descriptor, 256).decode(errors="replace").strip()
-            os.close(self._descriptor)
-            raise CheckpointError(
-                f"another process trains in '{path.parent}' ({holder or 'unknown'}). "
-                "Wait for it, stop it, or use another --output_dir."
-            ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(
-            self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0
-        )
-
-    def release(self) -> None:
-        """Lets others train here."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import Output
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.run_directory import RunDirectory
 
 
 class TrainSource(Protocol):
@@ -88,6 +89,9 @@ class Task(ABC):
     def first_weights(self, model: nn.Module) -> list[str]:
         """Gives a new run's model what it begins with; returns what to tell of it; nothing here."""
         return []
+
+    def describe(self, directory: RunDirectory, train_steps: int) -> None:  # noqa: B027
+        """Claims a run directory that no command has claimed; nothing where no command reads it."""
 
     def make_ready(self, model: nn.Module) -> None:  # noqa: B027 (most tasks have nothing to do)
         """Gives a model what it needs to be trained, and not to be evaluated; nothing here."""

@@ -20,6 +20,8 @@ from torch import nn
 from t2t_torch import registry
 from t2t_torch.artifact.signature import FILE, Signature
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
+from t2t_torch.train.checksums import FILE as SUMS
+from t2t_torch.train.checksums import check_files
 from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.trial import context, nested
 from t2t_torch.trial.answers import check_model
@@ -232,6 +234,7 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
     """Returns by which spec a run's trial is loaded: where it was, or the run's own copy.
 
     Raises:
+      CheckpointError: the copy was altered.
       TrialError: it is at neither place.
     """
     if is_path(record.trial) or _is_module(record.trial):
@@ -241,8 +244,9 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
         raise TrialError(
             f"the code of this run is gone: it was at {record.trial}, and {run_dir / FOLDER} has "
             f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
-            '("trial").'
+            f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
         )
+    check_files(run_dir, [f"{FOLDER}/"])
     logging.info("%s is gone: the run's own copy of it is taken, %s.", record.trial, copied)
     return copied
 

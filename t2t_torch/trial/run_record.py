@@ -9,6 +9,7 @@ from typing import Any
 import pydantic
 
 from t2t_torch.errors import CheckpointError
+from t2t_torch.train.checksums import how_to_restore, read_checked
 from t2t_torch.trial.experiment_config import ExperimentConfig
 
 NAME = "experiment.json"
@@ -50,11 +51,13 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
         """
         path = directory / NAME
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+            return cls.model_validate_json(read_checked(directory, NAME))
         except FileNotFoundError:
-            raise CheckpointError(f"{path} is missing. {_restoring(directory)}") from None
+            mend = how_to_restore(directory, NAME)
+            raise CheckpointError(f"{path} is missing. {mend}") from None
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} is damaged: {error}. {_restoring(directory)}") from error
+            mend = how_to_restore(directory, NAME)
+            raise CheckpointError(f"{path} is damaged: {error}. {mend}") from error
 
     @property
     def text(self) -> str:
@@ -103,7 +106,3 @@ def _flatten(prefix: str, value: Any, found: dict[str, Any]) -> None:
 
 def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
-
-
-def _restoring(directory: Path) -> str:
-    return f"Restore it from a checkpoint: cp {directory}/ckpt-STEP/{NAME} {directory}/"

@@ -104,6 +104,14 @@ def test_a_broken_checkpoint_is_left_out_and_the_one_before_taken(damaged, tmp_p
     assert "the mean of steps 2, 4, 8" in told.out
 
 
+def test_a_run_whose_hparams_were_altered_is_not_averaged(run, tmp_path, capsys):
+    run = shutil.copytree(run, tmp_path / "run")
+    file = run / "hparams.json"
+    file.write_text(file.read_text().replace('"batch_size": 2', '"batch_size": 3'))
+    assert average(run, tmp_path / "avg", "--n=3") == 2
+    assert f"{file} was altered" in capsys.readouterr().err
+
+
 def test_an_average_that_fails_leaves_no_run_directory_behind(run, tmp_path, capsys, monkeypatch):
     def full(self, snapshot):
         raise SaveError("no space")

@@ -196,6 +196,26 @@ def test_a_seed_that_was_given_is_still_told_when_the_run_goes_on(arguments, tmp
     assert config_of(tmp_path / "run")["random_seed"] == 7
 
 
+@pytest.mark.parametrize("leftover", ["ckpt-1.tmp-99", ".gone"])
+def test_a_run_killed_before_its_first_checkpoint_begins_again_as_it_was_asked_to(
+    arguments, tmp_path, leftover
+):
+    assert trainer.main(arguments(train_steps=1, random_seed=7)) == 0
+    warm = {"random_seed": 8, "warm_start_from": tmp_path / "run", "output_dir": tmp_path / "warm"}
+    assert trainer.main(arguments(train_steps=1, **warm)) == 0
+    states = []
+    for _ in range(2):
+        checkpoint = tmp_path / "warm" / "ckpt-1"
+        states.append(load_file(checkpoint / "model.safetensors"))
+        checkpoint.rename(checkpoint.with_name(leftover))
+        assert trainer.main(arguments(**SILENT, output_dir=tmp_path / "warm")) == 0
+        leftover = ".again"
+    assert json.loads((checkpoint / "trainer.json").read_text())["seed"] == 8
+    states.append(load_file(checkpoint / "model.safetensors"))
+    for state in states[1:]:
+        assert all(torch.equal(state[name], value) for name, value in states[0].items())
+
+
 def test_a_folder_is_no_config(arguments, capsys, tmp_path):
     assert trainer.main(arguments(config=tmp_path)) == 2
     assert f"{tmp_path} cannot be read: Is a directory. A JSON file was" in capsys.readouterr().err
@@ -207,7 +227,7 @@ def test_a_broken_json_of_the_run_is_told_with_the_copy_that_mends_it(arguments,
     whole = (run / "config.json").read_bytes()
     (run / "config.json").write_text("{")
     assert trainer.main(arguments(train_steps=2)) == 2
-    assert f"(cp {run}/ckpt-STEP/config.json {run}/), or delete it" in capsys.readouterr().err
+    assert f"cp {run}/ckpt-1/config.json {run}/config.json\n" in capsys.readouterr().err
     assert (run / "ckpt-1" / "config.json").read_bytes() == whole
 
 

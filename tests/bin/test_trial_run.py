@@ -12,7 +12,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+import t2t_torch
 from t2t_torch.bin import trainer
+from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.trial import context, source
 
 TRIAL = """
@@ -593,6 +595,40 @@ def test_the_seed_is_the_configurations_unless_a_flag_says_another(run, tmp_path
     assert_same(tmp_path / "run", tmp_path / "flag", 2)
     state = json.loads((tmp_path / "none" / "ckpt-2" / "trainer.json").read_text())
     assert state["seed"] == 0
+
+
+def test_a_trial_killed_in_its_first_save_begins_again_with_its_seed(run, tmp_path):
+    seeded = {"reproducibility": {"experiment_seed": 7}}
+    assert run(config=seeded, train_steps=2)[0] == 0
+    assert run(config=seeded, train_steps=2, output_dir=tmp_path / "whole")[0] == 0
+    (tmp_path / "run" / "ckpt-2").rename(tmp_path / "run" / "ckpt-2.tmp-99")  # as a kill leaves it
+    assert run(config=seeded, train_steps=2)[0] == 0
+    assert_same(tmp_path / "run", tmp_path / "whole", 2)
+
+
+@pytest.mark.parametrize("name", ["experiment.json", "task.json", "config.json"])
+def test_a_file_of_a_trials_run_that_was_altered_is_refused_by_name(run, tmp_path, name):
+    assert run(pause_at_step=5)[0] == 0
+    file = tmp_path / "run" / name
+    file.write_text(file.read_text().replace(" 1", " 2").replace('"0.', '"1.'))
+    done, said = run(without=ALONE)
+    assert done == 2
+    assert f"{file} was altered since t2t-trainer wrote it" in said
+    assert f"cp {tmp_path}/run/ckpt-5/{name} {file}" in said
+
+
+def test_a_runs_own_code_that_was_altered_is_not_loaded(run, tmp_path):
+    assert run(train_steps=2)[0] == 0
+    (tmp_path / "line.py").unlink()
+    t2t_torch.load(tmp_path / "run")
+    source._Loaded.forget()
+    copy = tmp_path / "run" / "code" / "line.py"
+    copy.write_text(copy.read_text().replace("nn.Linear(4, 1)", "nn.Linear(4, 1).double()"))
+    with pytest.raises(CheckpointError, match=r"code/line.py was altered"):
+        t2t_torch.load(tmp_path / "run")
+    copy.unlink()
+    with pytest.raises(T2TError, match=r"the code of this run is gone|cannot be read"):
+        t2t_torch.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("schedule", ["evaluate", "test", "train"])

@@ -142,7 +142,7 @@ def test_values_of_a_file_that_names_no_metric_are_kept(tmp_path, snapshot):
     directory = train(snapshot, tmp_path, [1, 2])
     file = tmp_path / "best.json"
     said = json.loads(file.read_text())
-    del said["metric"]
+    del said["metric"], said["sha256"]
     file.write_text(json.dumps(said))
     directory.rate(2, 3.0, lower_is_better=True, metric="loss")
     assert [one.step for one in directory.best_ones(9)] == [1, 2]
@@ -176,6 +176,14 @@ def test_the_only_best_one_is_deleted_meanwhile(tmp_path, snapshot, monkeypatch)
 
     monkeypatch.setattr(Checkpoint, "verify", delete)
     assert directory.best() is None, "as where none was evaluated; nothing is broken"
+
+
+def test_a_rating_that_was_altered_is_refused(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [1.5, 2.5])
+    file = tmp_path / "best.json"
+    file.write_text(file.read_text().replace("1.5", "3.5"))
+    with pytest.raises(CheckpointError, match=r"best.json.* was altered"):
+        directory.best()
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"lower_is_better": true}', "{"])

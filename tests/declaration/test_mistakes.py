@@ -40,6 +40,7 @@ FILES = {"train": "train.csv", "eval": 0.5}
         ({"features": {"dense": {"column": "a"}}}, r'"features\.dense\.size": is missing'),
         ({"vocab_type": "subwords"}, r'"vocab_type": .*\'subword\''),
         ({"vocab_size": 2}, r'"vocab_size": .*greater than or equal to 4'),
+        ({"vocab_size": 10**12}, r'"vocab_size": .*less than or equal to 10000000'),
         ({"shards": 0}, r'"shards\.train": .*greater than or equal to 1'),
         ({"shards": True}, r'"shards": expected a number of files, not True'),
         ({"shards": {"train": True}}, r'"shards\.train": .*valid integer'),

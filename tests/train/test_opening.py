@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from t2t_torch.summary.run_report import RunReport
 from t2t_torch.train.hook import Hook
 
@@ -31,6 +33,35 @@ def test_one_process_alone_says_that_it_shards_nothing(make_estimator, capsys):
     assert "shard_weights" not in capsys.readouterr().err
     make_estimator("sharded", hparams="shard_weights=True").train(1)
     assert "shard_weights=True does nothing in one process alone" in capsys.readouterr().err
+
+
+WARM = "learning_rate_warmup_steps"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        (f"constant*linear_warmup,{WARM}=4000", f"{WARM}=4000"),
+        (f"constant*linear_warmup*rsqrt_decay,{WARM}=4000", f"{WARM}=4000"),
+        (f"legacy,learning_rate_decay_scheme=noam,{WARM}=4000", f"{WARM}=4000"),
+        (f"legacy,learning_rate_decay_scheme=exp,{WARM}=4000", f"{WARM}=4000"),
+        (f"constant*linear_warmup*cosine_annealing,{WARM}=4000", f"{WARM}=4000"),
+        ("constant*cyclic,learning_rate_decay_steps=4000", "learning_rate_decay_steps=4000"),
+        (f"constant*linear_warmup*rsqrt_decay,{WARM}=299", ""),
+        (f"constant*slanted_triangular,{WARM}=4000", ""),
+        ("constant", ""),
+        ("constant,swa_start_step=300", ""),
+        ("constant,swa_start_step=301", "swa_start_step=301"),
+    ],
+)
+def test_a_run_that_ends_inside_its_warm_up_is_warned_of(make_estimator, capsys, schedule, told):
+    make_estimator(train_steps=300, hparams=f"learning_rate_schedule={schedule}").begin()
+    said = capsys.readouterr().err
+    assert ("WARNING: the run ends at step 300" in said) == bool(told)
+    assert told in said
+    if WARM in told:
+        assert "peak at step 4,000" in said
+        assert f"Give more --train_steps, or --hparams={WARM}=30" in said
 
 
 def test_the_opening_tells_the_learning_rates_that_will_be_used(make_estimator, capsys):

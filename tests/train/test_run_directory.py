@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
+import saving
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.decode.evaluation import run_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparams.transformer import transformer_test
 from t2t_torch.models.transformer import Transformer
@@ -68,7 +76,90 @@ def test_leftovers_of_a_crash_are_removed_by_the_next_trainer(tmp_path):
     (tmp_path / "ckpt-3.corrupt").mkdir()
     begun(tmp_path).unlock()
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["ckpt-3.corrupt", "hparams.json", "task.json", "train.lock"]
+    assert left == ["SHA256SUMS", "ckpt-3.corrupt", "hparams.json", "task.json", "train.lock"]
+
+
+@pytest.mark.parametrize(
+    "name", ["ckpt-5.tmp-1", "ckpt-5.removed", "ckpt-05", "ckpt-5.old", "ckpt-"]
+)
+def test_a_folder_of_another_name_is_no_checkpoint(tmp_path, name):
+    begun(tmp_path).unlock()
+    (tmp_path / name).mkdir()
+    assert not RunDirectory(tmp_path).has_checkpoints
+    assert CheckpointDirectory(tmp_path).newest() is None
+
+
+@pytest.mark.parametrize("name", ["ckpt-5.tmp-notes", "ckpt-best.removed"])
+def test_a_folder_of_the_users_is_not_removed_as_a_leftover(tmp_path, name):
+    (tmp_path / name).mkdir()
+    begun(tmp_path).unlock()
+    assert (tmp_path / name).is_dir()
+
+
+def test_a_run_directory_may_have_a_name_like_a_checkpoints(tmp_path):
+    begun(tmp_path / "ckpt-first").unlock()
+    assert run_of(tmp_path / "ckpt-first").task() == RECORD
+
+
+def altered(path):
+    """Changes a digit of a file; returns what it was."""
+    before = path.read_bytes()
+    path.write_bytes(
+        before.replace(b'"learning_rate_constant": ', b'"learning_rate_constant": 6', 1)
+    )
+    assert path.read_bytes() != before
+    return before
+
+
+@pytest.mark.parametrize("has_sums", [True, False], ids=["sums", "earlier_version"])
+def test_hparams_that_were_altered_are_refused_until_they_are_accepted(tmp_path, has_sums):
+    begun(tmp_path).unlock()
+    CheckpointDirectory(tmp_path).save(saving.snapshot(3))
+    if not has_sums:
+        (tmp_path / "SHA256SUMS").unlink()
+    assert RunDirectory(tmp_path).hparams(Transformer.HParams).learning_rate_constant < 6
+    altered(tmp_path / "hparams.json")
+    with pytest.raises(CheckpointError, match=r"hparams.json was altered") as error:
+        RunDirectory(tmp_path).hparams(Transformer.HParams)
+    assert f"cp {tmp_path}/ckpt-3/hparams.json {tmp_path}/hparams.json" in str(error.value)
+    accept = str(error.value).partition("on purpose: ")[2]
+    subprocess.run(accept, shell=True, check=True)
+    assert RunDirectory(tmp_path).hparams(Transformer.HParams).learning_rate_constant > 6
+
+
+def test_a_copy_that_is_altered_too_is_not_advised(tmp_path):
+    begun(tmp_path).unlock()
+    CheckpointDirectory(tmp_path).save(saving.snapshot(3))
+    altered(tmp_path / "hparams.json")
+    CheckpointDirectory(tmp_path).save(saving.snapshot(4))
+    with pytest.raises(CheckpointError, match=r"cp .*ckpt-3/hparams.json"):
+        RunDirectory(tmp_path).hparams(Transformer.HParams)
+
+
+def test_a_commit_that_is_cut_short_anywhere_leaves_files_that_are_accepted(tmp_path, monkeypatch):
+    begun(tmp_path).unlock()
+    CheckpointDirectory(tmp_path).save(saving.snapshot(3))
+    replace = Path.replace
+    for number in range(6):
+        left = [number]
+
+        def cut(self, target, left=left):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return replace(self, target)
+
+        directory = RunDirectory(tmp_path)
+        changed = transformer_test().parse(f"learning_rate_constant=0.{number + 1}")
+        directory.claim(RECORD.model_copy(update={"train_steps": number}), changed, config="{}")
+        monkeypatch.setattr(Path, "replace", cut)
+        with contextlib.suppress(KeyboardInterrupt):
+            directory.commit()
+        monkeypatch.setattr(Path, "replace", replace)
+        directory.unlock()
+        RunDirectory(tmp_path).task()
+        RunDirectory(tmp_path).hparams(Transformer.HParams)
+    assert left[0] == 0  # the last one was not cut short
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
@@ -79,7 +170,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 def test_a_damaged_task_is_refused_with_where_to_find_it_whole(tmp_path):
     begun(tmp_path).unlock()
     (tmp_path / "task.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"(?s)is damaged.*ckpt-STEP/task.json"):
+    with pytest.raises(CheckpointError, match=r"(?s)was altered.*No checkpoint has a copy"):
         RunDirectory(tmp_path).task()
 
 
@@ -87,8 +178,10 @@ def test_a_damaged_task_is_refused_with_where_to_find_it_whole(tmp_path):
 @pytest.mark.parametrize("name", ["task.json", "hparams.json"])
 def test_a_run_whose_own_files_are_lost_is_told_to_copy_them_back(tmp_path, name, damage):
     begun(tmp_path).unlock()
-    (tmp_path / "ckpt-9").mkdir()
-    (tmp_path / "ckpt-10").mkdir()
+    for checkpoint in ("ckpt-9", "ckpt-10", "ckpt-11"):
+        (tmp_path / checkpoint).mkdir()
+    for checkpoint in ("ckpt-9", "ckpt-10"):  # the newest has no copy
+        shutil.copy(tmp_path / name, tmp_path / checkpoint)
     (tmp_path / name).unlink()
     if damage == "half":
         (tmp_path / name).write_text("{")
@@ -122,6 +215,7 @@ def test_a_claim_changes_nothing_before_it_is_committed(tmp_path):
 def test_hparams_that_do_not_fit_are_refused_by_file(tmp_path):
     begun(tmp_path).unlock()
     (tmp_path / "hparams.json").write_text('{"hiden_size": 3}')
+    (tmp_path / "SHA256SUMS").unlink()
     with pytest.raises(CheckpointError, match=r"hparams.json does not fit.*hiden_size"):
         RunDirectory(tmp_path).hparams(Transformer.HParams)
 

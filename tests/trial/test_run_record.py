@@ -27,7 +27,12 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_one_that_is_missing_says_where_it_can_be_restored_from(tmp_path):
-    with pytest.raises(CheckpointError, match=r"is missing.*cp .*ckpt-STEP/experiment.json"):
+    with pytest.raises(CheckpointError, match=r"is missing\. No checkpoint has a copy"):
+        RunRecord.read(tmp_path)
+    for name in ("ckpt-8", "ckpt-9", "ckpt-10.corrupt"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "ckpt-8" / NAME).write_text(record().text)
+    with pytest.raises(CheckpointError, match=r"is missing.*cp .*ckpt-8/experiment.json"):
         RunRecord.read(tmp_path)
 
 

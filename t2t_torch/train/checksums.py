@@ -1,0 +1,147 @@
+"""`SHA256SUMS` of a run directory: whether its own files are as t2t-trainer wrote them.
+
+The file has the form of the program `sha256sum`; a file with several lines may be any of them.  A
+file without a line is not checked.  A run of an earlier version has no such file: there the copies
+in its newest checkpoint are compared.  `hparams.json` and the like are therefore not changed by a
+flipped bit unnoticed, and can be edited on purpose, by adding a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from t2t_torch.checkpoint.explanations import checkpoint_folders
+from t2t_torch.data.staging import staged
+from t2t_torch.errors import CheckpointError
+
+FILE = "SHA256SUMS"
+
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_TRIES = 3  # a trainer may write the file and its line between two reads
+
+Sums = dict[str, list[str]]
+"""The accepted sha256 of each file, by its path below the run directory."""
+
+
+def read_checked(run: Path, name: str) -> bytes:
+    """Reads a file of a run and compares it with its sha256.
+
+    Raises:
+      CheckpointError: it is not as it was written.
+      OSError: it cannot be read.
+    """
+    for _ in range(_TRIES):
+        content = (run / name).read_bytes()
+        expected = _sums_of(run).get(name, ())
+        if not expected or hashlib.sha256(content).hexdigest() in expected:
+            return content
+    raise CheckpointError(
+        f"{run / name} was altered since t2t-trainer wrote it: its sha256 is "
+        f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nOr accept it as it "
+        f"is, if you changed it on purpose: (cd {run} && sha256sum {name} >> {FILE})"
+    )
+
+
+def check_files(run: Path, names: Iterable[str]) -> None:
+    """Checks files of a run, and all files of a folder for a name that ends in "/".
+
+    Raises:
+      CheckpointError: one is not as it was written, or a listed file of a folder is missing.
+    """
+    known = _sums_of(run)
+    for name in names:
+        for one in [one for one in known if one.startswith(name)] if name[-1] == "/" else [name]:
+            try:
+                read_checked(run, one)
+            except OSError as error:
+                raise CheckpointError(
+                    f"{run / one} cannot be read: {error.strerror}. {how_to_restore(run, one)}"
+                ) from None
+
+
+def how_to_restore(run: Path, name: str, expected: Iterable[str] = ()) -> str:
+    """Returns how a file is restored: from the newest checkpoint with a usable copy, if any.
+
+    Args:
+      run: its directory.
+      name: of the file.
+      expected: the sha256 that a copy must have; any if empty.
+    """
+    for folder in reversed(checkpoint_folders(run).values()):
+        with contextlib.suppress(OSError):
+            digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            if not expected or digest in expected:
+                return f"Restore it from a checkpoint: cp {folder / name} {run / name}"
+    return "No checkpoint has a copy of it: restore it from a backup, or train in a new folder."
+
+
+@contextlib.contextmanager
+def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[None]:
+    """Writes the sums of files around a block that replaces these files.
+
+    A crash at any instant leaves every file with a line that fits it.
+
+    Args:
+      run: the directory.
+      texts: the new contents by name.
+      folders: such as "code/", whose files get lines if none of theirs has one yet.
+    """
+    new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
+    before = _read(run)
+    if before is None:
+        before = {name: sums for name, sums in _sums_of(run).items() if name in new}
+    for name in new:  # a file without a line is accepted as it is until it is replaced
+        if name not in before and (run / name).is_file():
+            before[name] = [hashlib.sha256((run / name).read_bytes()).hexdigest()]
+    _write(run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}})
+    yield
+    found = {**before, **new}
+    for folder in folders:
+        if not any(name.startswith(folder) for name in found):
+            files = (file for file in sorted((run / folder).rglob("*")) if file.is_file())
+            for file in (file for file in files if file.parent.name != "__pycache__"):
+                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+                found[file.relative_to(run).as_posix()] = [digest]
+    _write(run, found)
+
+
+def _sums_of(run: Path) -> Sums:
+    """Returns the sums of a run's files; where it has none, those of the newest checkpoint."""
+    sums = _read(run)
+    if sums is not None:
+        return sums
+    for folder in reversed(checkpoint_folders(run).values()):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            listed = json.loads((folder / "MANIFEST.json").read_bytes())["files"]
+            return {name: [entry["sha256"]] for name, entry in listed.items()}
+    return {}
+
+
+def _source_of_sums(run: Path) -> str:
+    if (run / FILE).exists():
+        return f"not the one in {run / FILE}"
+    return "not that of the copy in the newest checkpoint"
+
+
+def _read(run: Path) -> Sums | None:
+    """Returns the lines of the file; None if there is no file."""
+    try:
+        text = (run / FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    sums: Sums = {}
+    for line in text.splitlines():
+        if match := _LINE.fullmatch(line):
+            sums.setdefault(match[2], []).append(match[1])
+    return sums
+
+
+def _write(run: Path, sums: Sums) -> None:
+    lines = [f"{digest}  {name}\n" for name in sorted(sums) for digest in dict.fromkeys(sums[name])]
+    with staged(run / FILE) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")

@@ -1,0 +1,36 @@
+"""Runs that an `Estimator` makes in Python, without a command."""
+
+from __future__ import annotations
+
+import pytest
+
+import t2t_torch
+from t2t_torch.bin import trainer
+from t2t_torch.errors import CheckpointError
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_directory import RunDirectory
+
+
+def test_a_run_that_was_made_in_python_is_loaded_and_gone_on_with(make_task, data_dir, tmp_path):
+    run = tmp_path / "run"
+    with Estimator(make_task(), RunDirectory(run), RunConfig(train_steps=3)) as estimator:
+        estimator.train(3)
+    assert len(t2t_torch.load(run, device="cpu")(["0 1 1", "1 0"])) == 2
+    flags = [f"--output_dir={run}", f"--data_dir={data_dir}", "--worker_gpu=0", "--eval_steps=1"]
+    assert trainer.main([*flags, "--train_steps=4"]) == 0
+    assert (run / "ckpt-4").is_dir()
+
+
+def test_a_run_of_an_earlier_estimator_is_described_by_the_next(make_task, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(ProblemTask, "describe", lambda *_: None)
+        with Estimator(make_task(), RunDirectory(run), RunConfig(train_steps=1)) as estimator:
+            estimator.train(1)
+    with pytest.raises(CheckpointError, match=r"task.json is missing. No .*begin\(\)"):
+        RunDirectory(run).task()
+    with Estimator(make_task(), RunDirectory(run), RunConfig(train_steps=1)) as estimator:
+        estimator.begin()
+    assert RunDirectory(run).task().model == "transformer"
