@@ -15,6 +15,7 @@ from t2t_torch.data.samples import samples_of
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
+from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.problem_name import get_problem_name
 from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.text.word_cutter import WordCutter
@@ -108,6 +109,10 @@ class Problem(ABC):
     asked: ClassVar[Mapping[str, Asked]] = {}
     setting_names: ClassVar[tuple[str, ...]] = ()
     optional_setting_names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, Problem, PROBLEM)
 
     def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
         self.bad_records = BadRecords()
