@@ -307,7 +307,8 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
     with world.leader_first() as leads:
         if leads:
             directory.check_hparams(hparams, trains=False)
-            directory.check_vocabularies(problem.vocab_files, data_dir)
+            names = problem.vocab_files_in(data_dir, directory.path)
+            directory.check_vocabularies(names, data_dir)
     return task_of(
         problem,
         model,
