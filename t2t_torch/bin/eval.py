@@ -176,7 +176,10 @@ def _json_target() -> Path | None:
     """
     target = Path(_flag("output_json")) if _flag("output_json") else None
     if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
-        raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
+        raise UsageError(
+            f"--output_json={target}: there is no folder {target.parent}. Make it:  "
+            f"mkdir -p {target.parent}"
+        )
     return target
 
 
