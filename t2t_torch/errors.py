@@ -27,6 +27,14 @@ NOT_FINITE_CODE = 4
 command."""
 
 
+def install_extra(name: str) -> str:
+    """Returns the command that installs an optional part of this package, for messages.
+
+    The package is on no index: its source is installed.
+    """
+    return f"pip install '.[{name}]'  (in the folder of t2t_torch's source)"
+
+
 class T2TError(Exception):
     """Something a user can mend.
 

@@ -98,7 +98,8 @@ def _load_of_run(
     except ImportError as error:
         raise UsageError(
             f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
-            f"not installed: {error}. Give an artifact, or  pip install t2t_torch"
+            f"not installed: {error}. Give an artifact, or, in the folder of t2t_torch's source, "
+            "pip install ."
         ) from error
     if isinstance(path, str | Path) and trial_of(path):
         from t2t_torch.trial.predictor import load_trial

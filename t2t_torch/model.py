@@ -23,6 +23,7 @@ from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import target_weights
 from t2t_torch.modality import Beside, Hidden, Modality
 from t2t_torch.model_features import check_features
+from t2t_torch.overrides import MODEL, refuse_overrides
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble
@@ -85,6 +86,7 @@ class T2TModel(nn.Module, abc.ABC):
 
     Raises:
       HParamsError: the hparams are of another model, or it cannot learn a target or read an input.
+      RegistryError: a subclass is defined that overrides what is never called (`overrides.py`).
     """
 
     name: ClassVar[str]
@@ -94,6 +96,10 @@ class T2TModel(nn.Module, abc.ABC):
     texts: ClassVar[tuple[int, int]] = (0, 1000)
     reads_packed: ClassVar[bool] = False
     reads_streams: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, T2TModel, MODEL)
 
     def __init__(
         self,

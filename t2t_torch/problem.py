@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 from t2t_torch.data.learner import Learner, learn
 from t2t_torch.data.raw_file import RawFile, found, get_all
 from t2t_torch.data.samples import samples_of
-from t2t_torch.errors import DataError
+from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
+from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.problem_name import get_problem_name
 from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.text.word_cutter import WordCutter
@@ -109,6 +110,10 @@ class Problem(ABC):
     setting_names: ClassVar[tuple[str, ...]] = ()
     optional_setting_names: ClassVar[tuple[str, ...]] = ()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, Problem, PROBLEM)
+
     def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
         self.bad_records = BadRecords()
         self.was_reversed = reverse
@@ -160,6 +165,38 @@ class Problem(ABC):
         What is in the data folder is used as it is.  The others are learnt with each data set.
         """
         return ()
+
+    @property
+    def optional_vocab_files(self) -> tuple[str, ...]:
+        """Those of `vocab_files` that data of earlier versions may lack, as `stored_features` may.
+
+        They say what stored numbers mean, so a run and its data both have them or neither.
+        """
+        return ()
+
+    @final
+    def vocab_files_in(self, directory: Path, run: Path | None = None) -> tuple[str, ...]:
+        """Returns the vocabulary files of a data folder or a run: without what it may lack.
+
+        Args:
+          directory: the folder.
+          run: a run directory that is to be of the same data, if there is one already.
+
+        Raises:
+          CheckpointError: one of the two has a file that the other lacks.
+        """
+        absent = {file for file in self.optional_vocab_files if not (directory / file).exists()}
+        if run is not None and (run / "task.json").exists():
+            for file in self.optional_vocab_files:
+                if (file in absent) is (run / file).exists():
+                    there, lacking = (run, directory) if file in absent else (directory, run)
+                    raise CheckpointError(
+                        f"{there} has {file}, the mean and deviation by which its numbers are "
+                        f"standardized, and {lacking} has not: the run was trained on numbers of "
+                        "another scale than those of the data. Train in another --output_dir, or "
+                        "point --data_dir to the data that this run began with."
+                    )
+        return tuple(file for file in self.vocab_files if file not in absent)
 
     def raw_files(self, tmp_dir: Path) -> Sequence[Path]:
         """The raw files that the samples are read from, there or not: those `sources` that are.

@@ -25,7 +25,7 @@ COMMANDS = sorted(
 
 # A room or file of the package -> its floor.  Imports run to the same floor or down.
 FLOORS = {
-    "errors": 0, "mode": 0, "allocator": 0, "problem_name": 0,
+    "errors": 0, "overrides": 0, "mode": 0, "allocator": 0, "problem_name": 0,
     "shelf": 0, "registry": 0, "params": 0, "hparam": 0, "loss_hparam": 0, "input_hparam": 0,
     "optimization_hparam": 0, "ranged_hparam": 0,
     "artifact": 1,

@@ -195,8 +195,8 @@ class Signature:
         if isinstance(version, int) and version > FORMAT:
             raise ArtifactError(
                 f"'{folder}' has the format {version}, and this version of t2t_torch reads up to "
-                f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
-                "this version."
+                f"{FORMAT}. Update it (in its source: git pull && pip install .), or export the "
+                "run again with this version."
             )
         try:
             found = cls._of(told)

@@ -28,6 +28,7 @@ from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.next_command import next_command
 from t2t_torch.errors import UsageError
+from t2t_torch.mode import Split
 from t2t_torch.problem_name import parse_problem_name
 
 if TYPE_CHECKING:
@@ -247,7 +248,21 @@ def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
             print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
+    numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
+    if numbers and Split.TRAIN.value in manifest.splits:
+        _tell_scales(name, data_dir)
     print(f"\nNext:\n{next_command(name, data_dir, _flag('t2t_usr_dir'))}")
+
+
+def _tell_scales(name: str, data_dir: Path) -> None:
+    """Warns of numbers whose scale makes learning hard."""
+    from t2t_torch.census.numbers import scale_warnings
+    from t2t_torch.data.shards import Shards
+
+    problem = registry.problem(name)
+    shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
+    for warning in scale_warnings(problem.stored_features(data_dir), shards):
+        print(f"\nWarning: {warning}")
 
 
 def summary(manifest: Manifest) -> str:

@@ -176,7 +176,10 @@ def _json_target() -> Path | None:
     """
     target = Path(_flag("output_json")) if _flag("output_json") else None
     if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
-        raise UsageError(f"--output_json={target}: there is no folder {target.parent}.")
+        raise UsageError(
+            f"--output_json={target}: there is no folder {target.parent}. Make it:  "
+            f"mkdir -p {target.parent}"
+        )
     return target
 
 
@@ -307,7 +310,8 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
     with world.leader_first() as leads:
         if leads:
             directory.check_hparams(hparams, trains=False)
-            directory.check_vocabularies(problem.vocab_files, data_dir)
+            names = problem.vocab_files_in(data_dir, directory.path)
+            directory.check_vocabularies(names, data_dir)
     return task_of(
         problem,
         model,

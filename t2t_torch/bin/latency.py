@@ -2,10 +2,12 @@
 
     t2t-latency --artifact=artifact --inputs=sentences.txt
     t2t-latency --artifact=artifact --output_dir=run --data_dir=data
+    t2t-latency --artifact=artifact --output_dir=run --data_dir=data --batch_size=32 --rows=320
 
 Requests follow one another, fifty to one and then to the other, so both meet the same machine.  It
 prints the 50th, 90th and 99th percentile from input to answer, in milliseconds; and those of the
-processor's time, in which nothing is that other programs do on the machine.
+processor's time, in which nothing is that other programs do on the machine.  Of a model that writes
+texts PyTorch searches as the artifact does, with the same beam, penalty and lengths.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from t2t_torch.text.lines import read_lines
 if TYPE_CHECKING:
     from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.predictor import Predictor
     from t2t_torch.serve.latency import Latency
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -86,10 +89,10 @@ def _run() -> int:
 
     answerers: dict[str, Callable[[Sequence[Any]], Any]] = {}
     predictor = None
-    if _flag("output_dir"):
-        predictor = _eager(_flag("output_dir"))
-        answerers["PyTorch"] = predictor.predict
     artifact = Artifact(_flag("artifact"), threads=_flag("threads"))
+    if _flag("output_dir"):
+        predictor = _eager(_flag("output_dir"), artifact)
+        answerers["PyTorch"] = predictor.predict
     answerers[_name(artifact)] = artifact.predict
     if _flag("other_artifact"):
         other = Artifact(_flag("other_artifact"), threads=_flag("threads"))
@@ -118,18 +121,27 @@ def _check_json() -> None:
         )
 
 
-def _eager(run: str) -> LabelPredictor:
-    """Loads a run's model, to compute in float32 with so many threads."""
+def _eager(run: str, artifact: Artifact) -> LabelPredictor | Predictor:
+    """Loads a run's model, to compute in float32 with so many threads as the artifact does.
+
+    Raises:
+      UsageError: it is of another problem than the artifact.
+    """
     import torch
 
     from t2t_torch.compute.precision import in_float32
-    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.loading import load
 
     torch.set_num_threads(_flag("threads"))
-    predictor = load(run, problem=_flag("problem"), device="cpu")
-    if not isinstance(predictor, LabelPredictor):
-        raise UsageError(f"the model of {run} writes texts; what gives labels can be measured.")
+    search, of = artifact.signature.search, artifact.signature.problem
+    hparams = DecodeHParams().replace(**search) if search else None
+    predictor = load(run, problem=_flag("problem"), hparams=hparams, device="cpu")
+    if predictor.problem.full_name != of:
+        raise UsageError(
+            f"--artifact={artifact.path} is of problem {of!r}, and --output_dir={run} of "
+            f"{predictor.problem.full_name!r}. Give the run that the artifact was exported from."
+        )
     in_float32(predictor.model)
     return predictor
 
@@ -138,7 +150,9 @@ def _name(artifact: Artifact) -> str:
     return f"artifact {artifact.signature.quantized}".rstrip()
 
 
-def _inputs(artifact: Artifact, predictor: LabelPredictor | None) -> list[Any]:
+def _inputs(artifact: Artifact, predictor: LabelPredictor | Predictor | None) -> list[Any]:
+    from t2t_torch.decode.predictor import Predictor
+
     if _flag("inputs"):
         found = _read(Path(_flag("inputs")))
     elif predictor is not None and _flag("data_dir"):
@@ -147,7 +161,11 @@ def _inputs(artifact: Artifact, predictor: LabelPredictor | None) -> list[Any]:
         from t2t_torch.artifact.signature import EXAMPLES
 
         found = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
-    return found[: _flag("rows")]
+    found = found[: _flag("rows")]
+    if not isinstance(predictor, Predictor):
+        return found
+    # A text is all that an input is; a graph's field may have another name than the model's.
+    return [next(iter(one.values())) if isinstance(one, dict) else one for one in found]
 
 
 def _check_answers(name: str, answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> None:
@@ -197,13 +215,21 @@ def _read(path: Path) -> list[Any]:
     return found
 
 
-def _rows(predictor: LabelPredictor, data_dir: Path) -> list[Any]:
+def _rows(predictor: LabelPredictor | Predictor, data_dir: Path) -> list[Any]:
+    from t2t_torch.decode.loading import Loaded
+    from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.export.text_subject import TextSubject
     from t2t_torch.export.verification import rows_of
     from t2t_torch.mode import Split
 
     splits = predictor.problem.shards
     split = Split.TEST if Split.TEST in splits else Split.EVAL
-    rows = rows_of(predictor, data_dir, _flag("rows"), split)
+    if isinstance(predictor, Predictor):
+        assert predictor.run is not None
+        loaded = Loaded(predictor.model, predictor.problem, predictor.features, predictor.run)
+        rows = TextSubject(loaded, predictor.hparams).rows(data_dir, _flag("rows"), split)
+    else:
+        rows = rows_of(predictor, data_dir, _flag("rows"), split)
     return [row.sample for row in rows if row.number >= 0]
 
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, install_extra
 
 if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
     from t2t_torch.serve.repository import Source
 
 _CLOSING = 1.0  # seconds that threads have to end
-INSTALL = "pip install 't2t_torch[serve]'"
+INSTALL = install_extra("serve")
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 _ARTIFACT = (

@@ -219,15 +219,16 @@ def _task(
                     _generate_data(component.full_name)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             problem.features(data_dir)
+            names = problem.vocab_files_in(data_dir, directory.path)
             if not trains():
                 directory.check_is_of(record)
                 directory.check_hparams(hparams, trains=False)
-                directory.check_vocabularies(problem.vocab_files, data_dir)
+                directory.check_vocabularies(names, data_dir)
             else:
                 if _evaluates():
                     _check_evaluated(manifests, data_dir)
                 _claim(directory, record, hparams)
-                directory.claim_vocabularies(problem.vocab_files, data_dir)
+                directory.claim_vocabularies(names, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
     vocab_dir = data_dir if trains() else directory.path
     task = task_of(

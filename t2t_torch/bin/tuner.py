@@ -55,6 +55,7 @@ def _run() -> int:
     asked = asked_search(known_steps)
     output_dir.mkdir(parents=True, exist_ok=True)
     search = _opened(output_dir)
+    asked.subject.check_data()
     search.begin(asked.plan, asked.space, asked.subject.identity())
     from t2t_torch.tune.presence import Presence
     from t2t_torch.tune.run_folders import claim_runs

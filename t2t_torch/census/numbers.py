@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from t2t_torch.census.column import Column
-from t2t_torch.features import NO_SPAN, Feature, Real
+from t2t_torch.data.shards import Shards
+from t2t_torch.features import NO_SPAN, Feature, Features, Real, WordReal
+
+_LARGE = 100.0  # a layer that is drawn for numbers near 1 has its first outputs as many times off
+_FAR = 100.0  # standard deviations: no sample of a normal distribution reaches 10
 
 
 @dataclass(frozen=True)
@@ -88,3 +94,32 @@ def spans_of(column: Column) -> Spans:
         words += int(widths.sum())
         most = max(most, int(widths.max(initial=0)))
     return Spans(without, words / max(1, len(column) - without), most)
+
+
+def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
+    """Yields a sentence for each place of numbers whose scale makes learning hard.
+
+    Args:
+      features: of the data.
+      shards: of its training split.
+    """
+    for name, feature in {**features.inputs, **features.targets}.items():
+        if not isinstance(feature, Real | WordReal):
+            continue
+        figures = numbers_of(Column(shards.column(features.columns[name])), feature.size)
+        for place, (stored, own) in enumerate(zip(figures, raw(feature, figures), strict=True)):
+            which = f"number {place + 1} of {name!r}" if feature.size > 1 else f"{name!r}"
+            size = math.hypot(stored.mean, stored.std)
+            if size > _LARGE or 0 < size < 1 / _LARGE:
+                yield (
+                    f"{which} is learned as it is: mean {own.mean:.4g}, standard deviation "
+                    f"{own.std:.4g}. Scale it so that both are near 1."
+                )
+                continue
+            far = max(stored.high - stored.mean, stored.mean - stored.low)
+            if stored.std and far > _FAR * stored.std:
+                yield (
+                    f"{which} goes from {own.low:.4g} to {own.high:.4g}: up to "
+                    f"{far / stored.std:,.0f} standard deviations from its mean, {own.mean:.4g}. "
+                    "Look at its largest values, or take logarithms."
+                )

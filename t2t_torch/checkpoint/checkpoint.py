@@ -97,13 +97,20 @@ class Checkpoint:
     def check_vocabularies(self, folder: Path) -> None:
         """Checks that ids mean in `folder` the words that they meant when this was saved.
 
-        A vocabulary that is not there is not looked at: who needs it says so.
+        A vocabulary that is not there is not looked at: who needs it says so.  Moments have to be
+        there: without them numbers would be read as those of earlier versions, on another scale.
 
         Raises:
           CheckpointError: a vocabulary is another one.
         """
         for name, sha256 in self.manifest().get("vocabularies", {}).items():
             file = folder / name
+            if name.startswith("moments.") and not file.exists():
+                raise CheckpointError(
+                    f"{file} is missing: the mean and deviation by which numbers of this run are "
+                    "standardized. Copy it back from the data that this run was trained on:  "
+                    f"cp DATA_DIR/{name} {file}"
+                )
             if file.exists() and sha256_of(file) != sha256:
                 raise CheckpointError(
                     f"the vocabulary {file} was altered since {self.path.name} was saved: its ids "

@@ -181,7 +181,7 @@ class _Import:
 
     def _copy_vocabularies(self) -> None:
         source, name = self._request.raw_folder, self._request.name
-        files = self._request.problem.vocab_files
+        files = self._request.problem.vocab_files_in(source)
         missing = [file for file in files if not (source / file).is_file()]
         if not missing:
             for file in files:

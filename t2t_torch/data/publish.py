@@ -71,19 +71,20 @@ class Publication:
         """
         request, staging = self._request, self._staging
         folder, name = request.folder, request.name
+        vocab_files = request.problem.vocab_files_in(vocab_folder)
         manifest = Manifest(
             problem=name,
             settings=request.settings,
             features=_feature_entries(self._features),
-            vocab_files={
-                file: sha256_of(vocab_folder / file) for file in request.problem.vocab_files
-            },
+            vocab_files={file: sha256_of(vocab_folder / file) for file in vocab_files},
             splits=self._splits,
             raw_files=made_from,
         )
         Manifest.path(folder, name).unlink(missing_ok=True)
         for stale in _shard_files(folder, name, manifest.splits):
             stale.unlink()
+        for file in set(request.problem.optional_vocab_files).difference(vocab_files):
+            (folder / file).unlink(missing_ok=True)  # of data that was made in another way
         sync(staging)
         vocabulary.publish(manifest.vocab_files, vocab_folder, folder)
         shards = [shard for split in manifest.splits.values() for shard in split.shards]

@@ -15,7 +15,7 @@ from t2t_torch import errors, registry
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.request import Request
 from t2t_torch.data.task import Tasks, run_task
-from t2t_torch.errors import DataError, T2TError, UsageError
+from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
 from t2t_torch.readers.bad_records import Policy
 
 if TYPE_CHECKING:
@@ -155,5 +155,5 @@ def _imported() -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError("--runner=ray needs Ray:  pip install 't2t_torch[ray]'") from None
+        raise UsageError(f"--runner=ray needs Ray:  {install_extra('ray')}") from None
     return ray

@@ -96,13 +96,13 @@ KINDS: Mapping[str, Kind] = {
         f"{_ROOM}.textpair:TextPair2RealProblem",
         {**_PAIR, "targets": Value.NUMBERS},
         ("first", "second"),
-        (*_VOCABULARY, "target_size"),
+        (*_VOCABULARY, "target_size", "raw_targets"),
     ),
     "text2real": Kind(
         f"{_ROOM}.text2real:Text2RealProblem",
         {"inputs": Value.TEXT, "targets": Value.NUMBERS},
         _INPUTS,
-        (*_VOCABULARY, "target_size"),
+        (*_VOCABULARY, "target_size", "raw_targets"),
     ),
     "text2tags": Kind(
         f"{_ROOM}.text2tags:Text2TagsProblem",

@@ -50,7 +50,8 @@ def evaluate_ensemble(
     predictor = load(runs, checkpoint, problem=problem, device=device)
     asked, model = predictor.problem, predictor.model
     directory = run_of(runs[0])
-    directory.check_vocabularies(asked.vocab_files, data_dir)
+    names = asked.vocab_files_in(Path(data_dir), directory.path)
+    directory.check_vocabularies(names, data_dir)
     kind = registry.model(directory.task().model)
     task = ProblemTask(asked, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
     if prepare is not None:

@@ -49,8 +49,9 @@ def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> Non
       loaded: the model.
       folder: where to.
     """
-    for name in ("hparams.json", *loaded.problem.vocab_files):
-        shutil.copyfile(run_of(runs[0]) / name, folder / name)
+    first = run_of(runs[0])
+    for name in ("hparams.json", *loaded.problem.vocab_files_in(first)):
+        shutil.copyfile(first / name, folder / name)
     for number, run in enumerate(runs[1:], start=2):
         shutil.copyfile(run_of(run) / "hparams.json", folder / f"hparams-{number}.json")
 

@@ -82,10 +82,12 @@ class Request:
             )
         self._averaged()
         there = self.export_dir
-        if not there.resolve().parent.is_dir():
-            raise UsageError(f"--export_dir={there}: there is no folder {there.resolve().parent}.")
-        if not os.access(there.resolve().parent, os.W_OK):
-            raise UsageError(f"--export_dir={there}: {there.resolve().parent} cannot be written.")
+        # Folders that are not there are made.
+        above = next(folder for folder in there.resolve().parents if os.path.lexists(folder))
+        if not above.is_dir():
+            raise UsageError(f"--export_dir={there}: {above} is no folder. Give another folder.")
+        if not os.access(above, os.W_OK):
+            raise UsageError(f"--export_dir={there}: {above} cannot be written.")
         if there.resolve() in {run_of(run) for run in self.runs}:
             raise UsageError(f"--export_dir={there} is the run itself. Give another folder.")
         if os.path.lexists(there):

@@ -100,12 +100,13 @@ class TextSubject(Subject):
             check_decodable(self._reads, read.encoder)
         self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
 
-    def rows(self, data_dir: Path, count: int) -> list[Row]:
+    def rows(self, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
         """See `Subject.rows`; what a language model goes on with are the first words of texts."""
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
-        rows = rows_of(_Asked(self._loaded.problem, features, kinds, Limits()), data_dir, count)
+        asked = _Asked(self._loaded.problem, features, kinds, Limits())
+        rows = rows_of(asked, data_dir, count, split)
         if features.has_inputs:
             return rows
         return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]

@@ -85,6 +85,11 @@ class MixtureProblem(Problem):
         return self.components[0].vocab_files
 
     @property
+    def optional_vocab_files(self) -> tuple[str, ...]:
+        """Those of the first of the problems."""
+        return self.components[0].optional_vocab_files
+
+    @property
     def kept_vocab_files(self) -> tuple[str, ...]:
         """All: they are another problem's."""
         return self.vocab_files

@@ -82,6 +82,12 @@ class MultiProblem(Problem):
         return tuple(dict.fromkeys(names))
 
     @property
+    def optional_vocab_files(self) -> tuple[str, ...]:
+        """Those of all problems, each once."""
+        names = (name for problem in self.components for name in problem.optional_vocab_files)
+        return tuple(dict.fromkeys(names))
+
+    @property
     def kept_vocab_files(self) -> tuple[str, ...]:
         """All: they are other problems'."""
         return self.vocab_files

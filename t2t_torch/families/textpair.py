@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from t2t_torch.data.learner import Learner
-from t2t_torch.features import ClassLabel, Feature, Features, Real, Text
+from t2t_torch.families.text2real import RealTargets
+from t2t_torch.features import ClassLabel, Feature, Features, Text
 from t2t_torch.text_problem import TextProblem
 
 
@@ -43,20 +43,13 @@ class TextPair2ClassProblem(TextPairProblem):
         return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
 
-class TextPair2RealProblem(TextPairProblem):
+class TextPair2RealProblem(RealTargets, TextPairProblem):
     """Two texts, to numbers: how alike they are.
 
     `generate_samples` yields {"first": str, "second": str, "targets": number or list of numbers}.
-
-    Attributes:
-      target_size: how many numbers.
     """
-
-    metrics = ("rmse", "pearson")
-    target_size: ClassVar[int] = 1
-    setting_names = (*TextPairProblem.setting_names, "target_size")
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the texts and the numbers."""
-        target = Real(self.target_size)
+        target = self.target(directory)
         return Features(self.pair(directory), {"targets": target}, notes=self.weights())

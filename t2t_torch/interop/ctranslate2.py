@@ -20,7 +20,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.errors import ExportError, UsageError
+from t2t_torch.errors import ExportError, UsageError, install_extra
 from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.layers.positions import sinusoids
 from t2t_torch.modalities.text import Embedding
@@ -80,7 +80,7 @@ def require() -> Any:
     try:
         import ctranslate2
     except ImportError:
-        raise ExportError("CTranslate2 is not installed:  pip install 't2t_torch[ct2]'") from None
+        raise ExportError(f"CTranslate2 is not installed:  {install_extra('ct2')}") from None
     return ctranslate2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -48,6 +49,8 @@ class Cosine(TargetLoss):
 
     of = (Real,)
     reads = ()
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
@@ -56,7 +59,12 @@ class Cosine(TargetLoss):
                 "the loss 'cosine' is of vectors; the target has one number, whose cosine is its "
                 "sign. Take mse or mae."
             )
+        # The angle is that of the numbers themselves, also where they are learned standardized.
+        mean, std = feature.mean or [0.0] * feature.size, feature.std or [1.0] * feature.size
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32), persistent=False)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32), persistent=False)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss of each example.  [B, size], [B, size] -> [B]."""
-        return 1.0 - F.cosine_similarity(scores.float(), labels.float(), dim=-1)
+        ours, theirs = (x.float() * self.std + self.mean for x in (scores, labels))
+        return 1.0 - F.cosine_similarity(ours, theirs, dim=-1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Feature, Place
+from t2t_torch.features import Feature, Place, Real
 from t2t_torch.metrics.metric import Metric, metric_of, quotient, sums_of
 from t2t_torch.metrics.rows import COMPARED, all_right
 from t2t_torch.model import Output
@@ -66,6 +66,11 @@ class Evaluation:
                         )
                     metric.make_room(place.queries, place.documents)
         self._problem = problem
+        self._standardized = {
+            name: feature
+            for name, feature in targets.items()
+            if isinstance(feature, Real) and feature.mean
+        }
         together = len(targets) > 1 and all(isinstance(f, COMPARED) for f in targets.values())
         self._together = dict(targets) if together else {}
         size = sum(2 + sum(m.size for m in of.values()) for of in self._metrics.values())
@@ -80,12 +85,15 @@ class Evaluation:
             mask = batch.get(f"{target}_mask")
             loss = output.losses[target]
             found.append(sums_of(loss.sum, loss.weight))
-            found += [
-                metric.placed_update(logits, targets, batch[f"{target}_place"])
-                if metric.reads_place
-                else metric.masked_update(logits, targets, mask)
-                for metric in metrics.values()
-            ]
+            feature = self._standardized.get(target)
+            for metric in metrics.values():
+                pair = (logits, targets)
+                if feature is not None and not metric.reads_standardized:
+                    pair = (_in_own_units(feature, logits), _in_own_units(feature, targets))
+                if metric.reads_place:
+                    found.append(metric.placed_update(*pair, batch[f"{target}_place"]))
+                else:
+                    found.append(metric.masked_update(*pair, mask))
         if self._together:
             found.append(all_right(self._together, output.logits, batch))
         device = found[0].device
@@ -118,3 +126,12 @@ class Evaluation:
         ]
         sizes += [2] if self._together else []
         yield from torch.split(self.sums, sizes)
+
+
+def _in_own_units(feature: Real, numbers: Tensor) -> Tensor:
+    """Returns numbers as `Real.decode` does: not standardized any more.  [B, size] float64."""
+    mean, std = (
+        torch.tensor(moments, dtype=torch.float64, device=numbers.device)
+        for moments in (feature.mean, feature.std)
+    )
+    return numbers.double() * std + mean

@@ -53,6 +53,8 @@ class Metric(abc.ABC):
       lower_is_better: whether less of it is better; `is_error` says it of a function.
       reads_mask: whether it needs a note `<target>_mask`: see `masked_update`.
       reads_place: whether it needs a note `<target>_place`: see `placed_update`.
+      reads_standardized: whether numbers that are learned standardized stay so; else they are in
+        their own units.
       size: how many numbers it adds up.
 
     Args:
@@ -63,6 +65,7 @@ class Metric(abc.ABC):
     lower_is_better: ClassVar[bool] = False
     reads_mask: ClassVar[bool] = False
     reads_place: ClassVar[bool] = False
+    reads_standardized: ClassVar[bool] = False
     size: int = 2
 
     def __init__(self, feature: Feature) -> None:

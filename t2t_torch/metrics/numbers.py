@@ -95,9 +95,11 @@ class Spearman(Metric):
 
     Numbers are counted in bins, of a width of 4.5 % of a number, and of 0.0000045 at 0; those of
     one bin share a rank, the mean of theirs, as equal numbers do.  Beyond 1,000,000 all are equal.
+    Numbers that are learned standardized are ranked standardized.
     """
 
     of = (Real,)
+    reads_standardized = True
     bins: ClassVar[int] = 1024
     size = 1024 * 1024
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.errors import DataError, UsageError
+from t2t_torch.errors import DataError, UsageError, install_extra
 from t2t_torch.readers.bad_records import BadRecords, Place, Record
 from t2t_torch.readers.jsonl import with_dotted
 
@@ -44,7 +44,7 @@ def read_huggingface(
         import datasets
     except ImportError:
         raise DataError(
-            f"{hub or path} is read with the library datasets:  pip install t2t_torch[hf]"
+            f"{hub or path} is read with the library datasets:  {install_extra('hf')}"
         ) from None
     if hub:
         return _rows(Path(hub), _from_hub(datasets, hub, config, split), bad)

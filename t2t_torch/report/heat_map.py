@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.report.excerpt import cut, visible
 from t2t_torch.report.plots import can_draw
 
@@ -46,7 +46,7 @@ def check_matplotlib(what: str) -> None:
       UsageError: matplotlib is missing.
     """
     if not can_draw():
-        raise UsageError(f'{what} draws with matplotlib:  pip install "t2t_torch[plots]"')
+        raise UsageError(f"{what} draws with matplotlib:  {install_extra('plots')}")
 
 
 def heat_maps(

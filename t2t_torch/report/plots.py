@@ -14,11 +14,12 @@ import numpy as np
 from t2t_torch.census.buckets import BucketTable
 from t2t_torch.census.census import Census
 from t2t_torch.census.lengths import Histogram, PairHistogram
+from t2t_torch.errors import install_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INSTALL = 'There are no plots: matplotlib is missing.  pip install "t2t_torch[plots]"'
+INSTALL = f"There are no plots: matplotlib is missing.  {install_extra('plots')}"
 """What is said where they cannot be drawn."""
 
 # What is drawn in these colours gets those of the page's style: `style.py`.

@@ -199,9 +199,9 @@ def _other_vocabularies(
     problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
 ) -> list[str]:
     """Says which vocabularies the teacher does not have, whatever their files are called."""
-    theirs = {(its_dir / file).read_bytes() for file in its_problem.vocab_files}
+    theirs = {(its_dir / file).read_bytes() for file in its_problem.vocab_files_in(its_dir)}
     return [
         f"it was not trained with the vocabulary {file}"
-        for file in problem.vocab_files
+        for file in problem.vocab_files_in(vocab_dir)
         if (vocab_dir / file).read_bytes() not in theirs
     ]

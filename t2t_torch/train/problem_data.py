@@ -244,7 +244,13 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
             raise DataError(
                 f"the ids of {name} mean other things than those of {first}: their vocabulary "
                 f"files in {data_dir} differ. Let one use the other's (its class attribute "
-                f"use_vocab_from_other_problem), and generate it anew with t2t-datagen."
+                "use_vocab_from_other_problem), and generate it anew with t2t-datagen."
+                + (
+                    " Numbers of each are standardized by its own statistics: set raw_targets=True "
+                    "in all, so that they stay as they are."
+                    if any(part.optional_vocab_files for part in problems)
+                    else ""
+                )
             )
 
 

@@ -6,7 +6,7 @@ import functools
 import importlib
 from typing import Any
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, install_extra
 
 
 @functools.cache
@@ -20,8 +20,7 @@ def optuna_module() -> Any:
         optuna = importlib.import_module("optuna")
     except ImportError as error:
         raise UsageError(
-            f"a search needs optuna, which cannot be imported ({error}):  pip install "
-            '"t2t_torch[tune]"'
+            f"a search needs optuna, which cannot be imported ({error}):  {install_extra('tune')}"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from t2t_torch import registry
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.mode import Split
 from t2t_torch.tune.reading import read_ones
 from t2t_torch.tune.space import Value
 
@@ -22,6 +24,10 @@ class Subject(Protocol):
     @property
     def name(self) -> str:
         """What a reader calls it."""
+        ...
+
+    def check_data(self) -> None:
+        """Raises DataError if the data is not there, before a trial is started to find out."""
         ...
 
     def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
@@ -59,6 +65,16 @@ class ProblemSubject:
     def name(self) -> str:
         """The problem and the model."""
         return f"{self.problem} by {self.model}, {self.hparams_set}"
+
+    def check_data(self) -> None:
+        """Checks that the data of each problem is generated, with a split to evaluate on.
+
+        Raises:
+          DataError: it is not; says how to generate it.
+        """
+        for component in registry.problem(self.problem).components:
+            manifest = Manifest.load(self.data_dir, component.dataset_name)
+            manifest.split(Split.EVAL, self.data_dir)
 
     def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
         """Returns the flags; each value is a flag of its own, and wins over `hparams`."""
@@ -112,6 +128,9 @@ class TrialSubject:
     def name(self) -> str:
         """The trial."""
         return self.class_name
+
+    def check_data(self) -> None:
+        """Checks nothing: a trial's own code reads its data."""
 
     def arguments(self, hparams: Mapping[str, Value]) -> list[str]:
         """Returns the flags; each value is a flag of its own, by its dotted name, as JSON."""

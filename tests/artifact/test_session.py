@@ -256,7 +256,7 @@ def test_load_tells_artifacts_from_runs(folder: Path) -> None:
 def test_without_torch_what_is_no_artifact_is_named(folder: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "t2t_torch.decode.loading", None)
     (folder / "misspelt").mkdir()
-    with pytest.raises(UsageError, match=r"misspelt' is no artifact: .*pip install t2t_torch"):
+    with pytest.raises(UsageError, match=r"misspelt' is no artifact: .*pip install \."):
         t2t_torch.load(folder / "misspelt")
 
 

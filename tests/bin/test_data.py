@@ -72,7 +72,7 @@ def test_without_matplotlib_the_page_is_written_and_it_is_said(
     page = tmp_path / "page.html"
     command = ["--problem=dates_to_iso", f"--data_dir={folder}", f"--report={page}"]
     assert data.main(command) == 0
-    assert 'pip install "t2t_torch[plots]"' in capsys.readouterr().err
+    assert "pip install '.[plots]'" in capsys.readouterr().err
     assert "<figure" not in page.read_text("utf-8")
 
 

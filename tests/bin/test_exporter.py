@@ -114,7 +114,7 @@ def test_the_flags_say_what_is_exported(flags, asked, tmp_path, more, checkpoint
         (["--quantize=int4"], "--quantize=int4: expected int8, or nothing"),
         (["--verify_rows=20"], "--verify_rows=20: expected 200 or more"),
         (["--checkpoint=average:x"], "as in average:8"),
-        (["--export_dir=nowhere/artifact"], "there is no folder"),
+        (["--export_dir=/dev/null/artifact"], "/dev/null is no folder"),
         ([], "is not a run directory"),
     ],
 )

@@ -103,4 +103,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, missing, None)
     assert server.main(["--artifact=a"]) == 2
     told = capsys.readouterr().err
-    assert missing in told and "pip install 't2t_torch[serve]'" in told
+    assert missing in told and "pip install '.[serve]'" in told

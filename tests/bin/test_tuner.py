@@ -63,6 +63,13 @@ def parsed(monkeypatch):
     return parse
 
 
+def test_data_that_is_not_there_is_told_before_the_first_trial(arguments, capsys, tmp_path) -> None:
+    told = refused(arguments(), capsys)
+    assert f"No data of 'dates_to_iso' in {tmp_path}" in told
+    assert "t2t-datagen --problem=dates_to_iso" in told
+    assert not (tmp_path / "search" / "trials").exists()
+
+
 def refused(arguments, capsys) -> str:
     assert tuner.main(arguments) == 2
     told = capsys.readouterr().err
@@ -241,7 +248,7 @@ def test_without_optuna_the_extra_is_named(arguments, capsys, monkeypatch) -> No
 
     optuna_module.cache_clear()
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert 'pip install "t2t_torch[tune]"' in refused(arguments(), capsys)
+    assert "pip install '.[tune]'" in refused(arguments(), capsys)
     optuna_module.cache_clear()
 
 

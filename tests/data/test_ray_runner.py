@@ -192,5 +192,5 @@ def test_without_ray_the_command_that_installs_it_is_told(tmp_path, capsys, monk
     monkeypatch.setitem(sys.modules, "ray", None)
     command = ["--problem=tiny_algo", f"--data_dir={tmp_path / 'data'}", f"--tmp_dir={tmp_path}"]
     assert datagen.main([*command, "--runner=ray"]) == 2
-    assert "pip install 't2t_torch[ray]'" in capsys.readouterr().err
+    assert "pip install '.[ray]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

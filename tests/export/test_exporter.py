@@ -252,10 +252,18 @@ def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
         export(request_of(export_dir=mine, overwrite=True))
     with pytest.raises(UsageError, match="no folder"):
         export(request_of(export_dir=mine / "thesis.txt", overwrite=True))
-    with pytest.raises(UsageError, match="there is no folder"):
-        export(request_of(export_dir=tmp_path / "a" / "b"))
+    with pytest.raises(UsageError, match=r"thesis\.txt is no folder"):
+        export(request_of(export_dir=mine / "thesis.txt" / "b"))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", "mine"}
     assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+def test_folders_that_are_not_there_are_made(
+    request_of: Callable[..., Request], tmp_path: Path
+) -> None:
+    export(request_of(export_dir=tmp_path / "own" / "artifacts" / "first"))
+    assert (tmp_path / "own" / "artifacts" / "first" / "signature.json").exists()
+    assert [path.name for path in (tmp_path / "own" / "artifacts").iterdir()] == ["first"]
 
 
 def test_an_empty_folder_is_filled(request_of: Callable[..., Request], tmp_path: Path) -> None:

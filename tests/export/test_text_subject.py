@@ -24,6 +24,7 @@ from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.artifact.session import Artifact
 from t2t_torch.artifact.signature import Signature
 from t2t_torch.bin import exporter as command
+from t2t_torch.bin import latency
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
@@ -216,6 +217,28 @@ def test_an_artifact_aligns_what_its_run_aligns(exported: Path, made: Path) -> N
     plain = artifact.predict(INPUTS, alignments=False)
     assert [one.text for one in plain] == [one.text for one in found]
     assert not any(h.alignment for one in plain for h in one.hypotheses)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_its_latency_is_measured_beside_pytorchs(
+    exported: Path, made: Path, capsys, tmp_path: Path, batch_size: int
+) -> None:
+    given = ["--rows=8", "--passes=1", "--warm_up=0", f"--batch_size={batch_size}"]
+    run = [f"--artifact={exported}", f"--output_dir={made / ATTENDING}"]
+    figures = f"--json={tmp_path / 'found.json'}"
+    for asked in ([f"--data_dir={made / 'data'}", figures], []):  # the data's, the artifact's own
+        assert latency.main([*run, *given, *asked]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split("  ")[0] for line in lines[1:4]] == ["ms", "PyTorch", "artifact"]
+    found = json.loads((tmp_path / "found.json").read_text())["found"]
+    assert {one["requests"] for one in found.values()} == {8 // batch_size}
+    assert all(one["p50"] > 0 for one in found.values())
+
+
+def test_a_run_of_another_problem_is_not_measured_beside_it(exported, made, capsys) -> None:
+    run = [f"--artifact={exported}", f"--output_dir={made / 'lstm_lm'}"]
+    assert latency.main(run) == 2
+    assert "is of problem 'small_phrases', and --output_dir" in capsys.readouterr().err
 
 
 def test_an_artifact_says_how_it_searches(exported: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_run_with_the_hook_ends_as_one_without(make_run):
 
 def test_a_missing_matplotlib_is_named_before_the_first_step(make_run, monkeypatch):
     monkeypatch.setattr(heat_map, "can_draw", lambda: False)
-    with pytest.raises(UsageError, match=r'--hooks=attention_maps .*pip install "t2t_torch\[plots'):
+    with pytest.raises(UsageError, match=r"--hooks=attention_maps .*pip install '\.\[plots\]'"):
         make_run(hooks=("attention_maps",))
 
 

@@ -145,5 +145,5 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install t2t_torch\[hf\]"):
+    with pytest.raises(DataError, match=r"pip install '\.\[hf\]'"):
         open_records(tmp_path, format="huggingface")

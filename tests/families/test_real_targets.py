@@ -1,0 +1,256 @@
+"""Targets that are numbers: learned standardized, answered and measured in their own units."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from t2t_torch import registry
+from t2t_torch.bin import datagen
+from t2t_torch.census.numbers import scale_warnings
+from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.snapshot import Snapshot
+from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.data.generate import generate_data
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.features import Features, Real, WordReal
+from t2t_torch.hparam import HParams
+from t2t_torch.loading import load
+from t2t_torch.losses.numbers import Cosine
+from t2t_torch.metrics.evaluation import Evaluation
+from t2t_torch.mode import Split
+from t2t_torch.model import Loss, Output
+from t2t_torch.testing import small
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+MOMENTS = "moments.flat_prices.targets.json"
+PRICES = {"Oslo": 450_000, "Lima": 150_000, "Quito": 120_000, "Paris": 900_000}
+
+pytestmark = pytest.mark.usefixtures("own_registry")
+
+
+def write_rows(folder: Path, counts: dict[str, int]) -> None:
+    """Writes flats and their prices, of a scale of 100,000."""
+    drawn = random.Random(0)
+    for split, count in counts.items():
+        lines = ["text,price"]
+        for _ in range(count):
+            city, rooms = drawn.choice(list(PRICES)), drawn.randint(1, 5)
+            price = round(PRICES[city] * (0.6 + 0.2 * rooms) * drawn.uniform(0.95, 1.05))
+            lines.append(f"a flat with {rooms} rooms in {city},{price}")
+        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    declared = {
+        "problem": "flat_prices",
+        "kind": "text2real",
+        "files": {"train": "train.csv", "eval": "eval.csv"},
+        "fields": {"inputs": "text", "targets": "price"},
+        "vocab_type": "word",
+    }
+    (folder / "flat_prices.json").write_text(json.dumps(declared))
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """A folder with 60 flats for training, 12 for evaluation, and the declaration."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    write_rows(folder, {"train": 60, "eval": 12})
+    return folder
+
+
+@pytest.fixture
+def data(raw: Path, tmp_path: Path) -> Path:
+    """The generated data."""
+    registry.import_usr_dir(raw)
+    problem = registry.problem("flat_prices")
+    generate_data(problem, tmp_path / "data", raw, num_processes=1, progress=False)
+    return tmp_path / "data"
+
+
+def prices(folder: Path, split: str) -> torch.Tensor:
+    """Returns the prices of a file, [N] float64."""
+    lines = (folder / f"{split}.csv").read_text().splitlines()[1:]
+    return torch.tensor([float(line.rpartition(",")[2]) for line in lines], dtype=torch.float64)
+
+
+def begin_run(path: Path, data: Path, usr_dir: Path) -> None:
+    """Writes a run of two steps' worth of nothing: its weights are as they were drawn."""
+    problem, model = registry.problem("flat_prices"), registry.model("bilstm_attention_classifier")
+    hparams = small(registry.hparams("bilstm_attention_classifier_tiny"))
+    run = RunDirectory(path)
+    task = TaskRecord(
+        problem="flat_prices",
+        model="bilstm_attention_classifier",
+        hparams_set="bilstm_attention_classifier_tiny",
+        usr_dirs=(str(usr_dir),),
+    )
+    names = problem.vocab_files_in(data)
+    run.begin(task, hparams)
+    run.copy_vocabularies(names, data)
+    network = model(hparams, problem.features(path))
+    adam = torch.optim.Adam(network.parameters())
+    checkpoints = CheckpointDirectory(path)
+    checkpoints.save(Snapshot.take(network, adam, TrainerState(step=1)))
+    run.unlock()
+
+
+def test_targets_are_stored_standardized_by_the_training_split_and_decoded(data, raw):
+    train = prices(raw, "train")
+    mean, std = train.mean().item(), train.std(correction=0).item()
+    feature = registry.problem("flat_prices").features(data).targets["targets"]
+    assert isinstance(feature, Real)
+    assert (feature.mean[0], feature.std[0]) == pytest.approx((mean, std))
+    shards = Shards.open(data, "flat_prices", Split.EVAL)
+    ((values, _),) = shards.column("targets")
+    stored = torch.tensor(values.tolist(), dtype=torch.float64)
+    torch.testing.assert_close(stored.sort()[0] * std + mean, prices(raw, "eval").sort()[0])
+    assert [feature.decode([x])[0] for x in stored.tolist()] == pytest.approx(
+        (stored * std + mean).tolist()
+    )
+    assert MOMENTS in Manifest.load(data, "flat_prices").vocab_files
+
+
+def test_metrics_are_in_the_targets_own_units():
+    feature = Real(mean=(500.0,), std=(100.0,))
+    logits, targets = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [1.0]])
+    names = ("rmse", "mean_absolute_error", "unpadded_mse", "pearson", "r_squared")
+    evaluation = Evaluation({"targets": feature}, {"targets": names}, "p")
+    loss = Loss(torch.tensor(0.25), torch.tensor(2.0))
+    evaluation.update(Output({"targets": logits}, {"targets": loss}), {"targets": targets})
+    found = {key.rpartition("/")[2]: value for key, value in evaluation.result().items()}
+    # 500 and 600 were predicted, 550 and 600 were right.
+    assert found["rmse"] == pytest.approx((50**2 / 2) ** 0.5)
+    assert (found["mean_absolute_error"], found["unpadded_mse"]) == pytest.approx((25, 1250))
+    assert (found["pearson"], found["r_squared"]) == pytest.approx((1.0, 1 - 2500 / 1250))
+    assert found["loss"] == pytest.approx(0.125)  # what is trained on, standardized
+
+
+def test_the_loss_cosine_is_of_the_numbers_themselves():
+    feature = Real(2, mean=(10.0, 0.0), std=(1.0, 5.0))
+    loss = Cosine(feature, HParams())
+    ours, theirs = torch.tensor([[1.0, 2.0]]), torch.tensor([[-1.0, 1.0]])
+    expected = torch.cosine_similarity(torch.tensor([[11.0, 10.0]]), torch.tensor([[9.0, 5.0]]))
+    torch.testing.assert_close(loss.values(ours, theirs), 1 - expected)
+
+
+def test_data_and_runs_of_earlier_versions_go_on_as_before(data, raw, tmp_path, monkeypatch):
+    kind = type(registry.problem("flat_prices"))
+    monkeypatch.setattr(kind, "optional_vocab_files", (), raising=False)  # as it was
+    old = tmp_path / "old"
+    generate_data(registry.problem("flat_prices"), old, raw, num_processes=1, progress=False)
+    monkeypatch.undo()
+    assert not (old / MOMENTS).exists()
+    problem = registry.problem("flat_prices")
+    assert problem.vocab_files_in(old) == ("vocab.flat_prices.32768.words",)
+    assert problem.features(old).targets["targets"] == Real(1)
+    before = Manifest.load(old, "flat_prices")
+    # It is complete: nothing is made anew.
+    assert generate_data(problem, old, raw, num_processes=1, progress=False) == before
+    begin_run(tmp_path / "run", old, raw)
+    assert load(tmp_path / "run").features.targets["targets"] == Real(1)
+    for there, run in ((data, tmp_path / "run"), (old, tmp_path / "new_run")):
+        if run.name == "new_run":
+            begin_run(run, data, raw)
+        with pytest.raises(CheckpointError, match="on numbers of another scale"):
+            problem.vocab_files_in(there, run)
+
+
+def test_a_run_that_has_lost_its_moments_is_refused(data, raw, tmp_path):
+    run = tmp_path / "run"
+    begin_run(run, data, raw)
+    Checkpoint(1, run / "ckpt-1").check_vocabularies(run)
+    (run / MOMENTS).unlink()
+    with pytest.raises(CheckpointError, match=f"{MOMENTS} is missing: the mean and deviation"):
+        load(run)
+
+
+def test_numbers_are_left_as_they_are_where_the_declaration_says_so(raw, tmp_path):
+    path = raw / "flat_prices.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": {"raw_targets": 1}}))
+    registry.import_usr_dir(raw)
+    problem = registry.problem("flat_prices")
+    generate_data(problem, tmp_path / "data", raw, num_processes=1, progress=False)
+    assert problem.features(tmp_path / "data").targets["targets"] == Real(1)
+
+
+def test_extreme_scales_of_numbers_are_told():
+    rows: dict[str, Any] = {
+        "words": [[1e5, 0.5], [2e5, 0.1, 3e5, 0.2]],
+        "near": [[1.0, -1.0], [0.5, 2.0]],
+        "far": [[0.0]] * 20_000 + [[1.0]],
+    }
+
+    class Stored:
+        def column(self, name: str) -> list[Any]:
+            ragged = Ragged.from_lists(rows[name], np.dtype(np.float32))
+            return [(ragged.values, ragged.offsets)]
+
+    features = Features(
+        {"words": WordReal("inputs", 2, "words"), "near": Real(2), "far": Real()}, {}
+    )
+    told = list(scale_warnings(features, Stored()))  # type: ignore[arg-type]
+    assert len(told) == 2
+    assert told[0].startswith("number 1 of 'words' is learned as it is: mean 2e+05")
+    assert told[1].startswith("'far' is learned as it is: mean 5e-05")
+    standardized = Features({}, {"far": Real(1, [300.0], [2.0])})
+    rows["far"] = [[0.0]] * 20_000 + [[200.0]]  # a mean of 0.01, a deviation of 1.41
+    (line,) = scale_warnings(standardized, Stored())  # type: ignore[arg-type]
+    assert line.startswith("'far' goes from 300 to 700: up to 141 standard deviations")
+
+
+def test_datagen_warns_of_them(data, raw, tmp_path, capsys):
+    datagen._tell_scales("flat_prices", data)
+    assert not capsys.readouterr().out
+    (data / MOMENTS).unlink()  # the numbers are taken for raw ones, of a usual scale
+    with pytest.raises(DataError, match="damaged"):
+        datagen._tell_scales("flat_prices", data)
+
+
+@pytest.mark.slow
+def test_prices_are_learned_in_a_short_run_and_the_artifact_answers_in_prices(raw, tmp_path):
+    write_rows(raw, {"train": 1000, "eval": 200})
+    bin_folder = Path(sys.executable).parent
+
+    def command(name: str, *words: str) -> str:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [bin_folder / name, *words], cwd=tmp_path, env=environment, text=True,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    named = ("--t2t_usr_dir=raw", "--problem=flat_prices", "--data_dir=data")
+    command("t2t-datagen", *named, "--tmp_dir=raw")
+    model = ("bilstm_attention_classifier", "bilstm_attention_classifier_tiny")
+    flags = (f"--model={model[0]}", f"--hparams_set={model[1]}", "--hparams=batch_size=512")
+    command("t2t-trainer", *named, *flags, "--output_dir=run", "--train_steps=150")
+    last = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    found = {key: value for line in last for key, value in line.items()}
+    (pearson,) = [value for key, value in found.items() if key.endswith("/pearson")]
+    (rmse,) = [value for key, value in found.items() if key.endswith("/rmse")]
+    assert pearson > 0.9
+    assert 1e3 < rmse < 2e5
+    command("t2t-exporter", "--output_dir=run", "--export_dir=artifact", "--data_dir=data")
+    texts = [f"a flat with {rooms} rooms in {city}" for rooms in (1, 5) for city in PRICES]
+    registry.import_usr_dir(raw)
+    ours, theirs = (
+        torch.tensor([float(row[0]) for row in load(tmp_path / path)(texts)])
+        for path in ("run", "artifact")
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1.0)
+    expected = [PRICES[city] * (0.6 + 0.2 * rooms) for rooms in (1, 5) for city in PRICES]
+    assert torch.corrcoef(torch.stack([theirs, torch.tensor(expected)]))[0, 1] > 0.9
