@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +15,12 @@ import numpy as np
 from t2t_torch.artifact.alignment import aligned, check_size, paired, wanted_name
 from t2t_torch.artifact.answer import Answer, Input, InputError, Question
 from t2t_torch.artifact.batches import batches_of
-from t2t_torch.artifact.feeds import Feeds, Row
+from t2t_torch.artifact.examples import check_answers, fails, read_examples
+from t2t_torch.artifact.feeds import WEIGHTS, Feeds, Row
 from t2t_torch.artifact.onnx_runtime import onnx_runtime
 from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.artifact.readings import answers_of, predictions_of
-from t2t_torch.artifact.signature import CTRANSLATE2, MODEL, ONNX, Signature
+from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, Signature
 from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.errors import ArtifactError, UsageError
 
@@ -66,10 +67,11 @@ class Artifact:
     Attributes:
       signature: what the artifact says of itself.
       fields: what an input consists of.
+      examples: inputs with the answers that the exporter got.
 
     Raises:
-      ArtifactError: this is no artifact, it is damaged, altered or newer than this version, or
-        onnxruntime or its extensions are missing.
+      ArtifactError: this is no artifact, it is damaged, altered or newer than this version, it does
+        not answer its examples as it did, or onnxruntime or its extensions are missing.
       UsageError: `threads` is below 0.
     """
 
@@ -95,6 +97,9 @@ class Artifact:
         self._wanted = ""  # the input that asks for attention, if there is some
         if self.tells_attention:
             self._wanted = wanted_name(self.signature.targets[0].name)
+        self._check_names()
+        self.examples = read_examples(self.path)
+        self._check_examples()
 
     def __repr__(self) -> str:
         return f"Artifact({str(self.path)!r})"
@@ -107,6 +112,32 @@ class Artifact:
     def tells_attention(self) -> bool:
         """Whether it was exported to tell which word of an input each word of a text is from."""
         return bool(self.signature.search.get("write_alignments"))
+
+    def _check_names(self) -> None:
+        """Raises ArtifactError if fields and targets are not the graph's inputs and outputs."""
+        fields = {field.name for field in self.signature.fields}
+        fields |= {f.name + WEIGHTS for f in self.signature.fields if f.kind == "gazetteer"}
+        check_names(
+            self.path,
+            fields,
+            {given.name for given in self._session.get_inputs()},
+            {target.name for target in self.signature.targets},
+            set(self._outputs),
+        )
+
+    def _check_examples(self) -> None:
+        """Raises ArtifactError if an example is not answered as it was."""
+        alone = self.fields[0] if len(self.fields) == 1 else ""
+        try:
+            inputs = [one["input"] for one in self.examples]
+            # A text that is all of an input is given as it is.
+            given = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
+            found = self.predict(given, alignments=False)
+            check_answers(self.path, self.signature.targets, self.examples, found)
+        except ArtifactError:
+            raise
+        except Exception as error:  # of a signature that does not fit the graph
+            raise fails(self.path, error) from error
 
     def predict(
         self, inputs: Sequence[Input], *, stop: Stop | None = None, alignments: bool = True
@@ -206,6 +237,34 @@ def _reader(form: str) -> str:
     if form == CTRANSLATE2:
         return "CTranslate2 reads it, as its README.md shows"
     return "t2t_torch.load reads it, with torch"
+
+
+def check_names(
+    path: Path,
+    fields: Collection[str],
+    inputs: Collection[str],
+    targets: Collection[str],
+    outputs: Collection[str],
+) -> None:
+    """Checks that a signature is of its graph.
+
+    Args:
+      path: of the artifact.
+      fields: what the graph is given.
+      inputs: what it takes.
+      targets: what is read of it.
+      outputs: what it gives.
+
+    Raises:
+      ArtifactError: the graph takes something else, or does not give a target.
+    """
+    odd = [f"input {name!r}" for name in sorted(set(fields) ^ set(inputs))]
+    odd += [f"output {name!r}" for name in sorted(set(targets) - set(outputs))]
+    if odd:
+        raise ArtifactError(
+            f"{path / FILE} is not of {MODEL}: the {odd[0]} is in one of them alone. Copy the "
+            "artifact again from where it was exported, or export the run again."
+        )
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:

@@ -16,11 +16,12 @@ MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
-FORMAT = 2
-"""The newest form of artifacts that this version reads; what an older one reads is written so."""
+FORMAT = 3
+"""The version of `signature.json` that is written, and the newest that is read.  2 added alignments
+and kinds of fields and targets; 3 added the checksum of `signature.json` itself."""
 
-_SINCE_2 = frozenset({"word_numbers", "gazetteer", "image", "span"})
-"""Kinds of fields and targets that came with the second form; alignments came with it, too."""
+_SHA256 = "sha256"  # the key of that checksum
+_CHECKED_SINCE = 3
 
 FieldKind: TypeAlias = Literal[
     "text", "words", "labels", "numbers", "word_numbers", "gazetteer", "image", "tensor"
@@ -151,17 +152,11 @@ class Signature:
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    @property
-    def format_version(self) -> int:
-        """Of the artifact's form: the oldest that has all that this one is."""
-        kinds = {field.kind for field in self.fields} | {target.kind for target in self.targets}
-        return 2 if kinds & _SINCE_2 or self.search.get("write_alignments") else 1
-
     def to_json(self) -> str:
         """Returns what is written; what only artifacts of trials have, only of these, and shapes
         of pictures.
         """
-        told = {"format_version": self.format_version, **dataclasses.asdict(self)}
+        told = {"format_version": FORMAT, **dataclasses.asdict(self)}
         if not self.nesting:
             del told["nesting"]
             for one in (*told["fields"], *told["targets"]):
@@ -169,6 +164,7 @@ class Signature:
                     del one["shape"]
             for one in told["targets"]:
                 del one["dtype"]
+        told[_SHA256] = _checksum(told)
         return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
 
     @classmethod
@@ -177,7 +173,7 @@ class Signature:
 
         Raises:
           ArtifactError: this is no artifact, a newer one, one with a field or target of a kind that
-            is not known, or its signature is damaged.
+            is not known, or its signature is damaged or was changed.
         """
         path = folder / FILE
         try:
@@ -198,6 +194,11 @@ class Signature:
                 f"{FORMAT}. Update it (in its source: git pull && pip install .), or export the "
                 "run again with this version."
             )
+        if (_SHA256 in told or version == _CHECKED_SINCE) and told.get(_SHA256) != _checksum(told):
+            raise ArtifactError(
+                f"{path} is not as it was exported: its content does not match the SHA-256 in it. "
+                "Copy the artifact again from where it was exported, or export the run again."
+            )
         try:
             found = cls._of(told)
         except (KeyError, TypeError, AttributeError) as error:
@@ -211,8 +212,8 @@ class Signature:
 
     @classmethod
     def _of(cls, told: dict[str, Any]) -> Signature:
-        kept = {name: value for name, value in told.items() if name != "format_version"}
-        return cls(
+        kept = {name: its for name, its in told.items() if name not in ("format_version", _SHA256)}
+        found = cls(
             **{
                 **kept,
                 "fields": tuple(_with_tuples(Field, one) for one in told["fields"]),
@@ -221,6 +222,12 @@ class Signature:
                 "members": tuple(told.get("members", ())),
             }
         )
+        for part in (found, *found.fields, *found.targets):
+            for field in dataclasses.fields(part):
+                value = getattr(part, field.name)
+                if field.type == "int" and not isinstance(value, int):
+                    raise TypeError(f"{field.name} is {value!r}, expected an integer")
+        return found
 
     def check_files(self, folder: Path) -> None:
         """Checks that the artifact's files are as they were written.
@@ -245,6 +252,13 @@ class Signature:
                 f"'{folder}' is not as it was exported:\n  {told}\nCopy it again from where it was "
                 "exported, or export the run again."
             )
+
+
+def _checksum(told: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a signature's content, without that of the checksum itself."""
+    kept = {name: value for name, value in told.items() if name != _SHA256}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _check_kinds(folder: Path, what: str, kinds: Any, several: Sequence[Field | Target]) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.artifact.answer import InputError
+from t2t_torch.artifact.examples import check_nested, fails, read_examples
 from t2t_torch.artifact.nesting import array_of, put_together, taken_apart
-from t2t_torch.artifact.session import LONG, open_session
+from t2t_torch.artifact.session import LONG, check_names, open_session
 from t2t_torch.artifact.signature import MODEL, Signature
 from t2t_torch.artifact.stop import Stop, Stopped
 from t2t_torch.errors import ArtifactError, DataError, UsageError
@@ -35,10 +36,11 @@ class TensorArtifact:
       path: the artifact's folder.
       signature: what the artifact says of itself; its fields and targets are the graph's inputs and
         outputs.
+      examples: inputs with the answers that the exporter got.
 
     Raises:
       ArtifactError: this is no artifact of a trial, it is damaged, altered or newer than this
-        version, or onnxruntime is missing.
+        version, it does not answer its examples as it did, or onnxruntime is missing.
       UsageError: `threads` is below 0.
     """
 
@@ -53,6 +55,12 @@ class TensorArtifact:
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._read = {given.name for given in self._session.get_inputs()}
         self._outputs = [output.name for output in self._session.get_outputs()]
+        fields = {field.name for field in self.signature.fields}
+        targets = {target.name for target in self.signature.targets}
+        # What no output depends on is not in the graph.
+        check_names(self.path, fields & self._read, self._read, targets, self._outputs)
+        self.examples = read_examples(self.path)
+        self._check_examples()
 
     def __repr__(self) -> str:
         return f"TensorArtifact({str(self.path)!r})"
@@ -80,6 +88,21 @@ class TensorArtifact:
         found = self.predict([self.arrays(number, one) for number, one in enumerate(inputs)])
         nesting = self.signature.nesting["outputs"]
         return [put_together(nesting, outputs.__getitem__) for outputs in found]
+
+    def _check_examples(self) -> None:
+        """Raises ArtifactError if an example is not answered as it was."""
+        nesting = self.signature.nesting["outputs"]
+        try:
+            records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
+            found = []
+            for outputs in self.predict(records):
+                arrays = {name: array.tolist() for name, array in outputs.items()}
+                found.append(put_together(nesting, arrays.__getitem__, plain=True))
+            check_nested(self.path, self.examples, found)
+        except ArtifactError:
+            raise
+        except Exception as error:  # of a signature that does not fit the graph
+            raise fails(self.path, error) from error
 
     def batch(self, inputs: Any) -> Any:
         """Returns the outputs for a batch.

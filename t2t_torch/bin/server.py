@@ -76,6 +76,7 @@ for _name, _default, _meaning in (
     flags.DEFINE_integer(_name, _default, _meaning, lower_bound=1, flag_values=FLAGS)
 for _name, _seconds, _meaning in (
     ("max_seconds", 30.0, "Seconds for a request; after these it is answered with 503."),
+    ("header_seconds", 10.0, "Seconds for a request's headers; then the connection is closed."),
     ("batch_delay_ms", 2.0, "Milliseconds that requests wait for others while there are many."),
     ("reload_seconds", 5.0, "How often changed artifacts are looked for; 0: never."),
     ("drain_seconds", 30.0, "Seconds that begun requests have after SIGTERM."),
@@ -134,7 +135,8 @@ def _serve(sources: Sequence[Source]) -> int:
     listener = listen_at(_flag("host"), _flag("port"))
     if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
         tell("everyone who reaches this host may ask: there is no --api_key_file", 30)
-    code = serve(Gate(application.app, keys, metrics, drain), listener, drain)
+    app = Gate(application.app, keys, metrics, drain)
+    code = serve(app, listener, drain, header_seconds=limits.header_seconds)
     # All that was begun is answered or cut off: nobody waits for what is still computed.
     repository.close(0.0 if code else _CLOSING)
     return code
@@ -153,6 +155,7 @@ def _limits() -> Limits:
         batch_tokens=_flag("max_batch_tokens"),
         batches=_flag("max_batches"),
         delay=_flag("batch_delay_ms") / 1e3,
+        header_seconds=_flag("header_seconds"),
     )
 
 

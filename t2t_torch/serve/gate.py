@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t2t_torch.serve.body import to_json
+from t2t_torch.serve.connection import check_headers
 from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.key import Keys
 from t2t_torch.serve.log import LOG, tell
@@ -83,6 +84,9 @@ class Gate:
             self._note(scope, told, status, time.perf_counter() - start)
 
     def _refused(self, scope: Scope, headers: Headers) -> Refusal | None:
+        refused = check_headers(headers)
+        if refused is not None:
+            return refused
         path = scope["path"]
         if path not in _OPEN and not self._keys.admit(
             headers.get("authorization"), headers.get("x-api-key")

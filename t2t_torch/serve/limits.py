@@ -25,6 +25,7 @@ class Limits:
       batches: that a model computes at once, if several threads may ask it; each has a thread of
         its own, and onnxruntime's others are shared by all.
       delay: seconds that a request waits for others, if it has come while the model was busy.
+      header_seconds: that a request's line and headers may take.
     """
 
     body_bytes: int = 1 << 20
@@ -36,3 +37,4 @@ class Limits:
     batch_tokens: int = 1024
     batches: int = 2
     delay: float = 0.002
+    header_seconds: float = 10.0

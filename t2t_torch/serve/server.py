@@ -12,11 +12,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from t2t_torch.errors import UsageError
+from t2t_torch.serve.connection import HEAD_BYTES, KEEP_ALIVE, connection_class
 from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.log import tell
 
 _BACKLOG = 1024
-_KEEP_ALIVE = 65  # seconds; longer than the minute of the usual balancers before it
 _CLOSING = 5  # seconds that connections have to close
 _SWITCH = 0.0005
 """Seconds after which a thread that computes in Python lets others do so.  A model's thread needs
@@ -64,23 +64,34 @@ def listen_at(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def serve(app: ASGIApp, listener: socket.socket, drain: Drain) -> int:
+def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    drain: Drain,
+    *,
+    header_seconds: float = 10.0,
+    parser: str = "auto",
+) -> int:
     """Answers requests until SIGTERM or Ctrl-C; returns 0, or 1 if some were cut off.
 
     Args:
       app: answers them.
       listener: where they come in.
       drain: how it ends.
+      header_seconds: that a request's line and headers may take.
+      parser: see `connection_class`.
     """
     config = uvicorn.Config(
         app,
+        http=connection_class(header_seconds, parser),
+        h11_max_incomplete_event_size=HEAD_BYTES,
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=_CLOSING,
     )
     sys.setswitchinterval(_SWITCH)

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import json
-import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from t2t_torch.artifact.answer import Answer, InputError
 from t2t_torch.artifact.nesting import put_together
-from t2t_torch.artifact.signature import EXAMPLES
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.artifact.tensor_session import TensorArtifact
-from t2t_torch.errors import ArtifactError
 from t2t_torch.serve.model import Found, InputField, Model, Nested, OutputTarget, Sample
 from t2t_torch.serve.refusal import NO_INPUT, Refusal
-from t2t_torch.text.lines import read_lines
 
 INPUT, OUTPUT = "input", "output"
 """The field and the target as which predict has the whole of inputs and outputs."""
 
-_CLOSE = 1e-3  # the exporter compares more exactly, here another version may compute
 _SHORT = 400  # characters of an example that a page offers
 
 
 def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
-    """Loads an artifact of a trial, and lets it answer its own examples.
+    """Loads an artifact of a trial, which answers its own examples first.
 
     Args:
       name: what it is asked by.
@@ -58,8 +51,7 @@ def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
         )
         return {OUTPUT: {"value": value}}
 
-    examples = _examples(path)
-    _check(artifact, examples)
+    examples = artifact.examples
     return Model(
         name=name,
         version=version or str(signature.step),
@@ -93,39 +85,3 @@ def _unwrapped(given: Any, nesting: Any) -> Any:
     if own and not (isinstance(inner, Mapping) and set(inner) == {INPUT}):
         return given
     return inner
-
-
-def _examples(path: Path) -> list[dict[str, Any]]:
-    file = path / EXAMPLES
-    try:
-        return [json.loads(line) for line in read_lines(file)] if file.exists() else []
-    except ValueError as error:
-        raise ArtifactError(f"{file} is damaged: {error}. Export the run again.") from None
-
-
-def _check(artifact: TensorArtifact, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Raises ArtifactError if an example is not answered as it was."""
-    nesting = artifact.signature.nesting["outputs"]
-    records = [artifact.arrays(number, one["input"]) for number, one in enumerate(examples)]
-    for number, found in enumerate(artifact.predict(records)):
-        arrays = {name: array.tolist() for name, array in found.items()}
-        plain = put_together(nesting, arrays.__getitem__, plain=True)
-        expected = examples[number]["answer"]
-        if not _same(plain, expected):
-            raise ArtifactError(
-                f"'{artifact.path}' does not answer its example {number} as it did when it was "
-                f"exported: {reprlib.repr(plain)}, and it was {reprlib.repr(expected)}. Export the "
-                "run again with the onnxruntime that is installed here."
-            )
-
-
-def _same(found: Any, expected: Any) -> bool:
-    if isinstance(expected, dict):
-        return all(_same(found[key], value) for key, value in expected.items())
-    if isinstance(expected, list) and any(isinstance(one, dict | list) for one in expected):
-        return len(found) == len(expected) and all(map(_same, found, expected))
-    if expected is None or found is None:
-        return found is expected
-    return np.shape(found) == np.shape(expected) and np.allclose(
-        found, expected, rtol=_CLOSE, atol=_CLOSE, equal_nan=True
-    )

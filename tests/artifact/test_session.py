@@ -21,7 +21,7 @@ import t2t_torch
 from t2t_torch.artifact import session
 from t2t_torch.artifact.answer import InputError
 from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import FILE, MODEL
+from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL
 from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError, DecodeError, UsageError
 
@@ -167,7 +167,7 @@ def test_a_folder_that_is_no_artifact_is_told_from_a_damaged_one(
         whole.replace('"kind"', '"sort"'),
     ):
         signature.write_text(text, encoding="utf-8")
-        with pytest.raises(ArtifactError, match=r"signature\.json is damaged"):
+        with pytest.raises(ArtifactError, match=r"signature\.json is (damaged|not as it was)"):
             Artifact(folder)
     signature.unlink()
     with pytest.raises(ArtifactError, match="it has no signature"):
@@ -177,9 +177,9 @@ def test_a_folder_that_is_no_artifact_is_told_from_a_damaged_one(
 def test_a_newer_artifact_says_what_reads_it(make: Callable[..., Path]) -> None:
     folder = make()
     told = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    newer = {**told, "format_version": 3, "fields": "new"}
+    newer = {**told, "format_version": 4, "fields": "new"}
     (folder / FILE).write_text(json.dumps(newer), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"has the format 3, .* reads up to 2\. Update it"):
+    with pytest.raises(ArtifactError, match=r"has the format 4, .* reads up to 3\. Update it"):
         Artifact(folder)
 
 
@@ -190,9 +190,51 @@ def test_a_kind_that_is_not_known_is_named(
     folder = make()
     told = json.loads((folder / FILE).read_text(encoding="utf-8"))
     told[what][-1] |= {"name": "wave", "kind": "sound"}
+    _without_checksum(told)
     (folder / FILE).write_text(json.dumps(told), encoding="utf-8")
     match = f"has the {what[:-1]} 'wave' of the kind 'sound', .* does not know; it knows {known}"
     with pytest.raises(ArtifactError, match=match):
+        Artifact(folder)
+
+
+def _without_checksum(told: dict[str, Any]) -> None:
+    """Makes it the signature of an older version."""
+    del told["sha256"]
+    told["format_version"] = 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"name": "dense"', '"name": "dens_"', "input 'dens_' is in one of them alone"),
+        ('"name": "intent"', '"name": "intens"', "output 'intens' is in one of them alone"),
+        ('"go"', '"gg"', "does not answer its example 0 .*'labels of intent'"),
+        ('"kind": "words"', '"kind": "numbers"', "does not answer its own examples"),
+        ('"size": 2', '"size": 5', "does not answer its own examples"),
+    ],
+    ids=["field", "target", "label", "kind of field", "size"],
+)
+def test_a_signature_without_a_checksum_is_held_to_the_graph_and_its_examples(
+    make: Callable[..., Path], before: str, after: str, message: str
+) -> None:
+    folder = make()
+    values = {
+        "slots": ["O", "O", "B-city"],
+        "intent": "go",
+        "topics": ["go"],
+        "doubled": [2.0, 5.0],
+    }
+    scores = {"intent": {"go": 0.95, "stay": 0.05}}
+    example = {"input": asked(), "answer": {"values": values, "scores": scores}}
+    (folder / EXAMPLES).write_text(json.dumps(example) + "\n", encoding="utf-8")
+    told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    _without_checksum(told)
+    text = json.dumps(told, indent=2)
+    (folder / FILE).write_text(text, encoding="utf-8")
+    Artifact(folder)
+    assert before in text
+    (folder / FILE).write_text(text.replace(before, after, 1), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=message):
         Artifact(folder)
 
 
@@ -236,6 +278,7 @@ def test_a_graph_that_onnxruntime_cannot_read_says_which_version_made_it(
     make_again = json.loads((folder / FILE).read_text(encoding="utf-8"))
     written = Written.of(folder / MODEL)
     make_again["files"][MODEL] = {"bytes": written.bytes, "sha256": written.sha256}
+    _without_checksum(make_again)
     (folder / FILE).write_text(json.dumps(make_again), encoding="utf-8")
     with pytest.raises(ArtifactError, match=r"cannot read .*made with onnxruntime 1\.20"):
         Artifact(folder)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.artifact.signature import FILE, Field, Signature, Target
+from t2t_torch.errors import ArtifactError
 
 WHOLE: dict[str, Any] = {
     "problem": "made_by_hand",
@@ -27,27 +28,65 @@ WHOLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "version"),
+    "changes",
     [
-        ({}, 1),
-        ({"fields": (Field("inputs", "text"),), "targets": (Target("targets", "text"),)}, 1),
-        ({"search": {"beam_size": 4, "write_alignments": False}}, 1),
-        ({"fields": (), "targets": (), "form": "torch"}, 1),
-        ({"search": {"beam_size": 4, "write_alignments": True}}, 2),
-        ({"fields": (Field("inputs", "words"), Field("lists", "gazetteer", of="inputs"))}, 2),
-        ({"fields": (Field("dense", "word_numbers", "float32", size=2, of="inputs"),)}, 2),
-        ({"fields": (Field("inputs", "image", "uint8", shape=(2, 3, 1)),)}, 2),
-        ({"targets": (Target("targets", "span", of="context"),)}, 2),
+        {},
+        {"fields": (), "targets": (), "form": "torch"},
+        {"search": {"beam_size": 4, "write_alignments": True}},
+        {"fields": (Field("inputs", "image", "uint8", shape=(2, 3, 1)),)},
+        {"problem": "Größe 😀", "made_with": {"onnxruntime": "1.20"}},
     ],
 )
-def test_the_form_is_the_oldest_that_has_it(
-    changes: dict[str, Any], version: int, tmp_path: Path
+def test_it_is_read_as_it_was_written_also_by_versions_without_a_checksum(
+    changes: dict[str, Any], tmp_path: Path
 ) -> None:
     signature = Signature(**{**WHOLE, **changes})
     (tmp_path / FILE).write_text(signature.to_json(), encoding="utf-8")
-    assert json.loads(signature.to_json())["format_version"] == version
     assert Signature.read(tmp_path) == signature
-    # Before there was a second form, the same was written as the first.
-    told = json.loads(signature.to_json()) | {"format_version": 1}
+    for version in (1, 2):
+        told = json.loads(signature.to_json()) | {"format_version": version}
+        del told["sha256"]
+        (tmp_path / FILE).write_text(json.dumps(told), encoding="utf-8")
+        assert Signature.read(tmp_path) == signature
+
+
+def test_every_byte_that_is_changed_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    signature = Signature(**WHOLE)
+    text = signature.to_json().encode()
+    refused = 0
+    for place in range(len(text)):
+        for bit in (0, 1, 5):
+            changed = bytearray(text)
+            changed[place] ^= 1 << bit
+            (tmp_path / FILE).write_bytes(changed)
+            try:
+                assert Signature.read(tmp_path) == signature, bytes(changed)
+            except ArtifactError:
+                refused += 1
+    assert refused > 2 * len(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 4}, "does not match the SHA-256 in it"),
+        ({"format_version": 1, "step": 4}, "does not match the SHA-256 in it"),
+        ({"sha256": None}, "does not match the SHA-256 in it"),
+        ({"format_version": 1, "sha256": None}, "does not match the SHA-256 in it"),
+    ],
+)
+def test_a_changed_signature_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    told = json.loads(Signature(**WHOLE).to_json()) | change
     (tmp_path / FILE).write_text(json.dumps(told), encoding="utf-8")
-    assert Signature.read(tmp_path) == signature
+    with pytest.raises(ArtifactError, match=message):
+        Signature.read(tmp_path)
+
+
+def test_of_a_signature_without_a_checksum_numbers_have_to_be_whole(tmp_path: Path) -> None:
+    told = json.loads(Signature(**WHOLE).to_json()) | {"format_version": 2, "step": 2.0}
+    del told["sha256"]
+    (tmp_path / FILE).write_text(json.dumps(told), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"step is 2\.0, expected an integer"):
+        Signature.read(tmp_path)

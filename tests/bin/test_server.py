@@ -22,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What is served, and where; the server ends at once."""
     seen: dict[str, Any] = {}
 
-    def serve(app: Gate, listener: Any, drain: Any) -> int:
+    def serve(app: Gate, listener: Any, drain: Any, *, header_seconds: float) -> int:
         seen.update(app=app, host=listener.getsockname()[0], drain=drain)
         listener.close()
         return 0
@@ -49,13 +49,13 @@ def test_flags_are_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {
         "max_body_bytes": 1, "max_inputs": 2, "max_characters": 3, "max_seconds": 4.5,
         "max_queue": 5, "max_batch_inputs": 6, "max_batch_tokens": 7,
-        "max_batches": 8, "batch_delay_ms": 9.0,
+        "max_batches": 8, "batch_delay_ms": 9.0, "header_seconds": 10.5,
     }  # fmt: skip
     monkeypatch.setattr(server, "_serve", lambda sources: 0)
     assert (
         server.main(["--artifact=a", *(f"--{name}={value}" for name, value in given.items())]) == 0
     )
-    assert server._limits() == Limits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009)
+    assert server._limits() == Limits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009, 10.5)
     assert server.main(["--artifact=a"]) == 0
     assert server._limits() == Limits()
 

@@ -30,6 +30,8 @@ def changed(phrases: Path, folder: Path, change: Callable[[dict[str, Any]], None
     told = json.loads((folder / FILE).read_text("utf-8"))
     about = Written.of(folder / EXAMPLES)
     told["files"][EXAMPLES] = {"bytes": about.bytes, "sha256": about.sha256}
+    del told["sha256"]
+    told["format_version"] = 2  # written before there were checksums
     (folder / FILE).write_text(json.dumps(told), "utf-8")
     Signature.read(folder).check_files(folder)
     return folder
