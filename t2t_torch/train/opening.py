@@ -131,9 +131,11 @@ def _never_reached(estimator: Estimator, run: Learner) -> Iterator[str]:
     rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
     if run.learning_rate is not None and "cyclic" in factor_names(hparams):
         rises["learning_rate_decay_steps"] = hparams.learning_rate_decay_steps
-    for name, steps in rises.items() if run.learning_rate is not None else ():
+    for name, steps in rises.items():
+        if run.learning_rate is None or last > steps:
+            continue
         reached, peak = run.learning_rate(last - 1), run.learning_rate(steps)
-        if last <= steps and reached < peak:
+        if reached < peak:
             yield (
                 f"WARNING: the run ends at step {last:,}, before the learning rate has risen to "
                 f"its peak at step {steps:,} ({name}={steps}): it reaches {reached:.3g} of "
