@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
@@ -20,6 +24,9 @@ from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.lstm import replace_lstms
 from t2t_torch.features import Features
 from t2t_torch.model import T2TModel
+
+_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), contextlib.__file__)
+"""Where frames are of torch or of this package."""
 
 
 class Network(nn.Module):
@@ -127,7 +134,7 @@ def exported(
     network = network.eval()
     axes = tuple(dict.fromkeys(varying.get(one, ()), torch.export.Dim.AUTO) for one in example)
     try:
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), quiet(), _fixed_sizes() as fixed:
             program = torch.export.export(
                 network, tuple(example.values()), dynamic_shapes=(axes,), strict=False
             )
@@ -147,14 +154,45 @@ def exported(
     except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         why, *_ = (str(error).strip() or type(error).__name__).splitlines()
         raise ExportError(f"{name} cannot be exported: {why} {otherwise}") from error
-    _check_varies(found, name, varying)
+    _check_varies(found, name, varying, fixed)
     return found
 
 
+@contextlib.contextmanager
+def _fixed_sizes() -> Iterator[list[traceback.FrameSummary]]:
+    """Notes at which lines, outside torch and this package, a trace fixes a size that varies."""
+    found: list[traceback.FrameSummary] = []
+    original = getattr(ShapeEnv, "_set_replacement", None)
+    if original is None:  # torch keeps no promise of it
+        yield found
+        return
+
+    def noting(env: ShapeEnv, symbol: Any, value: Any, *more: Any, **named: Any) -> Any:
+        if getattr(value, "is_number", False):
+            own = [f for f in traceback.extract_stack() if not f.filename.startswith(_OURS)]
+            found.extend(own[-1:])
+        return original(env, symbol, value, *more, **named)
+
+    with mock.patch.object(ShapeEnv, "_set_replacement", noting):
+        yield found
+
+
 def _check_varies(
-    network: onnx.ModelProto, name: str, varying: Mapping[str, Sequence[int]]
+    network: onnx.ModelProto,
+    name: str,
+    varying: Mapping[str, Sequence[int]],
+    fixed: Sequence[traceback.FrameSummary],
 ) -> None:
     """Raises ExportError if some size of the example has become part of the graph."""
+    why = "The model reads this size as a number, as int(), range() or a comparison do."
+    lines = {(Path(f.filename).name, f.lineno): (f.line or "").strip() for f in fixed}
+    if lines:
+        told = ", ".join(f"{file}, line {line} ({text})" for (file, line), text in lines.items())
+        why = f"It is read as a number at {told}."
+    if any("range(" in text for text in lines.values()):
+        why += " A graph has no loop over a size: compute the whole batch at once."
+    elif any("len(" in text for text in lines.values()):
+        why += " Take tensor.size() in place of len()."
     for given in network.graph.input:
         for axis in varying.get(given.name, ()):
             dim = given.type.tensor_type.shape.dim[axis]
@@ -162,8 +200,7 @@ def _check_varies(
             if size.isdecimal():
                 raise ExportError(
                     f"{name} cannot be exported: axis {axis} of {given.name!r} is "
-                    f"{size} in the graph, as in the example, and should vary. Some line "
-                    "of the model reads a size as a number: take tensor.size() in place of len()."
+                    f"{size} in the graph, as in the example, and should vary. {why}"
                 )
 
 

@@ -13,6 +13,7 @@ from t2t_torch.mode import Split
 from t2t_torch.trial.answers import check_batch_pair
 from t2t_torch.trial.definition import TRAIN_BATCH
 from t2t_torch.trial.nested import leaves
+from t2t_torch.trial.predictor import arguments_of, several_arguments
 from t2t_torch.trial.records import rebuilt
 
 if TYPE_CHECKING:
@@ -84,17 +85,17 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     """Returns what the model was called with, copied: a trial may change it afterwards.
 
     Raises:
-      TrialError: it was called with names.
+      TrialError: it was called with names that `forward` does not list.
     """
     calls: list[Any] = []
 
     def note(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if named:
-            raise TrialError(
-                f"the model is called with {', '.join(f'{name}=' for name in named)}: what it "
-                "takes is flattened in order. Call it with arguments in their places."
-            )
-        calls.append(_copied(given[0] if len(given) == 1 else given))
+        inputs: Any = given
+        if named or len(given) > arguments_of(model):
+            inputs = several_arguments(model, given, named)
+        elif len(given) == 1:
+            inputs = given[0]
+        calls.append(_copied(inputs))
         if rows and sum(map(rows_of, calls)) >= rows:
             raise _Enough
 

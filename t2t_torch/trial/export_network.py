@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import linecache
+import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from t2t_torch.artifact.nesting import Nesting, names_in, nesting_of, taken_apart
 from t2t_torch.artifact.signature import Field, Target
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.network import exported
+from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import described, leaves
 from t2t_torch.trial.predictor import forward
@@ -128,13 +132,44 @@ def graph_of(model: nn.Module, taken: Taken, batches: Sequence[Any], code: Defin
     try:
         with torch.no_grad():
             still = copy.deepcopy(model).eval().requires_grad_(False)
-            graph = exported(name, Flat(still, taken), example, taken.varying, otherwise=_ELSEWHERE)
+            flat = Flat(still, taken)
+            with _symbolic_len(still):
+                graph = exported(name, flat, example, taken.varying, otherwise=_ELSEWHERE)
     except ExportError as error:
         raise ExportError(_told(name, error.__cause__ or error, str(error), code)) from error
     except Exception as error:  # of the trial's own code, which computes with no numbers here
         raise ExportError(_told(name, error, "", code)) from error
     _check_outputs(graph, taken)
     return graph
+
+
+@contextlib.contextmanager
+def _symbolic_len(model: nn.Module) -> Iterator[None]:
+    """Lets `len(tensor)` in the trial's own files be a size that varies: Python's is a number."""
+
+    def own_len(value: Any) -> Any:
+        return value.size(0) if isinstance(value, Tensor) and value.dim() else len(value)
+
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    files = {kind.__module__ for kind in kinds if is_of_user(kind)}
+    changed = [vars(sys.modules[file]) for file in files if "len" not in vars(sys.modules[file])]
+    for names in changed:
+        names["len"] = own_len
+    try:
+        yield
+    finally:
+        for names in changed:
+            del names["len"]
+
+
+def _is_packed(error: BaseException) -> bool:
+    """Whether what failed was computed of packed sequences."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.endswith("torch/nn/utils/rnn.py"):
+            return True
+        if any(isinstance(value, PackedSequence) for value in frame.f_locals.values()):
+            return True
+    return False
 
 
 def _all_tensors(
@@ -250,6 +285,13 @@ def _told(name: str, error: BaseException, told: str, code: Definition) -> str:
     if own:
         line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
         where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno} ({line})"
+    if _is_packed(error):
+        why = (
+            "it packs sequences (pack_padded_sequence), and the sizes of what is packed depend on "
+            "numbers in a tensor: a graph has none such. Give the layer the padded sequences, and "
+            "mask what it returns"
+        )
+        return f"{name} cannot be exported: forward{where}: {why}. {_ELSEWHERE}"
     if "data-dependent" in str(error) or type(error).__name__.startswith("GuardOnDataDependent"):
         why = (
             "what it computes depends on a number in a tensor (an if, a loop, item(), or a size), "

@@ -7,9 +7,10 @@ predictor.batch({"image": images})                  # -> the outputs of a batch 
 
 from __future__ import annotations
 
+import collections
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,37 @@ def arguments_of(model: nn.Module) -> int:
     return max(1, len(needed))
 
 
+class _Several:
+    """Marks a namedtuple as several arguments of a model, by the names that `forward` has."""
+
+
+def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """Returns the arguments of a call in their places, as a namedtuple that `forward` knows.
+
+    Args:
+      model: that was called.
+      given: arguments by place.
+      named: arguments by name; defaults stand in for those between.
+
+    Raises:
+      TrialError: `forward` does not list a name, or takes it by name alone.
+    """
+    bound = inspect.signature(model.forward).bind(*given, **named)
+    last = list(bound.arguments)[-1]
+    bound.apply_defaults()
+    names = list(bound.arguments)[: list(bound.arguments).index(last) + 1]
+    kinds = {bound.signature.parameters[name].kind for name in names}
+    if not kinds <= set(_BY_PLACE):
+        raise TrialError(
+            f"the model is called with {', '.join(f'{name}=' for name in named)}, and forward of "
+            f"{type(model).__name__} does not list these as arguments that have a place. Write "
+            "them out: def forward(self, input_ids, attention_mask=None)."
+        )
+    kind = collections.namedtuple("Arguments", names, rename=True)  # type: ignore[misc]
+    several: Any = type("Arguments", (kind, _Several), {})
+    return several(*(bound.arguments[name] for name in names))
+
+
 def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
     """Returns what a model makes of inputs.
 
@@ -144,6 +176,8 @@ def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
     Raises:
       TrialError: there are fewer.
     """
+    if isinstance(inputs, _Several) and isinstance(inputs, tuple):
+        return model(*inputs)
     if arguments == 1:
         return model(inputs)
     if not isinstance(inputs, tuple | list) or len(inputs) < arguments:

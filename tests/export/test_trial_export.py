@@ -316,3 +316,63 @@ print(artifact([{{"left": [1, 2, 3], "rest": [[0.5], None]}}])[0].right["sum"])
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.strip() == "6.5"
+
+
+BY_NAME = """
+    def train_batch(self, batch, model, epoch_idx, batch_idx):
+        return model(input_ids=batch[0], mask=batch[1]).mean()
+
+    def evaluate_batch(self, batch, model):
+        return {"loss": model(CALL).mean()}
+"""
+
+
+@pytest.mark.parametrize("call", ["input_ids=batch[0], mask=batch[1]", "batch[0], batch[1]"])
+def test_arguments_by_name_and_optional_ones_are_inputs(tmp_path: Path, call: str) -> None:
+    parts = {
+        "takes": "input_ids, mask=None, other=None",
+        "forward": "return self.linear(input_ids) * mask.unsqueeze(1)",
+        "collate": "return torch.stack([record(n) for n in numbers]), torch.arange(len(numbers))",
+        "methods": BY_NAME.replace("CALL", call),
+    }
+    done = _export(tmp_path, code(**parts))
+    assert [field.name for field in done.signature.fields] == ["input_ids", "mask"]
+    artifact = t2t_torch.load(tmp_path / "artifact")
+    rows = [{"input_ids": np.ones(3, np.float32), "mask": np.int64(n)} for n in (1, 3)]
+    one, other = artifact(rows)
+    np.testing.assert_allclose(np.asarray(other), 3 * np.asarray(one), rtol=1e-5)
+
+
+def test_len_of_a_tensor_is_a_size_that_varies(tmp_path: Path) -> None:
+    forward = "return self.linear(x.reshape(len(x), -1)) + torch.zeros(len(x), 2)"
+    assert _export(tmp_path, code(forward)).verified.rows == 25
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (
+            "return torch.stack([self.linear(x[i]) for i in range(x.size(0))])",
+            "It is read as a number at small.py, line 39 (return torch.stack([self.linear(x[i]) "
+            "for i in range(x.size(0))])). A graph has no loop over a size",
+        ),
+        ("return self.linear(x) + torch.zeros(int(x.size(0)), 2)", "line 39 (return self.linear"),
+    ],
+)
+def test_a_size_that_a_graph_would_fix_is_refused_with_its_line(
+    tmp_path: Path, forward: str, said: str
+) -> None:
+    told = _refused(tmp_path, forward=forward)
+    assert said in told
+    assert "len()" not in told
+
+
+def test_packed_sequences_are_refused_as_such(tmp_path: Path) -> None:
+    forward = """lengths = torch.clamp(x[:, 0].abs().long() + 1, max=3)
+packed = nn.utils.rnn.pack_padded_sequence(x.unsqueeze(2), lengths, batch_first=True,
+                                           enforce_sorted=False)
+_, (last, _) = self.more(packed)
+return last[-1]"""
+    told = _refused(tmp_path, forward=forward, more="nn.LSTM(1, 1, batch_first=True)")
+    assert "line 42 (_, (last, _) = self.more(packed)): it packs sequences" in told
+    assert "FakeTensor" not in told
