@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from t2t_torch.data import ragged
 from t2t_torch.data.ragged import Ragged, Rows
+from t2t_torch.data.staging import named_errors
 from t2t_torch.errors import DataError
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
@@ -52,7 +53,7 @@ class Run:
         inner = np.searchsorted(keys, firsts)
         row_edges = np.concatenate([[0], inner, [len(keys)]]).astype(np.int64)
         value_edges = np.stack([column.offsets[row_edges] for column in rows.values()])
-        with path.open("wb") as file:
+        with named_errors(path), path.open("wb") as file:
             np.save(file, np.array(list(rows)), allow_pickle=False)
             np.save(file, np.array([dtype.str for dtype in dtypes.values()]), allow_pickle=False)
             np.save(file, row_edges, allow_pickle=False)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from t2t_torch.data import ragged
 from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
 from t2t_torch.data.ragged import Ragged, Rows, Values, value_dtype
-from t2t_torch.data.staging import sync
+from t2t_torch.data.staging import named_errors, sync
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 
@@ -139,8 +139,9 @@ class ShardWriter:
         self._room = self._values_per_batch = values_per_batch
         self._pending: list[Rows] = []
         self._rows = 0
-        self._file = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._file, schema)
+        with named_errors(path):
+            self._file = pa.OSFile(str(path), "wb")
+            self._writer = pa.ipc.new_file(self._file, schema)
 
     def append(self, rows: Rows) -> None:
         """Adds rows at the end."""
@@ -164,8 +165,9 @@ class ShardWriter:
         """Finishes the file and returns its manifest entry."""
         if self._pending:
             self._write_batch()
-        self._writer.close()
-        self._file.close()
+        with named_errors(self.path):
+            self._writer.close()
+            self._file.close()
         sync(self.path)
         return ShardEntry(
             file=self.path.name,
@@ -177,7 +179,8 @@ class ShardWriter:
     def _write_batch(self) -> None:
         rows = ragged.concatenate(self._pending)
         arrays = [_list_array(rows[field.name], field.type) for field in self._schema]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        with named_errors(self.path):
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._pending = []
         self._room = self._values_per_batch
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +22,32 @@ def staged(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
     try:
-        yield temporary
+        with named_errors(path):
+            yield temporary
         sync(temporary)
         temporary.replace(path)
         sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Adds the path to an OSError that names no file, as of a write on a full disk.
+
+    Raises:
+      OSError: that of the body, with the path.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        told = re.search(r"\[errno (\d+)\]", str(error))  # as Arrow writes it
+        number = error.errno or (int(told[1]) if told else errno.EIO)
+        what = os.strerror(number) if error.errno or told else f"{error}. Is the disk full?"
+        raise OSError(number, what, str(path)) from error
 
 
 def remove_leftovers(path: Path) -> None:

@@ -14,10 +14,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from t2t_torch.data.lock import exclusive
-from t2t_torch.data.staging import STAGED_SUFFIX, staged
+from t2t_torch.data.staging import STAGED_SUFFIX, named_errors, staged
 from t2t_torch.errors import DataError
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", ".zip", ".gz")
+_MAX_RATIO = 200  # of what comes out to the archive; text packs to a tenth, zeros to a thousandth
+_ALWAYS_ALLOWED = 1 << 28  # bytes
+_PIECE = 1 << 20
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -72,7 +75,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
     try:
         if suffix == ".gz":
             with staged(target) as temporary, gzip.open(path) as source:
-                _write(source, temporary)
+                _Writer(path).write(source, temporary)
             return
         staging = target.with_name(f".{target.name}{STAGED_SUFFIX}")
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
@@ -94,7 +97,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
 
 
 def _unpack_tar(path: Path, root: Path) -> None:
-    links = []
+    links, writer = [], _Writer(path)
     with tarfile.open(path) as archive:
         for member in archive:
             place = _inside(root, member.name, path)
@@ -112,7 +115,7 @@ def _unpack_tar(path: Path, root: Path) -> None:
                 if source is None:
                     raise DataError(f"{path}: {member.name!r} links to nothing in the archive.")
                 with source:
-                    _write(source, place)
+                    writer.write(source, place)
             else:
                 raise DataError(f"{path}: {member.name!r} is neither file, folder nor link.")
     # Links are made last, so that no file can be written through one.
@@ -134,6 +137,7 @@ def _check_real(root: Path, place: Path, member: tarfile.TarInfo, archive: Path)
 
 
 def _unpack_zip(path: Path, root: Path) -> None:
+    writer = _Writer(path)
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             place = _inside(root, member.filename, path)
@@ -147,7 +151,7 @@ def _unpack_zip(path: Path, root: Path) -> None:
             except (RuntimeError, NotImplementedError) as error:  # a password, a compression
                 raise DataError(f"{path} cannot be unpacked: {error}.") from error
             with source:
-                _write(source, place)
+                writer.write(source, place)
 
 
 def _inside(root: Path, name: str, archive: Path) -> Path:
@@ -170,7 +174,27 @@ def _escape(archive: Path, name: str) -> str:
     )
 
 
-def _write(source: IO[bytes] | gzip.GzipFile, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("wb") as file:
-        shutil.copyfileobj(source, file)
+class _Writer:
+    """Writes the members of an archive, as far as they are no decompression bomb.
+
+    Args:
+      archive: the file.
+    """
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._left = self._most = max(_ALWAYS_ALLOWED, _MAX_RATIO * archive.stat().st_size)
+
+    def write(self, source: IO[bytes] | gzip.GzipFile, place: Path) -> None:
+        """Writes one member; DataError if all together are too large for the archive."""
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with named_errors(place), place.open("wb") as file:
+            while piece := source.read(_PIECE):
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise DataError(
+                        f"{self._archive} holds more than {self._most:,} bytes, over {_MAX_RATIO} "
+                        "times its own size, as decompression bombs do. It was not unpacked; if it "
+                        "is to be trusted, unpack it by hand into its folder."
+                    )
+                file.write(piece)

@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_torch.declaration.kinds import MIXTURE, USUAL_COLUMNS, Kind, Value
 from t2t_torch.declaration.sample import SampleMaker
-from t2t_torch.declaration.schema import Column, Declaration, mistake, nearest
+from t2t_torch.declaration.schema import LARGEST, Column, Declaration, mistake, nearest
 from t2t_torch.errors import DataError
 from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import FORMATS, format_of
@@ -122,8 +122,9 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
         if name == "oov_token":
             good, expected = isinstance(value, str) and bool(value), "a word"
         else:
-            good = isinstance(value, int) and not isinstance(value, bool) and value >= lowest
-            expected = f"a whole number from {lowest} on"
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            good = whole and lowest <= value <= LARGEST
+            expected = f"a whole number from {lowest} to {LARGEST:,}"
         if not good:
             raise mistake(path, f"settings.{name}", f"{expected} was expected, not {value!r}.")
     return dict(declaration.settings)

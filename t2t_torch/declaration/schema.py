@@ -14,6 +14,9 @@ from t2t_torch.errors import RegistryError
 from t2t_torch.mode import Split
 from t2t_torch.shelf import json_declaration
 
+LARGEST = 10_000_000
+"""The largest number that a declaration may ask for, of ids for instance."""
+
 SPLITS = tuple(split.name.lower() for split in Split)
 
 
@@ -126,7 +129,7 @@ class Dense(_Part):
     """Numbers beside a text: a column for each, or one column with a list of `size` of them."""
 
     column: Column
-    size: pydantic.PositiveInt
+    size: Annotated[int, pydantic.Field(ge=1, le=LARGEST)]
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -150,8 +153,8 @@ class Beside(_Part):
       soft_labels: whether the targets are probabilities of the labels.
     """
 
-    characters: pydantic.PositiveInt | None = None
-    bytes: pydantic.PositiveInt | None = None
+    characters: Annotated[int, pydantic.Field(ge=1, le=1000)] | None = None
+    bytes: Annotated[int, pydantic.Field(ge=1, le=1000)] | None = None
     shape: bool = False
     gazetteer: Column | None = None
     dense: Dense | None = None
@@ -214,7 +217,7 @@ class Declaration(_Part):
     fields: Mapping[str, Column] = {}
     split_by: tuple[str, ...] = ()
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
-    vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=10_000_000)] | None = None
+    vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=LARGEST)] | None = None
     use_vocab_from_other_problem: str | None = None
     labels: tuple[str, ...] = ()
     features: Beside = Beside()

@@ -13,6 +13,9 @@ from pathlib import Path
 from t2t_torch.errors import DataError
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
+_LONGEST_LINE = 1 << 28  # bytes of a line in a packed file
+_MAX_RATIO = 500  # of a packed file's text to its size
+_ALWAYS_ALLOWED = 1 << 32  # bytes of a packed file's text
 
 
 def read_raw_lines(path: Path) -> Iterator[bytes]:
@@ -24,13 +27,29 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_bytes(path) as file:
-            for number, line in enumerate(file, 1):  # noqa: B007  the errors below name it
+            lines = _unpacked(file, path) if isinstance(file, gzip.GzipFile) else file
+            for number, line in enumerate(lines, 1):  # noqa: B007  the errors below name it
                 yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
         raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+
+
+def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """Yields the lines of a packed file; DataError if it is a decompression bomb."""
+    most = max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size)
+    total = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        total += len(line)
+        if len(line) > _LONGEST_LINE or total > most:
+            what = f"a line of more than {_LONGEST_LINE:,}" if total <= most else f"{total:,}"
+            raise DataError(
+                f"{path} unpacks to {what} bytes, as decompression bombs do. If it is to be "
+                "trusted, unpack it by hand:  gunzip"
+            )
+        yield line
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import itertools
 import json
 import os
+import pathlib
+import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import forked
 import pytest
@@ -150,6 +157,83 @@ def test_a_run_killed_while_generating_and_run_again_makes_the_same_bytes(
     assert code == 0, err
     assert files(tmp_path / "data") == clean
     assert not (tmp_path / "data" / ".fragile.incomplete").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("together", [1, 2])
+def test_runs_of_several_workers_killed_at_random_instants_make_the_same_bytes(
+    tmp_path, usr_dir, clean, together
+):
+    command = [*MODULE, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=3"]
+    draw, killed = random.Random(together), 0
+    begun = time.monotonic()
+    assert finish(start(*command, "--max_cases=9"))[0] == 0
+    usual = time.monotonic() - begun
+    for _ in range(6):
+        shutil.rmtree(tmp_path / "data")
+        running = [start(*command) for _ in range(together)]
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0.3, 1.2) * usual / together)
+            process.kill()
+        killed += sum(finish(process)[0] == -signal.SIGKILL for process in running)
+        again = [start(*command) for _ in range(together)]
+        assert [finish(process)[0] for process in again] == [0] * together
+        assert files(tmp_path / "data") == clean
+    assert killed
+
+
+def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
+    tmp_path, usr_dir, clean, monkeypatch, capsys
+):
+    failed = []
+    for step in range(1, 7):
+        count = itertools.count(1)
+
+        def renamed(name, step=step, count=count):
+            done = getattr(pathlib.Path, name)
+
+            def call(path, target):
+                if next(count) == step:
+                    raise OSError(errno.EIO, "Input/output error", str(path))
+                return done(path, target)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in ("rename", "replace"):
+                patch.setattr(pathlib.Path, name, renamed(name))
+            code = datagen.main([*arguments(tmp_path, usr_dir, f"data{step}"), "--verbosity=-1"])
+        error = capsys.readouterr().err
+        if code == 0:
+            assert files(tmp_path / f"data{step}") == clean
+            continue
+        failed.append(step)
+        assert code == 2
+        assert re.search(r"error: \S+: Input/output error", error)
+        assert not (tmp_path / f"data{step}" / "fragile.json").exists()
+        assert datagen.main([*arguments(tmp_path, usr_dir, f"data{step}"), "--verbosity=-1"]) == 0
+        assert files(tmp_path / f"data{step}") == clean
+    assert failed == [1, 2, 3, 5]  # Three shards and the manifest; 4 is only what is verified.
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes to every folder")
+def test_a_folder_that_is_read_only_is_named(tmp_path, usr_dir, capsys):
+    (tmp_path / "data").mkdir(mode=0o555)
+    assert datagen.main(arguments(tmp_path, usr_dir)) == 2
+    assert re.search(r"error: \S*data\S*: Permission denied", capsys.readouterr().err)
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path, usr_dir):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))"
+    program = f"{limit}; from t2t_torch.bin import datagen; raise SystemExit(datagen.main())"
+    code, _, err = finish(
+        start("-c", program, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=1")
+    )
+    assert code == 2, err
+    assert re.search(r"error: \S+fragile\S*: File too large", err)
+    assert "Traceback" not in err
+    assert files(tmp_path / "data") == {}
 
 
 def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(tmp_path, usr_dir):

@@ -196,3 +196,23 @@ def test_an_archive_is_not_unpacked_over_the_folder_it_lies_in(tmp_path):
     archive = make_tar(tmp_path / "x.tgz")
     with pytest.raises(DataError, match="folder of its own"):
         unpack(archive, tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip", ".gz"])
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused(
+    ending, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("t2t_torch.data.unpack._ALWAYS_ALLOWED", 1 << 20)
+    path = tmp_path / f"bomb{ending}"
+    zeros = {f"zeros{n}": b"\0" * (1 << 20) for n in range(3)}
+    if ending == ".gz":
+        path.write_bytes(gzip.compress(b"".join(zeros.values())))
+    elif ending == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in zeros.items():
+                archive.writestr(name, content)
+    else:
+        make_tar(path, zeros)
+    with pytest.raises(DataError, match="over 200 times its own size"):
+        unpack(path)
+    assert [one.name for one in tmp_path.iterdir() if not one.name.startswith(".")] == [path.name]

@@ -267,3 +267,18 @@ def test_a_run_without_its_vocabulary_asks_for_it_back(
         load(run_dir)
     assert "data_dir this run was trained on" in str(caught.value)
     assert "t2t-datagen" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("together", "told"), [(1, r"line 2 of a file.*max_input_size"), (2, r"batch_size=1")]
+)
+def test_an_input_for_which_memory_does_not_suffice_is_named(
+    predictor, monkeypatch, together, told
+):
+    def fail(*arguments):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8")
+
+    monkeypatch.setattr(predictor, "_predict_batch", fail)
+    hparams = DecodeHParams(batch_size=together)
+    with pytest.raises(DecodeError, match=told):
+        list(predictor.predict_ids([[4, 1], [4, 4, 4, 1]], hparams))

@@ -7,6 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from t2t_torch.errors import DataError
+from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.formats import open_records
+
 _TEXT = st.text(st.characters(codec="utf-8"))
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -66,3 +70,23 @@ def test_a_line_that_is_no_object_is_reported_where_it_goes_wrong(
 
 def test_a_pair_of_surrogates_is_one_character(read: Any) -> None:
     assert read('{"a": "\\ud83d\\ude00"}', "jsonl")[0][0].values == {"a": "😀"}
+
+
+def test_an_array_of_objects_is_read_and_what_is_no_object_is_bad(tmp_path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text('\ufeff[{"a": {"b": "x"}},\n 7, {"a": NaN}, {"a": "\\ud800"}]', "utf-8")
+    bad = BadRecords("skip")
+    records = list(open_records(path, format="json", bad=bad))
+    assert [str(one.place) for one in records] == [f"{path}, object 1", f"{path}, object 3"]
+    assert records[0].values == {"a.b": "x", "a": {"b": "x"}}
+    assert [told.split(": ", 1)[1][:9] for told in bad.listed] == ["a number,", "a lone su"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [('{"a": 1}', "not an array of objects"), ("[1,\n}", "line 2, column 1")]
+)
+def test_what_is_no_array_is_told(text, told, tmp_path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, "utf-8")
+    with pytest.raises(DataError, match=told):
+        list(open_records(path, format="json"))

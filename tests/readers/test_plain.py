@@ -132,3 +132,43 @@ def test_packed_utterances_are_found_by_their_folder(tmp_path: Path) -> None:
     for name, text in (("seq.in", "a"), ("seq.out", "O"), ("label", "x")):
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
     assert [r.values["label"] for r in open_records(tmp_path)] == ["x"]
+
+
+def test_a_packed_file_that_unpacks_to_a_line_without_end_is_refused(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"a" * 5000 + b"\n"))
+    monkeypatch.setattr("t2t_torch.text.lines._LONGEST_LINE", 4000)
+    with pytest.raises(DataError, match="a line of more than 4,000 bytes, as decompression bombs"):
+        list(open_records(path))
+
+
+def test_a_packed_file_that_unpacks_to_far_more_than_its_size_is_refused(
+    tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "bomb.txt.gz"
+    path.write_bytes(gzip.compress(b"\n" * 1_000_000))
+    monkeypatch.setattr("t2t_torch.text.lines._ALWAYS_ALLOWED", 1000)
+    with pytest.raises(DataError, match="bytes, as decompression bombs do"):
+        list(open_records(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "found", "bad"),
+    [
+        ("DESC:manner How do bees fly ?\n", "", ("DESC:manner", "DESC", "How do bees fly ?"), 0),
+        ("__label__a __label__b hi you\n", "__label__", ("a", "a", "hi you"), 0),
+        ("DESC:manner\n", "", None, 1),
+        ("hi you\n", "__label__", None, 1),
+        ("__label__ hi\n", "__label__", None, 1),
+        ("\n  \n", "", None, 0),
+    ],
+)
+def test_lines_that_begin_with_labels_are_read(text, prefix, found, bad, tmp_path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(text, "utf-8")
+    skipped = BadRecords("skip")
+    options = {"prefix": prefix} if prefix else {}
+    records = list(open_records(path, format="labelled", bad=skipped, options=options))
+    values = [(one.values["label"], one.values["coarse"], one.values["text"]) for one in records]
+    assert values == ([found] if found else [])
+    assert skipped.count == bad
