@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, TORCH
 from t2t_torch.errors import UsageError
+from t2t_torch.trust import trusting
 
 _TASK = "task.json"  # as `RunDirectory` writes it
 
@@ -31,30 +32,30 @@ def load(
     hparams: DecodeHParams | None = None,
     device: str | torch.device | None = None,
     threads: int = 0,
+    trust_code: bool = False,
 ) -> Predictor | LabelPredictor | TrialPredictor | Artifact | TensorArtifact:
     """Loads what `t2t-trainer` has trained, or what `t2t-exporter` has made of it.
 
-    Whatever it is, it is called with a list of inputs and returns a list of outputs.  An artifact
-    needs onnxruntime and numpy alone; see `artifact.session.Artifact`.  Of a run directory, see
+    It is called with a list of inputs and returns a list of outputs.  An artifact needs
+    onnxruntime and numpy alone; see `artifact.session.Artifact`.  Of a run directory, see
     `decode.loading.load`; what was exported as weights is loaded as one.  A program of torch.export
     takes torch, and the problem, which encodes texts; see `export.torch_package.load_package`.
     Inputs and outputs of a trial's run, or of an artifact of it, are nested as its model's are; see
     `trial.predictor.load_trial` and `artifact.tensor_session.TensorArtifact`.
 
     Args:
-      path: an artifact; or a run directory, or several whose models answer as one.
-      checkpoint: of a run: a step, "best", or the path of a `ckpt-<step>` folder; the newest whole
-        one by default.
+      path: an artifact, a run directory, or several runs whose models answer as one.
+      checkpoint: of a run: a step, "best", or a `ckpt-<step>` folder; by default the newest whole.
       problem: of a run of several problems, the one that is asked.
       hparams: of a run: how to decode.
       device: where to compute; an artifact on the CPU.
       threads: of an artifact: for one batch; 0: as many as there are cores.
+      trust_code: of a run: whether Python code that comes with it may be executed; see `trust`.
 
     Raises:
-      ArtifactError: the artifact is damaged, altered or newer than this version, or onnxruntime is
-        missing.
+      ArtifactError: the artifact is damaged, altered or too new, or onnxruntime is missing.
       CheckpointError, HParamsError: of a run, as `decode.loading.load` says.
-      UsageError: what is given is of the other one, or this is no artifact and there is no torch.
+      UsageError: what is given is of the other one, there is no torch, or `trust_code` is needed.
     """
     form = form_of(path) if isinstance(path, str | Path) else None
     if form in (ONNX, TORCH):
@@ -77,11 +78,12 @@ def load(
             f"threads={threads} is for an artifact, and {str(path)!r} is none with a graph: its "
             "model takes the threads that torch.set_num_threads says."
         )
-    if form == TORCH:
-        from t2t_torch.export.torch_package import load_package
+    with trusting(trust_code):
+        if form == TORCH:
+            from t2t_torch.export.torch_package import load_package
 
-        return load_package(path)  # type: ignore[arg-type]
-    return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
+            return load_package(path)  # type: ignore[arg-type]
+        return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
 
 
 def _load_of_run(

@@ -27,7 +27,7 @@ COMMANDS = sorted(
 FLOORS = {
     "errors": 0, "overrides": 0, "mode": 0, "allocator": 0, "problem_name": 0,
     "shelf": 0, "registry": 0, "params": 0, "hparam": 0, "loss_hparam": 0, "input_hparam": 0,
-    "optimization_hparam": 0, "ranged_hparam": 0,
+    "optimization_hparam": 0, "ranged_hparam": 0, "trust": 0,
     "artifact": 1,
     "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "token_hparam": 1,

@@ -48,6 +48,7 @@ shared.define(
     "model",
     "hparams_set",
     "t2t_usr_dir",
+    "trust_code",
     "registry_help",
 )
 FLAGS["output_dir"].help = (

@@ -51,6 +51,7 @@ shared.define(
     "hparams",
     "eval_metrics",
     "t2t_usr_dir",
+    "trust_code",
     "registry_help",
 )
 FLAGS["output_dir"].help = (

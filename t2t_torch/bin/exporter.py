@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from t2t_torch.export.verification import Verified
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "registry_help")
+shared.define(
+    FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "trust_code", "registry_help"
+)
 FLAGS["output_dir"].help = (
     "Run directory of t2t-trainer; or several, with commas between, whose models answer as one: "
     "the mean of their probabilities."

@@ -33,10 +33,10 @@ from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
+from t2t_torch.trust import trusting
 
-atexit.register(
-    gc.freeze
-)  # the last collection of torch's objects takes 1 to 2 s, and frees nothing
+# The interpreter's last collection of torch's objects takes 1 to 2 s and frees nothing.
+atexit.register(gc.freeze)
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -66,7 +66,7 @@ _LIBRARIES = (
     "urllib3",
 )
 """Loggers of other libraries: only their warnings are shown."""
-_OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "random_seed", "registry_help")
+_OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "trust_code", "random_seed", "registry_help")
 
 
 class PathParser(flags.ArgumentParser[str]):
@@ -106,6 +106,9 @@ def define(values: flags.FlagValues, *names: str) -> None:
             meaning = "Directory of your own problems, models and sets; may be given repeatedly."
             flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
             values[name].help = meaning  # absl adds a line of its own.
+        elif name == "trust_code":
+            meaning = "Executes Python code that comes with the run; see docs/security.md."
+            flags.DEFINE_boolean(name, False, meaning, flag_values=values)
         elif name == "random_seed":
             flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
         elif name == "registry_help":
@@ -207,7 +210,8 @@ def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
     finally:  # A user's file that cannot be read does not hide the other names.
         if asked_for_names:
             print(registry.help_string(), end="")
-    return 0 if asked_for_names else main() or 0
+    with trusting("trust_code" in values and values["trust_code"].value):
+        return 0 if asked_for_names else main() or 0
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:

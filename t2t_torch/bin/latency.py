@@ -37,7 +37,9 @@ shared.define_path(FLAGS, "artifact", None, "What t2t-exporter has written.")
 shared.define_path(
     FLAGS, "other_artifact", None, "One more, such as the quantized one, to be compared."
 )
-shared.define(FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "registry_help")
+shared.define(
+    FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "trust_code", "registry_help"
+)
 FLAGS["output_dir"].help = "The run, whose model answers by PyTorch in float32; none by default."
 FLAGS["data_dir"].help = "The generated data, whose test split (else dev split) is asked."
 FLAGS["problem"].help = "Of a run of several problems, the one that is asked."

@@ -36,7 +36,7 @@ _ARTIFACT = (
 )
 flags.DEFINE_multi_string("artifact", [], _ARTIFACT, flag_values=FLAGS)
 FLAGS["artifact"].help = _ARTIFACT  # absl adds a line of its own.
-shared.define(FLAGS, "output_dir", "t2t_usr_dir", "registry_help")
+shared.define(FLAGS, "output_dir", "t2t_usr_dir", "trust_code", "registry_help")
 FLAGS["output_dir"].help = "In place of artifacts: a run directory, to try its checkpoint."
 shared.define_path(
     FLAGS, "checkpoint_path", None, "Of --output_dir: a step, 'best', or a ckpt-<step> folder."

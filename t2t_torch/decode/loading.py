@@ -35,6 +35,7 @@ from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -325,13 +326,9 @@ def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TMo
     Raises:
       CheckpointError: such a folder is gone, and with it the problem or the model.
       RegistryError: there is no such problem or model.
+      UsageError: such a folder comes with the run, which is not trusted.
     """
-    gone = []
-    for folder in task.usr_dirs:
-        if Path(folder).is_dir():
-            registry.import_usr_dir(folder)
-        else:
-            gone.append(folder)
+    gone = import_usr_dirs(run.path, task.usr_dirs)
     try:
         return registry.problem(task.problem), registry.model(task.model)
     except RegistryError as error:

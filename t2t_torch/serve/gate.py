@@ -10,6 +10,7 @@ import time
 from collections.abc import MutableMapping
 from typing import Any
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +28,7 @@ GONE = 499
 
 _OPEN = ("/", "/v2/health/live", "/v2/health/ready")
 _QUIET = (*_OPEN, "/metrics")
+_REST = 1.0  # seconds that the rest of a body may take while the server ends
 _ID = re.compile(r"[\w.:-]{1,128}")
 _PROCESS = secrets.token_hex(5)  # a number each would be a call of the system for each request
 _NUMBERS = itertools.count(1)
@@ -72,6 +74,8 @@ class Gate:
         try:
             refused = self._refused(scope, headers)
             if refused is not None:
+                if self._drain.refuses:  # the connection is closed: it must not be reset
+                    await _read_to_end(receive)
                 await _send(send_on, refused)
             else:
                 await self._inner(scope, receive, send_on)
@@ -129,6 +133,13 @@ def begin(scope: Scope, asked_id: str) -> MutableMapping[str, Any]:
     }
     scope["told"] = told
     return told
+
+
+async def _read_to_end(receive: Receive) -> None:
+    """Reads what is left of a request, for a moment."""
+    with anyio.move_on_after(_REST):
+        while (await receive()).get("more_body"):
+            pass
 
 
 async def _send(send: Send, refused: Refusal) -> None:

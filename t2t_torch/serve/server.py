@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
 import sys
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -18,6 +21,8 @@ from t2t_torch.serve.log import tell
 
 _BACKLOG = 1024
 _CLOSING = 5  # seconds that connections have to close
+_QUIET = 0.5  # seconds without a request after which a connection is idle
+_TICK = 0.02  # seconds
 _SWITCH = 0.0005
 """Seconds after which a thread that computes in Python lets others do so.  A model's thread needs
 Python for microseconds between two computations; by default it may wait 5 ms for it."""
@@ -37,6 +42,52 @@ class _Listener(uvicorn.Server):
         with self._drain.on_signals(self._end):
             tell("listening", url=self._url)  # not sooner: a signal would find nobody
             yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes connections when they are idle: a request under way is answered with 503.
+
+        A connection that is closed while a request arrives is reset, and its client cannot know
+        whether it was answered.
+        """
+        for listener in sockets or ():
+            await self._close(listener)
+        for server in self.servers:
+            server.close()
+        end = time.monotonic() + _CLOSING
+        while self._is_asked() and time.monotonic() < end and not self.force_exit:
+            await asyncio.sleep(_TICK)
+        await super().shutdown(sockets)
+
+    async def _close(self, listener: socket.socket) -> None:
+        """Takes the connections that wait, and stops listening before others come."""
+        waiting = []
+        listener.setblocking(False)
+        with contextlib.suppress(OSError):  # no others wait, or the other side is gone
+            while True:
+                waiting.append(listener.accept()[0])
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            make: Any = self.config.http_protocol_class
+            state = self.lifespan.state
+            made: asyncio.Protocol = make(
+                config=self.config, server_state=self.server_state, app_state=state, _loop=loop
+            )
+            return made
+
+        for one in waiting:
+            one.setblocking(False)
+            await loop.connect_accepted_socket(connection, one)
+
+    def _is_asked(self) -> bool:
+        """Whether a connection is in use, or was a moment ago."""
+        since = asyncio.get_running_loop().time() - _QUIET
+        connections: set[Any] = self.server_state.connections  # of `connection_class`
+        return any(
+            one.is_pending or one.stage() != "idle" or one.active_at > since for one in connections
+        )
 
     def _end(self) -> None:
         self.should_exit = True

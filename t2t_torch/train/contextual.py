@@ -13,6 +13,7 @@ from t2t_torch.features import Text
 from t2t_torch.modalities.contextual import FrozenLanguageModel
 from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -91,9 +92,7 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
 
 def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
     task = run.task()
-    for own in task.usr_dirs:
-        if Path(own).is_dir():
-            registry.import_usr_dir(own)
+    import_usr_dirs(run.path, task.usr_dirs)
     return task, registry.problem(task.problem)
 
 

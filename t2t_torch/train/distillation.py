@@ -16,6 +16,7 @@ from t2t_torch.families.multi import MultiProblem
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,9 +88,7 @@ class _Run(NamedTuple):
         match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
         run = RunDirectory(folder.resolve().parent if match else folder)
         task = run.task()
-        for own in task.usr_dirs:
-            if Path(own).is_dir():
-                registry.import_usr_dir(own)
+        import_usr_dirs(run.path, task.usr_dirs)
         problem, model_class = registry.problem(task.problem), registry.model(task.model)
         several = isinstance(problem, MultiProblem)
         parts = problem.components if several else [problem]

@@ -18,7 +18,6 @@ import torch
 from absl import logging
 from torch import nn
 
-from t2t_torch import registry
 from t2t_torch.artifact.signature import FILE, Signature
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
 from t2t_torch.train.checksums import FILE as SUMS
@@ -33,6 +32,7 @@ from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.experiment_config import ExperimentConfig
 from t2t_torch.trial.records import as_arrays, groups, stacked, unstacked
 from t2t_torch.trial.run_record import NAME, RunRecord
+from t2t_torch.trust import check_code, import_usr_dirs
 
 _MOST_RECORDS = 128  # of a batch
 
@@ -217,9 +217,7 @@ def load_trial(
     if (run.path / FILE).exists():  # exported as weights; before its code is imported
         Signature.read(run.path).check_files(run.path)
     record = RunRecord.read(run.path)
-    for folder in run.task().usr_dirs:
-        if Path(folder).is_dir():
-            registry.import_usr_dir(folder)
+    import_usr_dirs(run.path, run.task().usr_dirs)
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
     context.name_run(run.path)
     context.enter(
@@ -270,8 +268,12 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
     Raises:
       CheckpointError: the copy was altered.
       TrialError: it is at neither place.
+      UsageError: it comes with the run, which is not trusted.
     """
-    if is_path(record.trial) or _is_module(record.trial):
+    if is_path(record.trial):
+        check_code(run_dir, record.trial.rpartition(":")[0] or record.trial)
+        return record.trial
+    if _is_module(record.trial):
         return record.trial
     copied = copy_of(record.trial, run_dir)
     if copied is None:
@@ -280,6 +282,7 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
             f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
             f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
         )
+    check_code(run_dir, copied.rpartition(":")[0] or copied)
     check_files(run_dir, [f"{FOLDER}/"])
     logging.info("%s is gone: the run's own copy of it is taken, %s.", record.trial, copied)
     return copied

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,12 @@ from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageE
 from t2t_torch.export import program, torch_package
 from t2t_torch.export.folder import Exported
 from t2t_torch.export.request import Request
-from t2t_torch.export.torch_package import check_exportable, export, load_package
+from t2t_torch.export.torch_package import (
+    check_exportable,
+    check_program,
+    export,
+    load_package,
+)
 from t2t_torch.features.text import words_of
 
 _DONE: list[Exported] = []
@@ -155,3 +163,61 @@ def test_runs_of_other_checkpoints_are_refused(run: Path, data: Path, tmp_path: 
     )  # fmt: skip
     with pytest.raises(CheckpointError):
         export(request)
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("executed"),)
+
+
+def _with(path: Path, target: Path, change: Callable[[str, bytes], bytes], **more: bytes) -> Path:
+    """Copies an archive, with changed and with more entries."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w") as copy:
+        for name in archive.namelist():
+            copy.writestr(name, change(name, archive.read(name)))
+        for name, content in more.items():
+            copy.writestr(f"{archive.namelist()[0].split('/')[0]}/{name}", content)
+    return target
+
+
+def test_a_program_that_would_execute_something_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    linear = torch.nn.Linear(2, 2)
+    rows = torch.export.Dim("rows", min=2)
+    program = torch.export.export(linear, (torch.zeros(3, 2),), dynamic_shapes=({0: rows},))
+    torch.export.save(program, tmp_path / "whole.pt2")
+    bomb = io.BytesIO()
+    torch.save(_Bomb(), bomb)
+
+    def same(name: str, content: bytes) -> bytes:
+        return content
+
+    def pickled(name: str, content: bytes) -> bytes:
+        if name.endswith("/weight_0"):
+            return bomb.getvalue()
+        return content.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
+
+    def sampled(name: str, content: bytes) -> bytes:
+        return bomb.getvalue() if "sample_inputs" in name else content
+
+    def evaluated(name: str, content: bytes) -> bytes:
+        return re.sub(rb'"expr_str": "[^"]*"', b'"expr_str": "exec(chr(49))"', content)
+
+    check_program(_with(tmp_path / "whole.pt2", tmp_path / "copy.pt2", same))
+    for number, (change, more, message) in enumerate(
+        (
+            (pickled, {}, "says use_pickle"),
+            (sampled, {}, "has a pickle in it"),
+            (evaluated, {}, r"has the size 'exec"),
+            (same, {"data/aotinductor/model/a.so": b""}, "is compiled code"),
+        )
+    ):
+        bad = _with(tmp_path / "whole.pt2", tmp_path / f"{number}.pt2", change, **more)
+        with pytest.raises(ArtifactError, match=message):
+            check_program(bad)
+    assert not (tmp_path / "executed").exists()
+    with pytest.raises(Exception, match="Parameter"):  # when it has executed the pickle
+        torch.export.load(_with(tmp_path / "whole.pt2", tmp_path / "again.pt2", pickled))
+    assert (tmp_path / "executed").exists(), "the file that is refused would not execute anything"

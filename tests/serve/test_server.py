@@ -160,6 +160,43 @@ def test_begun_requests_are_answered_after_sigterm_and_no_new_ones(
         server.ask("GET", "/v2/health/live")
 
 
+def test_no_request_of_a_connection_that_is_kept_open_is_lost_at_the_end(
+    start: Callable[..., Process],
+) -> None:
+    server, lost, told = start(), [], []
+    body, kind = json.dumps({"inputs": [ROW]}), {"Content-Type": "application/json"}
+    asked = threading.Semaphore(0)
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        while True:
+            try:
+                connection.connect()
+            except OSError:  # it listens no more: nothing was sent
+                return
+            try:
+                while connection.sock is not None:
+                    connection.request("POST", "/predict", body, kind)
+                    answer = connection.getresponse()
+                    answer.read()
+                    told.append(answer.status)
+                    asked.release()
+            except OSError as error:
+                lost.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        assert asked.acquire(timeout=60)
+    server.end()
+    assert server.code() == 0, server.lines
+    for thread in threads:
+        thread.join(60)
+    assert not lost
+    assert set(told) == {200, 503}
+
+
 def test_requests_are_still_taken_during_the_delay(start: Callable[..., Process]) -> None:
     server = start("--drain_delay=600")
     server.end(signal.SIGINT)
