@@ -52,6 +52,7 @@ shared.define(
     "eval_metrics",
     "t2t_usr_dir",
     "registry_help",
+    "verify_data",
 )
 FLAGS["output_dir"].help = (
     "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of their "
@@ -98,6 +99,10 @@ def _flag(name: str) -> Any:
     return FLAGS[name].value
 
 
+def _split() -> Split:
+    return Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+
+
 def _run() -> int:
     shared.require(FLAGS, "output_dir")
     if any(map(trial_of, _flag("output_dir").split(","))):
@@ -114,7 +119,7 @@ def _run() -> int:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stop import StopRequest
 
-    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    split = _split()
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         task = _task(directory, world)
@@ -265,6 +270,7 @@ def _write(
 def _evaluate_ensemble() -> int:
     """Evaluates several runs as one, in this process."""
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
+    from t2t_torch.decode.loading import registered
 
     runs = [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
     for run in runs:
@@ -276,7 +282,9 @@ def _evaluate_ensemble() -> int:
         )
     target = _json_target()
     files, decoding = _files()
-    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    split = _split()
+    first = run_of(runs[0])
+    shared.verify_data(FLAGS, registered(first, first.task())[0], split)
     metrics = evaluate_ensemble(
         runs,
         Path(_flag("data_dir")),
@@ -308,6 +316,7 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
         if leads:
             directory.check_hparams(hparams, trains=False)
             directory.check_vocabularies(problem.vocab_files, data_dir)
+            shared.verify_data(FLAGS, problem, _split())
     return task_of(
         problem,
         model,

@@ -24,12 +24,16 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.problem import Problem
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -48,7 +52,9 @@ _PATHS = {
     "tmp_dir": "Directory of raw files; what is there is used, what is not is downloaded.",
     "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
 }
-_OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "random_seed", "registry_help")
+_OTHERS = (
+    *("hparams", "eval_metrics", "t2t_usr_dir", "random_seed", "registry_help", "verify_data"),
+)
 
 
 class PathParser(flags.ArgumentParser[str]):
@@ -88,6 +94,13 @@ def define(values: flags.FlagValues, *names: str) -> None:
             meaning = "Directory of your own problems, models and sets; may be given repeatedly."
             flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
             values[name].help = meaning  # absl adds a line of its own.
+        elif name == "verify_data":
+            meaning = (
+                "Which shards of --data_dir are hashed and compared: changed, those whose size or "
+                "times changed since they last were; full, all: it finds bytes that a disk changed."
+            )
+            kinds = ("changed", "full")
+            flags.DEFINE_enum(name, kinds[0], kinds, meaning, flag_values=values)
         elif name == "random_seed":
             flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
         elif name == "registry_help":
@@ -108,6 +121,27 @@ def require(values: flags.FlagValues, *names: str) -> None:
     if missing:
         told = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
         raise UsageError(f"missing flags:\n{told}")
+
+
+def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> None:
+    """Compares every byte of a problem's data with its checksums, if `--verify_data=full` says so.
+
+    Args:
+      values: the command's flags.
+      problem: one, or several in one.
+      splits: whose shards; none for all.
+
+    Raises:
+      DataError: a file differs; all are named.
+    """
+    if values["verify_data"].value != "full":
+        return
+    from t2t_torch.data.manifest import Manifest
+
+    data_dir = Path(str(values["data_dir"].value))
+    for name in dict.fromkeys(component.dataset_name for component in problem.components):
+        manifest = Manifest.load(data_dir, name)
+        manifest.verify(data_dir, splits or None, thorough=True)
 
 
 def run_main(

@@ -128,11 +128,14 @@ def _never_reached(estimator: Estimator, run: Learner) -> Iterator[str]:
     """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
     hparams, last = estimator.task.hparams, estimator.train_steps
     fitting = max(last // 10, 1)
-    rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
-    if run.learning_rate is not None and "cyclic" in factor_names(hparams):
-        rises["learning_rate_decay_steps"] = hparams.learning_rate_decay_steps
-    for name, steps in rises.items() if run.learning_rate is not None else ():
-        reached, peak = run.learning_rate(last - 1), run.learning_rate(steps)
+    rate, rises = run.learning_rate, {}
+    if rate is not None:
+        rises["learning_rate_warmup_steps"] = hparams.learning_rate_warmup_steps
+        if "cyclic" in factor_names(hparams):
+            rises["learning_rate_decay_steps"] = hparams.learning_rate_decay_steps
+    for name, steps in rises.items():
+        assert rate is not None
+        reached, peak = rate(last - 1), rate(steps)
         if last <= steps and reached < peak:
             yield (
                 f"WARNING: the run ends at step {last:,}, before the learning rate has risen to "
