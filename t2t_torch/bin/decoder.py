@@ -50,6 +50,7 @@ shared.define(
     "t2t_usr_dir",
     "trust_code",
     "registry_help",
+    "verify_data",
 )
 FLAGS["output_dir"].help = (
     "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer as "
@@ -305,6 +306,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
         check_target(asked)
     predictor = _generating(hparams)
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    shared.verify_data(FLAGS, predictor.problem, split)
     step = predictor.run.step if predictor.run else 0
     default = Path(_runs()[0], "decodes", f"{split.value}-{step}")
     base = asked or default

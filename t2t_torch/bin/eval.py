@@ -53,6 +53,7 @@ shared.define(
     "t2t_usr_dir",
     "trust_code",
     "registry_help",
+    "verify_data",
 )
 FLAGS["output_dir"].help = (
     "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of their "
@@ -99,6 +100,10 @@ def _flag(name: str) -> Any:
     return FLAGS[name].value
 
 
+def _split() -> Split:
+    return Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+
+
 def _run() -> int:
     shared.require(FLAGS, "output_dir")
     if any(map(trial_of, _flag("output_dir").split(","))):
@@ -115,7 +120,7 @@ def _run() -> int:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stop import StopRequest
 
-    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    split = _split()
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         task = _task(directory, world)
@@ -269,6 +274,7 @@ def _write(
 def _evaluate_ensemble() -> int:
     """Evaluates several runs as one, in this process."""
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
+    from t2t_torch.decode.loading import registered
 
     runs = [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
     for run in runs:
@@ -280,7 +286,9 @@ def _evaluate_ensemble() -> int:
         )
     target = _json_target()
     files, decoding = _files()
-    split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
+    split = _split()
+    first = run_of(runs[0])
+    shared.verify_data(FLAGS, registered(first, first.task())[0], split)
     metrics = evaluate_ensemble(
         runs,
         Path(_flag("data_dir")),
@@ -313,6 +321,7 @@ def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
             directory.check_hparams(hparams, trains=False)
             names = problem.vocab_files_in(data_dir, directory.path)
             directory.check_vocabularies(names, data_dir)
+            shared.verify_data(FLAGS, problem, _split())
     return task_of(
         problem,
         model,

@@ -27,7 +27,7 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags, logging
 
@@ -37,6 +37,10 @@ from t2t_torch.trust import trusting
 
 # The interpreter's last collection of torch's objects takes 1 to 2 s and frees nothing.
 atexit.register(gc.freeze)
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.problem import Problem
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
@@ -66,7 +70,10 @@ _LIBRARIES = (
     "urllib3",
 )
 """Loggers of other libraries: only their warnings are shown."""
-_OTHERS = ("hparams", "eval_metrics", "t2t_usr_dir", "trust_code", "random_seed", "registry_help")
+_OTHERS = (
+    *("hparams", "eval_metrics", "t2t_usr_dir", "trust_code", "random_seed", "registry_help"),
+    "verify_data",
+)
 
 
 class PathParser(flags.ArgumentParser[str]):
@@ -109,6 +116,13 @@ def define(values: flags.FlagValues, *names: str) -> None:
         elif name == "trust_code":
             meaning = "Executes Python code that comes with the run; see docs/security.md."
             flags.DEFINE_boolean(name, False, meaning, flag_values=values)
+        elif name == "verify_data":
+            meaning = (
+                "Which shards of --data_dir are hashed and compared: changed, those whose size or "
+                "times changed since they last were; full, all: it finds bytes that a disk changed."
+            )
+            kinds = ("changed", "full")
+            flags.DEFINE_enum(name, kinds[0], kinds, meaning, flag_values=values)
         elif name == "random_seed":
             flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
         elif name == "registry_help":
@@ -129,6 +143,27 @@ def require(values: flags.FlagValues, *names: str) -> None:
     if missing:
         told = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
         raise UsageError(f"missing flags:\n{told}")
+
+
+def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> None:
+    """Compares every byte of a problem's data with its checksums, if `--verify_data=full` says so.
+
+    Args:
+      values: the command's flags.
+      problem: one, or several in one.
+      splits: whose shards; none for all.
+
+    Raises:
+      DataError: a file differs; all are named.
+    """
+    if values["verify_data"].value != "full":
+        return
+    from t2t_torch.data.manifest import Manifest
+
+    data_dir = Path(str(values["data_dir"].value))
+    for name in dict.fromkeys(component.dataset_name for component in problem.components):
+        manifest = Manifest.load(data_dir, name)
+        manifest.verify(data_dir, splits or None, thorough=True)
 
 
 def run_main(

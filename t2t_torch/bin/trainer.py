@@ -218,6 +218,7 @@ def _task(
                 for component in problem.components:
                     _generate_data(component.full_name)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
+            shared.verify_data(FLAGS, problem)
             problem.features(data_dir)
             names = problem.vocab_files_in(data_dir, directory.path)
             if not trains():

@@ -31,6 +31,7 @@ shared.define(
     "t2t_usr_dir",
     "random_seed",
     "registry_help",
+    "verify_data",
 )
 _DEFAULTS = RunConfig()
 _OF_ONE_START = (

@@ -38,7 +38,7 @@ _OF_PROBLEMS = (
     *("problem", "model", "hparams_set", "data_dir", "tmp_dir", "generate_data", "eval_metrics"),
     *("teacher", "dry_run", "help_hparams", "print_config", "eval_use_test_set", "loader_workers"),
     *("reduce_lr_on_plateau_factor", "decode_hparams", "decode_from_file", "decode_to_file"),
-    *("decode_reference", "decode_problem", "train_epochs"),
+    *("decode_reference", "decode_problem", "train_epochs", "verify_data"),
 )
 """Flags that mean nothing for a trial."""
 

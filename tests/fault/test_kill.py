@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 
@@ -12,7 +13,11 @@ from conftest import reports_of
 from safetensors.torch import load_file
 
 from t2t_torch import registry
+from t2t_torch.checkpoint import faults
 from t2t_torch.data.generate import generate_data
+
+KILLS = int(os.environ.get("T2T_KILLS", "50"))
+"""Of the longest test; 100 take some minutes."""
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 
@@ -56,10 +61,19 @@ def steps_done(folder):
     return json.loads(lines[-1])["step"] if lines and lines[-1].endswith("}") else 0
 
 
-def killed_and_killed(arguments, tmp_path, kills, steps, seed):
-    """Trains, and kills `kills` times, at random instants; returns the final weights, twice."""
+def killed_and_killed(arguments, tmp_path, kills, steps, seed, first_save=()):
+    """Trains, and kills `kills` times, at random instants; returns the final weights, twice.
+
+    Before that it is killed at system calls of its first save, by their numbers.
+    """
     draw = random.Random(seed)
     run = tmp_path / "run"
+    for number in first_save:
+        told = {faults.VARIABLE: f"save:{number}"}
+        flags = [*arguments("run", steps), "--random_seed=7"]
+        child = processes.start(tmp_path / "err", processes.run_trainer, flags, **told)
+        assert child.wait() == faults.KILLED, child.said
+        assert not (run / "ckpt-3").exists()
     for kill in range(kills):
         child = processes.start(tmp_path / "err", processes.run_trainer, arguments("run", steps))
         # In the first half: on a busy machine, too, the end is not reached before the last kill.
@@ -69,7 +83,10 @@ def killed_and_killed(arguments, tmp_path, kills, steps, seed):
         assert child.process.is_alive(), child.said
         child.kill()
     for name in ("run", "whole"):
-        child = processes.start(tmp_path / "err", processes.run_trainer, arguments(name, steps))
+        flags = arguments(name, steps)
+        if first_save and name == "whole":  # the other one remembers its seed
+            flags.append("--random_seed=7")
+        child = processes.start(tmp_path / "err", processes.run_trainer, flags)
         assert child.wait() == 0, child.said
     return [weights_and_slots(tmp_path / name / f"ckpt-{steps}") for name in ("run", "whole")]
 
@@ -93,7 +110,10 @@ def test_a_run_killed_six_times_at_random_instants_ends_bit_equal(arguments, tmp
 
 
 @pytest.mark.slow
-def test_a_run_killed_fifty_times_at_random_instants_ends_bit_equal(arguments, tmp_path):
-    killed, whole = killed_and_killed(arguments, tmp_path, kills=50, steps=700, seed=2)
+def test_a_run_killed_often_also_in_its_first_save_ends_bit_equal(arguments, tmp_path):
+    first = [1, 5, 9, 13]
+    killed, whole = killed_and_killed(
+        arguments, tmp_path, kills=KILLS - len(first), steps=14 * KILLS, seed=2, first_save=first
+    )
     assert killed == whole
     assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")

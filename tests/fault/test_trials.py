@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import time
@@ -16,7 +17,11 @@ from conftest import reports_of
 from safetensors.torch import load_file
 from together import MeetingPlace
 
+from t2t_torch.checkpoint import faults
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+
+KILLS = int(os.environ.get("T2T_KILLS", "50"))
+"""Of the longest test; 100 take some minutes."""
 
 TRIALS = Path(__file__).parents[1] / "trial" / "trials"
 NAMES = {
@@ -102,14 +107,21 @@ def contents(folder, step):
     return tensors, {name: value for name, value in state.items() if name != "seconds"}
 
 
-def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed):
+def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, first_save=()):
     """Trains and kills at random instants; compares with a run that was left alone.
 
-    Those that are killed have steps without end before them, however fast they are; where the run
-    ends is said when they have come to some place.
+    Before that it is killed at system calls of its first save, by their numbers.  Those that are
+    killed have steps without end before them, however fast they are; where the run ends is said
+    when they have come to some place.
     """
     draw, run = random.Random(seed), tmp_path / "run"
-    flags = {"save_checkpoints_steps": 4}
+    flags = {"save_checkpoints_steps": 4, "config": {"reproducibility": {"experiment_seed": 7}}}
+    for number in first_save:
+        told = arguments(trial, "run", train_steps=10**9, **flags)
+        told_faults = {faults.VARIABLE: f"save:{number}"}
+        child = processes.start(tmp_path / "first.err", processes.run_trainer, told, **told_faults)
+        assert child.wait() == faults.KILLED, child.said
+        assert not (run / "ckpt-4").exists()
     for kill in range(kills):
         told = arguments(trial, "run", train_steps=10**9, **flags)
         children = begin(tmp_path / "errors", size, told)
@@ -246,6 +258,18 @@ def test_a_trial_with_state_of_its_own_killed_a_hundred_times_ends_bit_equal(
     arguments, tmp_path, named
 ):
     killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=100, steps=9000, seed=5)
+
+
+@pytest.mark.parametrize("kills", [0, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_a_trial_killed_in_its_first_save_and_often_after_it_ends_bit_equal(
+    arguments, tmp_path, kills
+):
+    first = [1, 6, 11]
+    after = max(kills - len(first), 0)
+    steps = 20 * kills
+    killed_and_killed(
+        arguments, tmp_path, "gen2", 1, kills=after, steps=steps, seed=3, first_save=first
+    )
 
 
 def evaluated(folder):
