@@ -13,6 +13,8 @@ Mode never enters hparams: `module.training` turns dropout off.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from t2t_torch.input_hparam import InputHParams
@@ -267,3 +269,26 @@ class HParams(
         weights_fn
         """.split()
     )
+    # Names of PyTorch, Keras, Hugging Face and Lightning, and their short forms.
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **dict.fromkeys(("lr", "base_lr", "max_lr"), "learning_rate_constant"),
+            **dict.fromkeys(("dropout", "dropout_rate", "p_drop"), "layer_prepostprocess_dropout"),
+            **dict.fromkeys(("hidden", "hidden_dim", "d_model", "dim"), "hidden_size"),
+            **dict.fromkeys(("layers", "num_layers", "n_layers", "depth"), "num_hidden_layers"),
+            **dict.fromkeys(("heads", "n_heads", "nhead"), "num_heads"),
+            **dict.fromkeys(("emb_dim", "embed_dim", "embedding_dim"), "embedding_size"),
+            **dict.fromkeys(("ffn_dim", "d_ff", "dim_feedforward"), "filter_size"),
+            **dict.fromkeys(("warmup", "warmup_steps"), "learning_rate_warmup_steps"),
+            **dict.fromkeys(("scheduler", "schedule", "lr_schedule"), "learning_rate_schedule"),
+            **dict.fromkeys(("clip", "grad_clip", "max_grad_norm"), "clip_grad_norm"),
+            **dict.fromkeys(("wd", "l2"), "weight_decay"),
+            **dict.fromkeys(("bs", "train_batch_size"), "batch_size"),
+            **dict.fromkeys(("seq_length", "max_seq_length"), "max_length"),
+            **dict.fromkeys(("ema",), "ema_decay"),
+            **dict.fromkeys(("epochs", "num_epochs", "max_epochs"), "--train_epochs"),
+            **dict.fromkeys(("steps", "max_steps", "num_steps"), "--train_steps"),
+            **dict.fromkeys(("seed",), "--random_seed"),
+        }
+    )
+    listed_by: ClassVar[str] = "t2t-trainer --hparams_set=SET --help_hparams"

@@ -69,6 +69,10 @@ class Params(pydantic.BaseModel):
 
     unsupported: ClassVar[frozenset[str]] = frozenset()
     """Names that users of tensor2tensor may write and that nothing here reads."""
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Names that other libraries use -> the field, or the flag, that is meant; for messages."""
+    listed_by: ClassVar[str] = ""
+    """The command that lists the fields, for messages."""
 
     _provenance: dict[str, str] = pydantic.PrivateAttr(default_factory=dict)
 
@@ -220,11 +224,24 @@ class Params(pydantic.BaseModel):
             return (
                 f"{name!r}: tensor2tensor has it, but nothing here reads it with "
                 f"{cls.__name__}. Leave it out."
+                + (f" {cls._hint(name)}" if name in cls.aliases else "")
             )
+        return f"no hyperparameter is named {name!r}. {cls._hint(name)}"
+
+    @classmethod
+    def _hint(cls, name: str) -> str:
+        """Says which name may be meant, or how to list them."""
+        meant = cls.aliases.get(name.lower(), "")
+        if meant.startswith("--"):
+            return f"Did you mean the flag {meant}?"
         near = difflib.get_close_matches(name, cls.model_fields, n=3)
-        hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        fields = hint or f"{cls.__name__} has: {', '.join(sorted(cls.model_fields))}."
-        return f"no hyperparameter is named {name!r}. {fields}"
+        if meant in cls.model_fields:
+            near = [meant]
+        if near:
+            return f"Did you mean {' or '.join(map(repr, near))}?"
+        if cls.listed_by:
+            return f"List all of {cls.__name__}:  {cls.listed_by}"
+        return f"{cls.__name__} has: {', '.join(sorted(cls.model_fields))}."
 
     @classmethod
     def _complaint(cls, error: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.bin import trainer_flags
+from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, Params, hp
 
@@ -318,3 +320,31 @@ def test_a_description_parses_back_to_the_set(name: str) -> None:
 def test_a_probability_of_one_is_refused(field: str) -> None:
     with pytest.raises(HParamsError, match=rf"{field}=1\.0: should be less than 1"):
         HParams().parse(f"{field}=1")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("lr", "Did you mean 'learning_rate_constant'?"),
+        ("epochs", "Did you mean the flag --train_epochs?"),
+        ("num_layers", "Did you mean 'num_hidden_layers'?"),
+        ("dropout", "Leave it out. Did you mean 'layer_prepostprocess_dropout'?"),
+        ("zzz", "List all of HParams:  t2t-trainer --hparams_set=SET --help_hparams"),
+    ],
+)
+def test_names_of_other_libraries_are_known_and_nobody_gets_a_list_of_all(name, told):
+    with pytest.raises(HParamsError) as refused:
+        HParams().parse(f"{name}=1")
+    assert told in str(refused.value)
+    assert len(str(refused.value)) < 200
+
+
+def test_each_alias_is_of_a_field_of_some_set_or_a_flag():
+    known = {field for name in registry.list_names("hparams")
+             for field in type(registry.hparams(name)).model_fields}  # fmt: skip
+    meant = {one for one in HParams.aliases.values() if not one.startswith("--")}
+    assert meant <= known
+    flags = {one.removeprefix("--") for one in HParams.aliases.values() if one.startswith("--")}
+    assert flags <= set(trainer_flags.FLAGS)
+    assert set(DecodeHParams.aliases.values()) <= DecodeHParams.model_fields.keys()
+    assert not DecodeHParams.aliases.keys() & DecodeHParams.model_fields.keys()

@@ -40,6 +40,7 @@ atexit.register(gc.freeze)
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
+    from t2t_torch.params import Params
     from t2t_torch.problem import Problem
 
 INTERRUPTED = 130
@@ -86,6 +87,26 @@ class PathParser(flags.ArgumentParser[str]):
     def flag_type(self) -> str:
         """Names the type for `--help`."""
         return "path"
+
+
+_PROCESSES = (
+    "several processes are started by torchrun: "
+    "torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ..."
+)
+_NO_TPU = "there are no TPUs. Leave it out; the device is found."
+_TENSORFLOW = "there is no TensorFlow that it could set. Leave it out."
+_TENSOR2TENSORS = {
+    **dict.fromkeys("use_tpu use_tpu_estimator cloud_tpu cloud_tpu_name tpu_name".split(), _NO_TPU),
+    **dict.fromkeys("cloud_mlengine master iterations_per_loop xla_compile".split(), _NO_TPU),
+    **dict.fromkeys("worker_gpu worker_replicas worker_job worker_id".split(), _PROCESSES),
+    **dict.fromkeys("ps_gpu ps_job ps_replicas sync gpu_order".split(), _PROCESSES),
+    **dict.fromkeys("worker_gpu_memory_fraction locally_shard_to_cpu tfdbg".split(), _TENSORFLOW),
+    **dict.fromkeys("log_device_placement enable_graph_rewriter dbgprofile".split(), _TENSORFLOW),
+    "num_shards": "a problem says it: the attribute `shards`, or that key of a declaration.",
+    "export_saved_model": "it is a command: t2t-exporter --output_dir=RUN --export_dir=FOLDER.",
+    "problems": "it is --problem; what is trained together is one problem, a mixture.",
+}
+"""Flags of tensor2tensor's commands -> what takes their place, as the end of a sentence."""
 
 
 def define_path(values: flags.FlagValues, name: str, default: str | None, meaning: str) -> None:
@@ -256,8 +277,7 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
     try:
         rest = values(["", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, list(values), n=3)
-        hint = f" Did you mean {' or '.join(f'--{name}' for name in near)}?" if near else ""
+        hint = _flag_hint(values, error.flagname, arguments)
         raise UsageError(f"there is no flag --{error.flagname}.{hint} All flags: --help") from None
     except (flags.Error, ValueError) as error:
         raise UsageError(_told(values, str(error))) from None
@@ -275,6 +295,35 @@ def _check_size(name: str, flag: flags.Flag[Any]) -> None:
     largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
     if isinstance(value, int) and abs(value) > largest:
         raise UsageError(f"--{name}={value}: expected at most {largest:,}. --{name}: {flag.help}")
+
+
+def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) -> str:
+    """Says what may be meant by a flag that there is not: a sentence, or nothing."""
+    if name in _TENSOR2TENSORS:
+        return f" tensor2tensor has it; here {_TENSOR2TENSORS[name]}"
+    given = {
+        flag: value
+        for flag, _, value in (argument.lstrip("-").partition("=") for argument in arguments)
+    }
+    for flag, kind in (("hparams", "hyperparameter"), ("decode_hparams", "setting of decoding")):
+        if flag in values and (field := _field_of(flag, name, given.get("hparams_set", ""))):
+            meant = f"{name!r} is" if field == name else f"{field!r} may be meant,"
+            return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
+    near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.7)
+    return f" Did you mean {' or '.join(f'--{one}' for one in near)}?" if near else ""
+
+
+def _field_of(flag: str, name: str, hparams_set: str) -> str:
+    """Returns the field of --hparams or --decode_hparams that a name is, or stands for; else ""."""
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.hparam import HParams
+
+    kind: type[Params] = DecodeHParams if flag == "decode_hparams" else HParams
+    if flag == "hparams" and hparams_set:
+        with contextlib.suppress(T2TError):
+            kind = type(registry.hparams(hparams_set))
+    meant = name if name in kind.model_fields else kind.aliases.get(name, "")
+    return meant if meant in kind.model_fields else ""
 
 
 def _told(values: flags.FlagValues, message: str) -> str:

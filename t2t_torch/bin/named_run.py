@@ -200,7 +200,5 @@ def _tell_saved(estimator: Estimator) -> None:
     """Says after a signal where the run goes on."""
     steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
     if steps:
-        print(
-            f"saved {estimator.directory.path}/ckpt-{max(steps)}; run the same command to go on",
-            file=sys.stderr,
-        )
+        done = "training has finished" if estimator.is_done else "run the same command to go on"
+        print(f"saved {estimator.directory.path}/ckpt-{max(steps)}; {done}", file=sys.stderr)

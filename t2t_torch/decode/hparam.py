@@ -6,9 +6,10 @@ with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from t2t_torch.decode.search_hparam import SearchHParams
 from t2t_torch.errors import HParamsError
@@ -75,6 +76,18 @@ READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
 
 class DecodeHParams(SearchHParams):
     """Decoding: what is read at a time, and what is written."""
+
+    aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
+            **dict.fromkeys(("length_penalty", "lenpen"), "alpha"),
+            **dict.fromkeys(("temperature", "temp"), "sampling_temp"),
+            **dict.fromkeys(("top_k", "topk"), "sampling_keep_top_k"),
+            **dict.fromkeys(("nbest", "num_return_sequences"), "return_beams"),
+            **dict.fromkeys(("seed",), "random_seed"),
+        }
+    )
+    listed_by: ClassVar[str] = "t2t-decoder --help_decode_hparams"
 
     batch_size: int = hp(0, "Inputs decoded at a time.  0: as batch_tokens says.", low=0)
     batch_tokens: int = hp(

@@ -132,7 +132,7 @@ class Estimator:
             for hook in self.hooks:
                 hook.after_step(self)
             self._progress.advance(state.step)
-            if self._due(config.log_step_count_steps):
+            if config.reports_at(state.step):
                 self._report(run)
             if any(map(self._due, (config.local_eval_frequency, config.save_checkpoints_steps))):
                 self.save()

@@ -92,7 +92,7 @@ class RunConfig:
       keep_checkpoint_best: checkpoints kept besides, of the best evaluations; 0: none.
       keep_checkpoint_every: steps; checkpoints of multiples are kept besides; 0: none.
       keep_checkpoint_every_n_hours: a checkpoint of every so many hours is kept besides; 0: none.
-      log_step_count_steps: steps from one report to the next.
+      log_step_count_steps: steps from one report to the next; see `reports_at`.
       random_seed: of initialization, dropout and order; None takes that of the run that is resumed,
         `DEFAULT_SEED` for a new one.
       eval_split: what is evaluated.
@@ -149,3 +149,12 @@ class RunConfig:
     warm_start_patterns: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     profile: bool = False
+
+    def reports_at(self, step: int) -> bool:
+        """Returns whether training is reported at a step.
+
+        Beside every `log_step_count_steps` also at the steps 1, 10 and 50, if the first of those
+        would come at 100 or later: a slow run shows early that it learns, and how long it takes.
+        """
+        early = self.log_step_count_steps >= 100 and step in (1, 10, 50)
+        return early or step % self.log_step_count_steps == 0

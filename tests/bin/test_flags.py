@@ -13,8 +13,8 @@ from absl import flags
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from t2t_torch import registry
+from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import trainer
 from t2t_torch.errors import DataError, UsageError
 
 DOC = """Bakes bread.
@@ -92,8 +92,21 @@ def test_help_shows_what_the_command_does_and_every_flag(
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [
-        ("--problm=rye", "error: there is no flag --problm. Did you mean --problem "),
+        ("--problm=rye", "error: there is no flag --problm. Did you mean --problem?"),
         ("--qqq", "error: there is no flag --qqq. All flags: --help"),
+        ("--use_tpu", "error: there is no flag --use_tpu. tensor2tensor has it; here there are no"),
+        ("--num_shards=8", "error: there is no flag --num_shards. tensor2tensor has it; here a pr"),
+        ("--worker_gpu=2", "error: there is no flag --worker_gpu. tensor2tensor has it; here sev"),
+        (
+            "--batch_size=32",
+            "error: there is no flag --batch_size. 'batch_size' is a hyperparameter: "
+            "--hparams=batch_size=32 All flags",
+        ),
+        (
+            "--lr=0.1",
+            "error: there is no flag --lr. 'learning_rate_constant' may be meant, a "
+            "hyperparameter: --hparams=learning_rate_constant=0.1 All flags",
+        ),
         ("--train_steps=many", "error: flag --train_steps=many: invalid literal"),
         ("--problem", "error: Missing value for flag --problem"),
         ("--noprofile=1", "error: --noprofile=1 does not take an argument"),
@@ -240,3 +253,13 @@ import t2t_torch.bin.flags
 """
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "True\n"
+
+
+def test_a_setting_of_a_set_and_of_decoding_is_no_flag(capsys) -> None:
+    flagged = ["--hparams_set=transformer_tiny", "--num_heads=8", "--problem=x", "--output_dir=y"]
+    assert trainer.main(flagged) == 2
+    told = capsys.readouterr().err
+    assert "'num_heads' is a hyperparameter: --hparams=num_heads=8 All flags" in told
+    assert decoder.main(["--num_beams=4", "--output_dir=y"]) == 2
+    told = capsys.readouterr().err
+    assert "'beam_size' may be meant, a setting of decoding: --decode_hparams=beam_size=4" in told

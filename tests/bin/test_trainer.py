@@ -9,13 +9,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import processes
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin import datagen, named_run, trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.compute.probe import Probe
 from t2t_torch.train.run_directory import RunDirectory
@@ -347,3 +349,15 @@ def test_a_dry_run_needs_to_know_what_would_be_trained(arguments, capsys):
     assert "missing flags" in capsys.readouterr().err
     assert trainer.main([*arguments(), "--dry_run", "--generate_data"]) == 2
     assert "run t2t-datagen first" in capsys.readouterr().err
+
+
+def test_a_signal_at_the_last_step_does_not_ask_for_the_command_again(capsys, tmp_path):
+    def told(*, is_done: bool) -> str:
+        checkpoints = SimpleNamespace(list=lambda: [SimpleNamespace(step=160)])
+        directory = SimpleNamespace(path=tmp_path)
+        run: Any = SimpleNamespace(checkpoints=checkpoints, directory=directory, is_done=is_done)
+        named_run._tell_saved(run)
+        return capsys.readouterr().err
+
+    assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to go on\n"
+    assert told(is_done=True) == f"saved {tmp_path}/ckpt-160; training has finished\n"

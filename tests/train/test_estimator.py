@@ -19,6 +19,7 @@ from t2t_torch.models.transformer import Transformer
 from t2t_torch.optimization.gradient import GradientFinisher
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.train.hook import Hook
+from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stop import StopRequest
 
 BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
@@ -660,3 +661,13 @@ def test_weight_decay_is_the_penaltys_gradient_and_spares_biases():
         parameter.grad = torch.full((3,), 6.0)
     GradientFinisher(parameters, clip_grad_norm=0.0, weight_decay=0.5)(torch.tensor(3.0))
     assert [p.grad[0].item() for _, p in parameters] == pytest.approx([3.0, 3.0, 2.0])
+
+
+def test_a_run_reports_early_and_then_at_its_own_pace(make_estimator):
+    run = make_estimator()
+    run.train(12)
+    lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 10]
+    usual, often = RunConfig(), RunConfig(log_step_count_steps=30)
+    assert [step for step in range(1, 201) if usual.reports_at(step)] == [1, 10, 50, 100, 200]
+    assert [step for step in range(1, 61) if often.reports_at(step)] == [30, 60]
