@@ -24,7 +24,6 @@ from absl import logging
 
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.shelf import PACKAGE
-from t2t_torch.trial.shim import add_numpy_names, remove_numpy_names
 from t2t_torch.trial.source_text import BASE, functions_in, imports, tree_of, trials_in
 
 _OTHER_TRIALS = ("pedl.frameworks.keras", "pedl.frameworks.tensorflow", "pedl.trial", "pedl.data")
@@ -87,6 +86,8 @@ def load(source: Source) -> list[ModuleType]:
       TrialError: it does not import (the message ends with the user's part of the traceback), there
         is no trial in it, or there are several.
     """
+    from t2t_torch.trial.shim import add_numpy_names  # it imports torch
+
     _Loaded.forget()
     add_numpy_names()
     if source.path is None:
@@ -187,6 +188,8 @@ class _Loaded:
     @classmethod
     def forget(cls) -> None:
         """Takes the trial before off `sys.path`, and its modules out of `sys.modules`."""
+        from t2t_torch.trial.shim import remove_numpy_names
+
         remove_numpy_names()
         if cls.folder is None:
             return
