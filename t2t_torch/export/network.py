@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import linecache
 import logging
-import traceback
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -159,9 +160,9 @@ def exported(
 
 
 @contextlib.contextmanager
-def _fixed_sizes() -> Iterator[list[traceback.FrameSummary]]:
+def _fixed_sizes() -> Iterator[list[tuple[str, int]]]:
     """Notes at which lines, outside torch and this package, a trace fixes a size that varies."""
-    found: list[traceback.FrameSummary] = []
+    found: list[tuple[str, int]] = []
     original = getattr(ShapeEnv, "_set_replacement", None)
     if original is None:  # torch keeps no promise of it
         yield found
@@ -169,8 +170,10 @@ def _fixed_sizes() -> Iterator[list[traceback.FrameSummary]]:
 
     def noting(env: ShapeEnv, symbol: Any, value: Any, *more: Any, **named: Any) -> Any:
         if getattr(value, "is_number", False):
-            own = [f for f in traceback.extract_stack() if not f.filename.startswith(_OURS)]
-            found.extend(own[-1:])
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+                frame = frame.f_back
+            found.append((frame.f_code.co_filename, frame.f_lineno))
         return original(env, symbol, value, *more, **named)
 
     with mock.patch.object(ShapeEnv, "_set_replacement", noting):
@@ -181,11 +184,11 @@ def _check_varies(
     network: onnx.ModelProto,
     name: str,
     varying: Mapping[str, Sequence[int]],
-    fixed: Sequence[traceback.FrameSummary],
+    fixed: Sequence[tuple[str, int]],
 ) -> None:
     """Raises ExportError if some size of the example has become part of the graph."""
     why = "The model reads this size as a number, as int(), range() or a comparison do."
-    lines = {(Path(f.filename).name, f.lineno): (f.line or "").strip() for f in fixed}
+    lines = {(Path(file).name, line): linecache.getline(file, line).strip() for file, line in fixed}
     if lines:
         told = ", ".join(f"{file}, line {line} ({text})" for (file, line), text in lines.items())
         why = f"It is read as a number at {told}."

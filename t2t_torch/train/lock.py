@@ -39,5 +39,6 @@ class Lock:
     def release(self) -> None:
         """Lets others train here."""
         if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # forked workers hold copies of it
             os.close(self._descriptor)
             self._descriptor = -1

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import pydantic
 
 _YAML_NAMES = {
-    "string_pattern_mismatch": "should be module:name, such as model_def:MyTrial.",
     "tuple_type": "should be a list.",
     "dict_type": "should be a mapping of keys.",
 }

@@ -51,7 +51,14 @@ def _no_script(value: Any) -> Any:
     return value
 
 
-_Place = Annotated[str, pydantic.Field(pattern=r"^[^\W\d][\w.]*:[^\W\d]\w*$")]
+def _place(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ValueError("expected module:name, such as model_def:MyTrial")
+    return value
+
+
+_Place = Annotated[str, pydantic.AfterValidator(_place)]
 
 _Period = Annotated[Length | None, pydantic.BeforeValidator(_period)]
 

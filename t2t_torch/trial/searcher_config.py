@@ -9,7 +9,6 @@ import pydantic
 
 from t2t_torch.trial.config_section import Section
 from t2t_torch.trial.lengths import UNITS, Length
-from t2t_torch.tune.rungs import bracket_rungs, rung_lengths
 
 _Number = Annotated[int, pydantic.Field(ge=1)]
 
@@ -118,6 +117,8 @@ class Searcher(Section):
         Determined 0.12 shares the budget among the brackets; in each, a training that begins costs
         its part of the steps of all rungs (master/pkg/searcher/asha.go).
         """
+        from t2t_torch.tune.rungs import bracket_rungs, rung_lengths  # --help does without it
+
         if self.step_budget is None or self.length is None:
             return self.max_trials
         rungs = list(self.bracket_rungs) or bracket_rungs(self.mode, self.max_rungs)

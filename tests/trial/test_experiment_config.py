@@ -195,7 +195,7 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
             "step_budget and max_trials both say how much to train",
         ),
         ({"entrypoint": {"script": "mnist.py"}}, "trials of PyTorch alone run"),
-        ({"entrypoints": {"trial_class": "MyTrial"}}, "should be module:name, such as"),
+        ({"entrypoints": {"trial_class": "MyTrial"}}, "expected module:name, such as"),
         ({"entrypoints": {"data_loader": "a:b"}}, "Did you mean data_loaders_function"),
         ({"searcher": {"source_trial_id": 4}}, "Write source_checkpoint"),
         ({"min_validation_period": {"epoch": 1}}, "min_validation_period: {'epoch': 1}: expected"),
