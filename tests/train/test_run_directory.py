@@ -16,6 +16,7 @@ from t2t_torch.decode.evaluation import run_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparams.transformer import transformer_test
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.train.lock import Lock
 from t2t_torch.train.resume import MAY_CHANGE
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -266,3 +267,11 @@ def test_vocabularies_are_copied_once_and_must_stay_the_same(tmp_path):
     with pytest.raises(CheckpointError, match="its ids mean other words"):
         directory.copy_vocabularies(["vocab.a"], data)
     directory.unlock()
+
+
+def test_a_released_lock_is_free_also_where_another_process_has_its_descriptor(tmp_path):
+    lock = Lock(tmp_path / "train.lock")
+    other = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[lock._descriptor])
+    lock.release()
+    Lock(tmp_path / "train.lock").release()
+    other.communicate()
