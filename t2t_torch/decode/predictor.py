@@ -14,6 +14,7 @@ from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.memory import memory_errors
 from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.decode.request import Request, RequestMaker, read_wishes
 from t2t_torch.decode.rules import rules_of
@@ -26,7 +27,6 @@ from t2t_torch.features import Feature, Features, Text, TreeFeature
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.train.backward import is_out_of_memory
 from t2t_torch.train.run_directory import TaskRecord
 
 
@@ -210,12 +210,8 @@ class Predictor:
                 continue
             self.before_batch()
             batch = [inputs[index] for index in indices]
-            try:
+            with memory_errors(indices, batch):
                 predictions = self._predict_batch(batch, hparams)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if is_out_of_memory(error):
-                    raise _too_long(indices, batch, error) from None
-                raise
             if aligner is not None:
                 predictions = aligner.align(batch, predictions)
             yield list(zip(indices, predictions, strict=True))
@@ -393,25 +389,6 @@ def _batches(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[in
         size = hparams.batch_size or max(1, hparams.batch_tokens // widest)
         yield order[start : start + size]
         start += size
-
-
-def _too_long(
-    indices: Sequence[int], batch: Sequence[Sequence[int]], error: BaseException
-) -> DecodeError:
-    """The error of a batch for which memory does not suffice; its first input is the longest."""
-    number, tokens = indices[0] + 1, len(batch[0])
-    told = str(error).strip().splitlines()[0]
-    if len(batch) > 1:
-        return DecodeError(
-            f"memory ran out over {len(batch)} inputs of at most {tokens:,} tokens (the longest is "
-            f"number {number}): {told}. Decode fewer at a time: "
-            f"--decode_hparams=batch_size={len(batch) // 2}"
-        )
-    return DecodeError(
-        f"memory ran out over input {number} (line {number} of a file), which has {tokens:,} "
-        f"tokens: {told}. Leave it out, divide it, or cut inputs: "
-        "--decode_hparams=max_input_size=1000"
-    )
 
 
 def _content_length(ids: list[int]) -> int:
