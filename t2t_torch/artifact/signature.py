@@ -222,7 +222,8 @@ class Signature:
                 "members": tuple(told.get("members", ())),
             }
         )
-        for part in (found, *found.fields, *found.targets):
+        parts: list[Signature | Field | Target] = [found, *found.fields, *found.targets]
+        for part in parts:
             for field in dataclasses.fields(part):
                 value = getattr(part, field.name)
                 if field.type == "int" and not isinstance(value, int):

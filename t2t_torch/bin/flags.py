@@ -190,7 +190,7 @@ def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
     finally:  # A user's file that cannot be read does not hide the other names.
         if asked_for_names:
             print(registry.help_string(), end="")
-    with trusting("trust_code" in values and values["trust_code"].value):
+    with trusting("trust_code" in values and bool(values["trust_code"].value)):
         return 0 if asked_for_names else main() or 0
 
 

@@ -302,9 +302,9 @@ def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        file = error.filename or f"a file of {path}"
+        what = error.filename or f"a file of {path}"
         raise ExportError(
-            f"{file} cannot be written: {error.strerror}. No artifact was written, and what was "
+            f"{what} cannot be written: {error.strerror}. No artifact was written, and what was "
             "written of it is removed. Free space, or give another --export_dir."
         ) from error
     finally:
