@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, TORCH
+from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
 from t2t_torch.errors import UsageError
 from t2t_torch.trust import trusting
 
@@ -151,6 +151,8 @@ def form_of(path: str | Path) -> str | None:
     if not file.exists():
         return ONNX if (Path(path) / MODEL).exists() else None
     try:
-        return str(json.loads(file.read_bytes()).get("form", ONNX))
+        form = str(json.loads(file.read_bytes()).get("form", ONNX))
+        # Whoever reads it says what is wrong.
+        return form if form in (ONNX, TORCH, SAFETENSORS, CTRANSLATE2) else ONNX
     except (OSError, ValueError, AttributeError):
-        return ONNX  # whoever reads it says what is wrong
+        return ONNX

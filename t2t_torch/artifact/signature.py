@@ -191,8 +191,8 @@ class Signature:
         if isinstance(version, int) and version > FORMAT:
             raise ArtifactError(
                 f"'{folder}' has the format {version}, and this version of t2t_torch reads up to "
-                f"{FORMAT}. Update it (in its source: git pull && pip install .), or export the "
-                "run again with this version."
+                f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
+                "this version."
             )
         if (_SHA256 in told or version == _CHECKED_SINCE) and told.get(_SHA256) != _checksum(told):
             raise ArtifactError(
@@ -222,7 +222,7 @@ class Signature:
                 "members": tuple(told.get("members", ())),
             }
         )
-        parts: tuple[Signature | Field | Target, ...] = (found, *found.fields, *found.targets)
+        parts: list[Signature | Field | Target] = [found, *found.fields, *found.targets]
         for part in parts:
             for field in dataclasses.fields(part):
                 value = getattr(part, field.name)

@@ -289,7 +289,8 @@ def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
       overwrite: whether an artifact is replaced.
 
     Raises:
-      ExportError: meanwhile something came to `path` that is not to be replaced.
+      ExportError: meanwhile something came to `path` that is not to be replaced, or the disk is
+        full.
     """
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
@@ -302,6 +303,14 @@ def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         sync(whole)
         _put(whole, path, temporary / "replaced", overwrite=overwrite)
         sync(path.parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        what = error.filename or f"a file of {path}"
+        raise ExportError(
+            f"{what} cannot be written: {error.strerror}. No artifact was written, and what was "
+            "written of it is removed. Free space, or give another --export_dir."
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

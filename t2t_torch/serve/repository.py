@@ -75,6 +75,7 @@ class Repository:
         self._metrics = metrics
         self._known: dict[str, dict[str, _Known]] = {source.name: {} for source in sources}
         self._served: dict[str, dict[str, Served]] = {}
+        self._removed: set[str] = set()  # models whose folder is gone, which was logged
         self._end = threading.Event()
         self._watch: threading.Thread | None = None
         metrics.queue_lengths = self.queue_lengths
@@ -147,6 +148,12 @@ class Repository:
                 faults.append(ArtifactError(f"'{path}' cannot be loaded: {error!r}."))
                 self._fault(source, path, error, is_first)
             known[version] = _Known(print_, served)
+        if places:
+            self._removed.discard(source.name)
+        elif known and source.name not in self._removed:
+            self._removed.add(source.name)
+            why = ArtifactError("its folder is gone; the loaded versions still answer")
+            self._fault(source, source.path, why, is_first)
         for version in [one for one in known if one not in places and places]:
             del known[version]
         self._put(source.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -49,3 +50,12 @@ def test_what_a_killed_export_of_the_same_process_number_left_is_removed(tmp_pat
     (left / "replaced").mkdir(parents=True)
     remove_leftovers(tmp_path / "artifact")
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_a_full_disk_is_told_with_the_folder_and_leaves_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ExportError, match=rf"a file of {tmp_path}/made cannot be written: No space"),
+        staged_folder(tmp_path / "made", overwrite=False),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not list(tmp_path.iterdir())

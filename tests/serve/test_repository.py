@@ -280,3 +280,21 @@ def test_changes_are_looked_for_in_a_thread(tmp_path: Path, serve: Callable[...,
         seen.wait(0.01)
     server.repository.close()
     assert not [one for one in threading.enumerate() if one.name == "repository"]
+
+
+def test_a_model_whose_folder_is_removed_still_answers_and_that_is_logged_once(
+    tmp_path: Path, serve: Callable[..., Served], lines: Callable[[], list[dict[str, Any]]]
+) -> None:
+    folder = write_artifact(tmp_path / "made")
+    server = serve(artifact_source(folder))
+    folder.rename(tmp_path / "away")
+    for _ in range(3):
+        server.repository.refresh()
+    assert server.post("/predict", {"inputs": [ROW]}).status_code == 200
+    told = [line for line in lines() if line["event"] == "not loaded"]
+    assert len(told) == 1 and "its folder is gone" in told[0]["why"]
+    (tmp_path / "away").rename(folder)
+    server.repository.refresh()
+    folder.rename(tmp_path / "away")
+    server.repository.refresh()
+    assert len([line for line in lines() if line["event"] == "not loaded"]) == 2

@@ -34,7 +34,7 @@ from t2t_torch.artifact.session import Artifact
 from t2t_torch.bin.server import main
 predict, first = Artifact.predict, []
 def held(self, inputs, **given):
-    if inputs and inputs[0].get("note", "").startswith("wait for "):
+    if inputs and str(inputs[0].get("note")).startswith("wait for "):
         path = pathlib.Path(inputs[0]["note"][9:])
         path.with_suffix(".begun").touch()
         while not path.exists():
