@@ -17,6 +17,7 @@ train.lock         held (flock) by the process that trains
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -290,13 +291,17 @@ class RunDirectory:
 
     def note_end(self, step: int) -> None:
         """Notes that training is over, for those who wait for checkpoints."""
-        _write(self._end_file, json.dumps({"step": step}) + "\n")
+        content = {"step": step, "sha256": hashlib.sha256(str(step).encode()).hexdigest()}
+        _write(self._end_file, json.dumps(content) + "\n")
 
     def ended_at(self) -> int | None:
         """Returns the step at which training was over; None if it goes on, as far as is known."""
         try:
-            return int(json.loads(self._end_file.read_text(encoding="utf-8"))["step"])
-        except (OSError, ValueError, KeyError, TypeError):
+            content = json.loads(self._end_file.read_text(encoding="utf-8"))
+            step = int(content["step"])
+            digest = hashlib.sha256(str(step).encode()).hexdigest()
+            return step if content.get("sha256", digest) == digest else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def claim_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
