@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_torch import registry
 from t2t_torch.declaration.kinds import MIXTURE, USUAL_COLUMNS, Kind, Value
 from t2t_torch.declaration.sample import SampleMaker
 from t2t_torch.declaration.schema import LARGEST, Column, Declaration, mistake, nearest
@@ -105,6 +106,10 @@ def _usual_metrics(family: type[Problem]) -> Mapping[str, tuple[str, ...]]:
 def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]:
     """The class attribute that says how to train first: the family's flags, but for those said."""
     said = {"--model": declaration.model, "--hparams_set": declaration.hparams_set}
+    if declaration.hparams_set and not declaration.model:
+        names = (f"{name}_" for name in registry.list_names("model"))
+        fitting = [name for name in names if declaration.hparams_set.startswith(name)]
+        said["--model"] = max(fitting, key=len, default="_")[:-1]
     flags = dict(flag.split("=", 1) for flag in family.suggested_flags.split())
     if any(said.values()):
         flags.pop("--train_steps", None)  # those of another set

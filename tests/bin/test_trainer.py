@@ -224,7 +224,7 @@ def test_evaluate_reports_the_newest_checkpoint(arguments, capsys, tmp_path):
     trainer.main(arguments(schedule="train"))
     assert trainer.main(arguments(schedule="evaluate")) == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["split"] for line in lines] == ["train", "dev"]
+    assert [json.loads(line)["split"] for line in lines] == ["train", "train", "dev"]
 
 
 def test_generate_data_makes_the_data_first(arguments, tmp_path):

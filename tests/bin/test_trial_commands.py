@@ -16,6 +16,7 @@ from made_run import code, made_run
 import t2t_torch
 from t2t_torch.bin import avg_all, decoder, latency, server, translate_all
 from t2t_torch.bin import eval as eval_command
+from t2t_torch.errors import UsageError
 from t2t_torch.trial import context, source
 
 COLLATE = """x = torch.stack([record(n) for n in numbers])
@@ -129,7 +130,10 @@ def test_a_mean_of_checkpoints_is_a_run_that_stands_alone(run: Path, tmp_path: P
     expected = t2t_torch.load(run, "average:2")([record])[0]["y"]
     shutil.rmtree(run)
     (tmp_path / "made" / "small.py").unlink()
-    np.testing.assert_allclose(t2t_torch.load(target)([record])[0]["y"], expected, rtol=1e-5)
+    with pytest.raises(UsageError, match="--trust_code"):
+        t2t_torch.load(target)
+    mean = t2t_torch.load(target, trust_code=True)
+    np.testing.assert_allclose(mean([record])[0]["y"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -620,15 +620,15 @@ def test_a_file_of_a_trials_run_that_was_altered_is_refused_by_name(run, tmp_pat
 def test_a_runs_own_code_that_was_altered_is_not_loaded(run, tmp_path):
     assert run(train_steps=2)[0] == 0
     (tmp_path / "line.py").unlink()
-    t2t_torch.load(tmp_path / "run")
+    t2t_torch.load(tmp_path / "run", trust_code=True)
     source._Loaded.forget()
     copy = tmp_path / "run" / "code" / "line.py"
     copy.write_text(copy.read_text().replace("nn.Linear(4, 1)", "nn.Linear(4, 1).double()"))
     with pytest.raises(CheckpointError, match=r"code/line.py was altered"):
-        t2t_torch.load(tmp_path / "run")
+        t2t_torch.load(tmp_path / "run", trust_code=True)
     copy.unlink()
     with pytest.raises(T2TError, match=r"the code of this run is gone|cannot be read"):
-        t2t_torch.load(tmp_path / "run")
+        t2t_torch.load(tmp_path / "run", trust_code=True)
 
 
 @pytest.mark.parametrize("schedule", ["evaluate", "test", "train"])

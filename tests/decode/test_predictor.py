@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,10 +193,15 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def rewrite(run_dir: Path, record: dict[str, Any]) -> None:
+    """Writes another `task.json` and accepts it, as docs/run_directory.md says."""
+    (run_dir / "task.json").write_text(json.dumps(record))
+    subprocess.run("sha256sum task.json >> SHA256SUMS", shell=True, cwd=run_dir, check=True)
+
+
 def test_a_run_whose_user_folder_is_gone_says_which(run_dir: Path) -> None:
     record = json.loads((run_dir / "task.json").read_text())
-    record |= {"problem": "my_own_problem", "usr_dirs": [str(run_dir / "gone")]}
-    (run_dir / "task.json").write_text(json.dumps(record))
+    rewrite(run_dir, {**record, "problem": "my_own_problem", "usr_dirs": [str(run_dir / "gone")]})
     with pytest.raises(CheckpointError, match=r"--t2t_usr_dir=.*gone"):
         load(run_dir)
 
@@ -260,7 +267,7 @@ def test_a_run_without_its_vocabulary_asks_for_it_back(
             yield {"inputs": "a", "targets": "b"}
 
     record = json.loads((run_dir / "task.json").read_text()) | {"problem": "words_for_test"}
-    (run_dir / "task.json").write_text(json.dumps(record))
+    rewrite(run_dir, record)
     if content is not None:
         (run_dir / "vocab.words").write_bytes(content)
     with pytest.raises(CheckpointError, match=message) as caught:

@@ -278,7 +278,7 @@ def test_a_full_disk_leaves_what_was_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(exporter, "write_examples", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ExportError, match="No space left"):
         export(request_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "step 3"
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
