@@ -123,8 +123,7 @@ class NGrams(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Returns the sum of the vectors of rows.  [B, N] -> [B, E]."""
-        if not rows.size(1):  # a text of one word
-            return self.weight.new_zeros(len(rows), self.weight.size(1))
+        rows = F.pad(rows, (0, 1))  # a text of one word has no n-grams; a bag needs a place
         return F.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
 
 

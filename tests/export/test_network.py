@@ -240,3 +240,13 @@ def test_the_operation_passes_torchs_own_checks():
     memory = (torch.randn(2, 3, 7), torch.randn(2, 3, 7))
     checks = ("test_schema", "test_faketensor")
     torch.library.opcheck(lstm_layer, (*given, *weights, *memory), test_utils=checks)
+
+
+def test_a_text_of_one_word_has_no_ngrams_in_a_graph():
+    model, given, network, _ = exported("fasttext", 0)
+    batch = batch_of(model, given, rows=2)
+    batch["inputs"] = batch["inputs"][:, :1]
+    session = onnxruntime.InferenceSession(network.SerializeToString())
+    found = run(session, batch)
+    for name, wanted in expected(model, batch).items():
+        torch.testing.assert_close(found[name], wanted, msg=name)
