@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,29 @@ def test_training_goes_on_without_a_checkpoint_and_counts_it(
     assert capsys.readouterr().err.count("IS NOT SAVED") == 1
     counts = [report["checkpoint_failures"] for report in reports(run.directory.path)]
     assert (counts[0], counts[-1]) == (0, 1)
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.ESTALE, errno.EIO])
+def test_a_checkpoint_whose_rename_fails_is_written_at_the_next_try(
+    make_estimator, monkeypatch, capsys, code
+):
+    """As on network file systems, where a rename may fail once."""
+    run = make_estimator(local_eval_frequency=2, train_steps=4)
+    run.checkpoints.wait = lambda seconds: None
+    rename, failed = os.rename, []
+
+    def failing(source, target, **more):
+        if Path(target).name.startswith("ckpt-") and len(failed) < 2:
+            failed.append(target)
+            raise OSError(code, os.strerror(code), str(source), None, str(target))
+        return rename(source, target, **more)
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, failing)
+    run.train(4)
+    assert failed and "trying again" in capsys.readouterr().err
+    assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 4]
+    assert not list(run.directory.path.glob("*.tmp-*"))
 
 
 def test_training_does_not_stand_still_while_a_save_waits_for_the_disk(
