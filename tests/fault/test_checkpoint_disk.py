@@ -90,7 +90,7 @@ def test_a_checkpoint_whose_rename_fails_is_written_at_the_next_try(
     make_estimator, monkeypatch, capsys, code
 ):
     """As on network file systems, where a rename may fail once."""
-    run = make_estimator(local_eval_frequency=2, train_steps=4)
+    run = make_estimator(local_eval_frequency=2, train_steps=4, async_save=False)
     run.checkpoints.wait = lambda seconds: None
     rename, failed = os.rename, []
 
