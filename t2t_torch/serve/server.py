@@ -57,7 +57,8 @@ class _Listener(uvicorn.Server):
         while self._is_asked() and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(_TICK)
         # One deadline for both waits: a client that never reads its response had 10 s.
-        self.config.timeout_graceful_shutdown = max(end - time.monotonic(), 2 * _TICK)  # type: ignore[assignment]
+        left = max(end - time.monotonic(), 2 * _TICK)
+        self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         await super().shutdown(sockets)
 
     async def _close(self, listener: socket.socket) -> None:

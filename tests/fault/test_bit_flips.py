@@ -84,10 +84,10 @@ def make_trial(folder):
     """A run of a trial with its code and a checkpoint."""
     directory = RunDirectory(folder)
     config = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 12}}}
-    record = RunRecord(trial="/gone/mine.py", config=config, hparams={"lr": 0.125})
+    record = RunRecord(trial="/gone/model_def.py", config=config, hparams={"lr": 0.125})
     directory.claim_files(TaskRecord(trial="Mine", train_steps=7), {NAME: record.text})
     (folder / "code" / "parts").mkdir(parents=True)
-    (folder / "code" / "mine.py").write_text("RATE = 0.125\n")
+    (folder / "code" / "model_def.py").write_text("RATE = 0.125\n")
     (folder / "code" / "parts" / "layers.py").write_text("WIDTH = 12\n")
     directory.commit()
     directory.unlock()
