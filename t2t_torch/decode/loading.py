@@ -12,6 +12,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.artifact.signature import FILE, SAFETENSORS, Signature
+from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.weights import load_weights
@@ -30,7 +31,7 @@ from t2t_torch.errors import (
 )
 from t2t_torch.families.multi import MultiProblem
 from t2t_torch.features import Features, TreeFeature
-from t2t_torch.features.meanings import meanings
+from t2t_torch.features.meanings import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.train.multi_model import multi_model
@@ -166,7 +167,7 @@ def _model(
 
 
 def _check_same_ids(first: Loaded, other: Loaded) -> None:
-    """Checks that the ids of two models mean the same.
+    """Checks that the ids and numbers of two models have the same meaning.
 
     Raises:
       HParamsError: they do not; names the feature.
@@ -180,12 +181,16 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
             if name not in here
             or name not in there
             or meanings(ours, name) != meanings(theirs, name)
+            or labels_of(here[name]) != labels_of(there[name])
         ]
         if differ:
+            name = differ[0]
+            scales = [scale_of(group[name]) if name in group else "" for group in (here, there)]
+            scale = f" ({'; '.join(scales)})" if any(scales) else ""
             raise HParamsError(
-                f"an ensemble is of runs with the same {role} and vocabularies, but {differ[0]!r} "
-                f"is not the same in a run of {first.problem.full_name} and one of "
-                f"{other.problem.full_name}. Train them on the same --data_dir."
+                f"an ensemble needs runs with the same {role} and vocabularies, but {name!r} "
+                f"differs between a run of {first.problem.full_name} and one of "
+                f"{other.problem.full_name}{scale}. Train all of them on the same --data_dir."
             )
 
 

@@ -25,8 +25,9 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.ragged import Ragged
 from t2t_torch.data.shards import Shards
-from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import Features, Real, WordReal
+from t2t_torch.features.meanings import meanings
 from t2t_torch.hparam import HParams
 from t2t_torch.loading import load
 from t2t_torch.losses.numbers import Cosine
@@ -34,8 +35,10 @@ from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.model import Loss, Output
 from t2t_torch.testing import small
+from t2t_torch.train.distillation import _other_features, load_teachers
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
+TINY = "bilstm_attention_classifier_tiny"
 MOMENTS = "moments.flat_prices.targets.json"
 PRICES = {"Oslo": 450_000, "Lima": 150_000, "Quito": 120_000, "Paris": 900_000}
 
@@ -89,12 +92,12 @@ def prices(folder: Path, split: str) -> torch.Tensor:
 def begin_run(path: Path, data: Path, usr_dir: Path) -> None:
     """Writes a run of two steps' worth of nothing: its weights are as they were drawn."""
     problem, model = registry.problem("flat_prices"), registry.model("bilstm_attention_classifier")
-    hparams = small(registry.hparams("bilstm_attention_classifier_tiny"))
+    hparams = small(registry.hparams(TINY))
     run = RunDirectory(path)
     task = TaskRecord(
         problem="flat_prices",
         model="bilstm_attention_classifier",
-        hparams_set="bilstm_attention_classifier_tiny",
+        hparams_set=TINY,
         usr_dirs=(str(usr_dir),),
     )
     names = problem.vocab_files_in(data)
@@ -146,13 +149,19 @@ def test_the_loss_cosine_is_of_the_numbers_themselves():
     torch.testing.assert_close(loss.values(ours, theirs), 1 - expected)
 
 
-def test_data_and_runs_of_earlier_versions_go_on_as_before(data, raw, tmp_path, monkeypatch):
-    kind = type(registry.problem("flat_prices"))
-    monkeypatch.setattr(kind, "optional_vocab_files", (), raising=False)  # as it was
-    old = tmp_path / "old"
-    generate_data(registry.problem("flat_prices"), old, raw, num_processes=1, progress=False)
-    monkeypatch.undo()
-    assert not (old / MOMENTS).exists()
+@pytest.fixture
+def old(data: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data as versions without moments generated it."""
+    with monkeypatch.context() as patch:
+        kind = type(registry.problem("flat_prices"))
+        patch.setattr(kind, "optional_vocab_files", (), raising=False)
+        folder = tmp_path / "old"
+        generate_data(registry.problem("flat_prices"), folder, raw, num_processes=1, progress=False)
+    assert not (folder / MOMENTS).exists()
+    return folder
+
+
+def test_data_and_runs_of_earlier_versions_go_on_as_before(data, old, raw, tmp_path):
     problem = registry.problem("flat_prices")
     assert problem.vocab_files_in(old) == ("vocab.flat_prices.32768.words",)
     assert problem.features(old).targets["targets"] == Real(1)
@@ -166,6 +175,42 @@ def test_data_and_runs_of_earlier_versions_go_on_as_before(data, raw, tmp_path, 
             begin_run(run, data, raw)
         with pytest.raises(CheckpointError, match="on numbers of another scale"):
             problem.vocab_files_in(there, run)
+
+
+def test_runs_of_numbers_of_different_scales_are_no_ensemble(data, old, raw, tmp_path):
+    for name, folder in {"one": data, "alike": data, "unscaled": old}.items():
+        begin_run(tmp_path / name, folder, raw)
+    assert len(load([tmp_path / "one", tmp_path / "alike"]).model.models) == 2
+    unlike = r"'targets' differs.*1 number, standardized with mean.*1 number, not standardized"
+    with pytest.raises(HParamsError, match=unlike):
+        load([tmp_path / "one", tmp_path / "unscaled"])
+
+
+def test_meanings_of_numbers_are_their_count_mean_and_deviation():
+    kinds = [Real(), Real(2), Real(1, [0.0], [1.0]), Real(1, [0.5], [1.0]), Real(1, [0.0], [2.0])]
+    kinds.append(Real(1, [0.0], [1.0 + 1e-12]))  # its message looks like another's
+    found = {meanings(Features({}, {"targets": kind}), "targets") for kind in kinds}
+    assert len(found) == len(kinds)
+    alike = Features({}, {"targets": Real(1, (0.5,), (1.0,))})  # tuples for lists
+    assert meanings(alike, "targets") in found
+
+
+@pytest.mark.parametrize("student", ["standardized", "raw"])
+def test_a_teacher_of_numbers_of_another_scale_is_refused(student, data, old, raw, tmp_path):
+    ours, theirs = (data, old) if student == "standardized" else (old, data)
+    problem, hparams = registry.problem("flat_prices"), small(registry.hparams(TINY))
+    for name, folder in {"alike": ours, "unlike": theirs}.items():
+        begin_run(tmp_path / name, folder, raw)
+    given = {"flat_prices": (problem, problem.features(ours))}, ours, hparams
+    assert load_teachers(str(tmp_path / "alike"), *given).keys() == {"flat_prices"}
+    with pytest.raises(HParamsError, match=r"its targets is Real \(1 number, .*standardized"):
+        load_teachers(str(tmp_path / "unlike"), *given)
+
+
+def test_a_teacher_with_another_count_of_numbers_is_refused():
+    two, three = (Features({}, {"targets": Real(size)}) for size in (2, 3))
+    (told,) = _other_features(two, three, HParams(), HParams())
+    assert told.startswith("its targets is Real (3 numbers, not standardized), not Real (2 numbers")
 
 
 def test_a_run_that_has_lost_its_moments_is_refused(data, raw, tmp_path):
@@ -235,7 +280,7 @@ def test_prices_are_learned_in_a_short_run_and_the_artifact_answers_in_prices(ra
 
     named = ("--t2t_usr_dir=raw", "--problem=flat_prices", "--data_dir=data")
     command("t2t-datagen", *named, "--tmp_dir=raw")
-    model = ("bilstm_attention_classifier", "bilstm_attention_classifier_tiny")
+    model = ("bilstm_attention_classifier", TINY)
     flags = (f"--model={model[0]}", f"--hparams_set={model[1]}", "--hparams=batch_size=512")
     command("t2t-trainer", *named, *flags, "--output_dir=run", "--train_steps=150")
     last = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
