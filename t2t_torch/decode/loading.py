@@ -218,7 +218,7 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
     try:
         return problem.features(run.path)
     except DataError as error:
-        files = problem.vocab_files
+        files = problem.vocab_files_in(run.path)
         missing = [name for name in files if not (run.path / name).exists()]
         if not files:
             raise

@@ -22,9 +22,12 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
+from t2t_torch.data.learner import learn
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.samples import samples_of
 from t2t_torch.data.shards import Shards
+from t2t_torch.data.task import run_task
 from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import Features, Real, WordReal
 from t2t_torch.features.meanings import meanings
@@ -34,8 +37,12 @@ from t2t_torch.losses.numbers import Cosine
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.model import Loss, Output
-from t2t_torch.testing import small
+from t2t_torch.testing import check_problem, small
+from t2t_torch.text_problem import Text2SelfProblem
 from t2t_torch.train.distillation import _other_features, load_teachers
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 TINY = "bilstm_attention_classifier_tiny"
@@ -175,6 +182,61 @@ def test_data_and_runs_of_earlier_versions_go_on_as_before(data, old, raw, tmp_p
             begin_run(run, data, raw)
         with pytest.raises(CheckpointError, match="on numbers of another scale"):
             problem.vocab_files_in(there, run)
+
+
+def test_an_estimator_trains_on_data_of_an_earlier_version(data, old, tmp_path):
+    model = registry.model("bilstm_attention_classifier")
+    problem, hparams = registry.problem("flat_prices"), small(registry.hparams(TINY))
+    hparams = hparams.replace(learning_rate_warmup_steps=0)
+
+    def estimator(folder: Path) -> Estimator:
+        task = ProblemTask(problem, model, hparams, data_dir=folder, vocab_dir=folder)
+        return Estimator(
+            task, RunDirectory(tmp_path / "run"), RunConfig(train_steps=2, resume_data="approx")
+        )
+
+    with estimator(old) as first:
+        first.train(1)
+    assert load(tmp_path / "run").features.targets["targets"] == Real(1)
+    with estimator(data) as other, pytest.raises(CheckpointError, match="another scale"):
+        other.train(2)
+
+
+def test_a_problem_may_build_its_vocabulary_without_moments(raw, tmp_path, monkeypatch):
+    registry.import_usr_dir(raw)
+    problem = registry.problem("flat_prices")
+
+    def only_words(self: Any, data_dir: Path, tmp_dir: Path) -> None:
+        learn(self.learners()[:1], samples_of(self, tmp_dir, Split.TRAIN), data_dir)
+
+    monkeypatch.setattr(type(problem), "build_vocab", only_words, raising=False)
+    folder = tmp_path / "data"
+    outcome = run_task(problem, folder, raw, task_id=0, num_tasks=1, progress=False)
+    assert outcome.manifest is not None
+    assert problem.features(folder).targets["targets"] == Real(1)
+    (tmp_path / "checked").mkdir()
+    check_problem(problem, tmp_path / "checked", raw)
+
+
+def test_a_problem_that_borrows_the_words_of_older_data_leaves_its_numbers_raw(data, old, raw):
+    class Borrowed(Text2SelfProblem):
+        use_vocab_from_other_problem = "flat_prices"
+        name = "borrowed"
+
+        def generate_samples(self, tmp_dir: Path, split: Split) -> Any:
+            yield {"targets": "a flat"}
+
+    generate_data(Borrowed(), old, raw, num_processes=1, progress=False)
+    assert not (old / MOMENTS).exists()
+
+
+def test_a_damaged_vocabulary_of_an_older_run_is_named_alone(data, old, raw, tmp_path):
+    begin_run(tmp_path / "run", old, raw)
+    (word_file,) = registry.problem("flat_prices").vocab_files_in(old)
+    (tmp_path / "run" / word_file).write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match="is damaged") as told:
+        load(tmp_path / "run")
+    assert MOMENTS not in str(told.value) and f"cp DATA_DIR/{word_file}" in str(told.value)
 
 
 def test_runs_of_numbers_of_different_scales_are_no_ensemble(data, old, raw, tmp_path):
