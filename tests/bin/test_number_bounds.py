@@ -46,6 +46,12 @@ def test_a_number_that_is_far_too_large_is_refused_by_every_flag(command, name, 
         assert f"--{name}={value}" in capsys.readouterr().err
 
 
+def test_a_server_that_could_answer_nothing_is_refused(capsys):
+    for name in ("max_seconds", "header_seconds"):
+        assert server.main([f"--{name}=0"]) == 2
+        assert f"--{name}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flag", ["max_consecutive_nonfinite=0", "loader_workers=100000", "autotune_parallel_trials=1e6"]
 )
