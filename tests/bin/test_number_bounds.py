@@ -65,7 +65,7 @@ def test_a_number_out_of_a_flags_own_bounds_is_refused(flag, arguments, capsys):
     ["batch_size=99999999999999", "hidden_size=100000000000", "num_hidden_layers=2000000000"],
 )
 def test_a_hyperparameter_that_is_far_too_large_is_refused_by_name(setting):
-    with pytest.raises(HParamsError, match=f"{setting}: should be less than or equal to"):
+    with pytest.raises(HParamsError, match=rf"{setting}: should be .* (to|than or equal to) \d+"):
         hparams("transformer_test").parse(setting)
 
 
