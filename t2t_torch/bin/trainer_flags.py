@@ -31,6 +31,7 @@ shared.define(
     "tmp_dir",
     "eval_metrics",
     "t2t_usr_dir",
+    "trust_code",
     "random_seed",
     "registry_help",
     "verify_data",
