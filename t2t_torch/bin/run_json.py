@@ -264,7 +264,7 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
         return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
     near = difflib.get_close_matches(name, list(values), n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"there is no flag {name!r}.{hint} All flags: --help"
+    return f"unknown flag {name!r}.{hint} All flags: --help"
 
 
 def _kind(flag: flags.Flag[Any]) -> str:

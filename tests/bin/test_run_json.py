@@ -108,7 +108,7 @@ def test_hparams_may_be_a_string_as_in_the_flag(arguments, tmp_path, write):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ({"train_stepz": 3}, "there is no flag 'train_stepz'. Did you mean 'train_steps'"),
+        ({"train_stepz": 3}, "unknown flag 'train_stepz'. Did you mean 'train_steps'"),
         ({"hidden_size": 3}, '"hparams": {"hidden_size": ...}'),
         ({"train_steps": "3"}, 'train_steps: "3" should be an integer'),
         ({"train_steps": 1.5}, "train_steps: 1.5 should be an integer"),
