@@ -82,7 +82,8 @@ for _name, _seconds, _meaning in (
     ("drain_seconds", 30.0, "Seconds that begun requests have after SIGTERM."),
     ("drain_delay", 0.0, "Seconds after SIGTERM that requests are still taken, but not ready."),
 ):
-    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=0.0, flag_values=FLAGS)
+    _least = 0.001 if _name in ("max_seconds", "header_seconds") else 0.0  # 0 answers nothing
+    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=_least, flag_values=FLAGS)
 flags.DEFINE_boolean("log_texts", False, "Writes inputs into the log.", flag_values=FLAGS)
 
 

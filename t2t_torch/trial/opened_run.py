@@ -10,6 +10,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.compute.distributed import World
+from t2t_torch.train.first_weights import new_model
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.trial import context
@@ -54,7 +55,7 @@ class OpenedRun:
           TrialError: the code or the data are gone or broken.
         """
         directory, spec, task = open_task(path, world)
-        model = task.model().to(world.device).eval()
+        model = new_model(task, world.device).eval()
         return cls(directory, spec, task, model, world.device)
 
     def load(self, checkpoint: int | str | Path | None) -> Chosen:

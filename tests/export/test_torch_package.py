@@ -117,7 +117,7 @@ def test_what_a_package_has_not_is_refused(done: Exported) -> None:
         t2t_torch.load(done.folder, "2")
     with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
         t2t_torch.load(done.folder, threads=2)
-    with pytest.raises(ArtifactError, match="was exported as torch and is no run directory"):
+    with pytest.raises(ArtifactError, match="exported as torch, not a run directory"):
         load_run(done.folder)
     with pytest.raises(UsageError, match="is a program for the CPU"):
         load_package(done.folder, device="cuda")
