@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from t2t_torch.declaration.look import Look, Table
-from t2t_torch.declaration.values import UnfitError, located
+from t2t_torch.declaration.values import WRITTEN_LIST, UnfitError, located
 from t2t_torch.errors import DataError
 
 _LABEL_NAMES = "label class category intent target queue sentiment judgment topic tag type gold"
@@ -178,7 +178,8 @@ def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Gue
     if lists:
         return Guess("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
     mark = separated[0].parts()
-    told = f"{separated[0].name!r} is taken for several labels, with {mark!r} between them."
+    how = "as a list" if mark == WRITTEN_LIST else f"with {mark!r} between them"
+    told = f"{separated[0].name!r} is taken for several labels, {how}."
     column = {"column": separated[0].name, "split": mark}
     return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, told])
 

@@ -34,6 +34,7 @@ _USUAL_NAMES = frozenset(
     "split subject summary tag target text title tokens topic translation tree type utterance "
     "words".split()
 )
+_FOR_SPREADSHEETS = re.compile(r"sep=.")
 _TAR_MARK = slice(257, 262)
 _PACKED = {
     b"PK\x03\x04": ("a zip archive (so is a table of a spreadsheet: save it as CSV)", "unzip"),
@@ -160,6 +161,9 @@ def _by_content(path: Path, by_ending: str) -> Sniffed:
     labelled = _labelled(full)
     if labelled is not None:
         return labelled
+    for mark in _DELIMITERS:
+        if _is_table(path, full, mark):
+            return _table(path, (mark,))
     doubt = f"{path.name} is taken for plain text, one text on each line."
     return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
 
@@ -182,7 +186,9 @@ def _json(path: Path, full: Sequence[str]) -> Sniffed:
         first = json.loads(full[0])
     except ValueError:
         first = None
-    if isinstance(first, dict) and "data" not in first:
+    one = isinstance(first, dict) and len(full) == 1 and len(first) > 1
+    several = one and all(isinstance(value, dict) for value in first.values())
+    if isinstance(first, dict) and "data" not in first and not several:
         return Sniffed("jsonl")
     if '"paragraphs"' in "".join(full[:_LINES]):
         return Sniffed("squad")
@@ -213,6 +219,10 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
         raise DataError(f"{path} is empty; there is nothing to look at.")
     if "\r" in next(filter(str.strip, lines)):
         raise DataError(f"{path}: the header holds carriage returns; {CONVERT_RETURNS}")
+    if _FOR_SPREADSHEETS.fullmatch(lines[0]):
+        raise DataError(
+            f"{path}: its first line, {lines[0]}, is for spreadsheets. Delete it:  tail -n +2"
+        )
     doubts: list[str] = []
     delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
     quoting = _quoted(lines, delimiter)
@@ -279,6 +289,15 @@ def _quoted(lines: Sequence[str], delimiter: str) -> bool:
     if not opened:
         return delimiter != "\t"
     return closed >= _SURE * opened or (delimiter != "\t" and closed * 2 >= opened)
+
+
+def _is_table(path: Path, full: Sequence[str], delimiter: str) -> bool:
+    """Whether a first line seems to name columns, and nearly all others are rows of it."""
+    names = [name.strip() for name in full[0].split(delimiter)]
+    if len(names) < 2 or not all(map(_NAMES.fullmatch, names)) or not any(map(_is_usual, names)):
+        return False
+    rows = _rows(path, "csv", {"delimiter": delimiter, "quoting": True, "header": False})
+    return len(rows) >= max(3, _SURE * len(full))
 
 
 def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
