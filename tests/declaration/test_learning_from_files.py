@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import random
@@ -32,13 +31,6 @@ TOPICS = {
     "shipping": "parcel delivery late courier lost".split(),
 }
 CITIES, PEOPLE = "Paris Berlin Rome Oslo Lima".split(), "Ann Bob Carla Dieter Eva".split()
-GERMAN = dict(
-    zip(
-        "one two three red green dog cat".split(),
-        "eins zwei drei rot grün hund katze".split(),
-        strict=True,
-    )
-)
 
 Pair = tuple[Any, Any]
 """An input, and its answer."""
@@ -51,11 +43,9 @@ class Kind(NamedTuple):
       pair: draws an input with its answer.
       files: of rows, by name.
       declare: the path that is given.
-      asked: an input as the artifact is asked.
       score: of answers and right answers, at best 1.
       usual: what a model that looks at no input would answer, of the right answers.
       least: of the score.
-      added: flags instead of the advised ones.
     """
 
     pair: Callable[[random.Random], Pair]
@@ -64,7 +54,6 @@ class Kind(NamedTuple):
     score: Callable[[Sequence[Any], Sequence[Any]], float]
     usual: Callable[[Sequence[Any]], Any]
     least: float = 0.9
-    added: Sequence[str] = ()
 
 
 def _about(topics: Sequence[str], draw: random.Random) -> str:
@@ -104,20 +93,6 @@ def _named(draw: random.Random) -> Pair:
     return {"inputs": words}, tags
 
 
-def _question(draw: random.Random) -> Pair:
-    year, person, city = str(draw.randint(1900, 2020)), draw.choice(PEOPLE), draw.choice(CITIES)
-    said = [f"it was built in {year}", f"its architect was {person}", f"it stands in {city}"]
-    draw.shuffle(said)
-    asked = {"when was it built": year, "who was its architect": person, "where is it": city}
-    question = draw.choice(list(asked))
-    return {"question": f"{question} ?", "context": " . ".join(said)}, asked[question]
-
-
-def _sentence(draw: random.Random) -> Pair:
-    words = draw.choices(list(GERMAN), k=draw.randint(2, 5))
-    return " ".join(words), " ".join(GERMAN[word] for word in words)
-
-
 def _csv(name: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Mapping[str, bytes]:
     file = io.StringIO()
     csv.writer(file).writerows([head, *rows])
@@ -144,32 +119,6 @@ def _conll(pairs: Sequence[Pair]) -> Mapping[str, bytes]:
         for given, tags in pairs
     )
     return {"ner.conll": ("-DOCSTART- -X- O\n\n" + "\n".join(texts)).encode()}
-
-
-def _squad(pairs: Sequence[Pair]) -> Mapping[str, bytes]:
-    paragraphs = [
-        {
-            "context": given["context"],
-            "qas": [
-                {
-                    "id": str(number),
-                    "question": given["question"],
-                    "answers": [{"text": right, "answer_start": given["context"].index(right)}],
-                }
-            ],
-        }
-        for number, (given, right) in enumerate(pairs)
-    ]
-    return {"faq.json": json.dumps({"data": [{"paragraphs": paragraphs}]}).encode()}
-
-
-def _parallel(pairs: Sequence[Pair]) -> Mapping[str, bytes]:
-    sides = {"en": [one for one, _ in pairs], "de": [other for _, other in pairs]}
-    sides["fr"] = sides["en"][::-1]
-    return {
-        f"pairs/train.{end}.gz": gzip.compress(("\n".join(lines) + "\n").encode())
-        for end, lines in sides.items()
-    }
 
 
 def _right(answers: Sequence[Any], expected: Sequence[Any]) -> float:
@@ -213,20 +162,6 @@ KINDS = {
         _several, _tags_csv, "many.csv", _right_sets, _most_frequent
     ),
     "CoNLL": Kind(_named, _conll, "ner.conll", _right_words, _all_outside),
-    "SQuAD": Kind(_question, _squad, "faq.json", _right, _most_frequent),
-    "three languages": Kind(
-        _sentence,
-        _parallel,
-        "pairs/train.en.gz",
-        _right,
-        _most_frequent,
-        least=0.8,
-        added=(  # the advised command takes a quarter of an hour
-            "--hparams_set=transformer_tiny",
-            "--train_steps=800",
-            "--hparams=batch_size=512,learning_rate_warmup_steps=150,learning_rate_constant=0.3",
-        ),
-    ),
 }
 
 
@@ -251,9 +186,7 @@ def test_what_is_trained_as_advised_answers_better_than_the_usual_answer(
     advised = _commanded(capsys.readouterr().err, "t2t-datagen")
     assert datagen.main([*advised, "--num_concurrent_processes=1"]) == 0
     advised = _commanded(capsys.readouterr().out, "t2t-trainer")
-    given = {flag.partition("=")[0] for flag in kind.added}
-    advised = [flag for flag in advised if flag.partition("=")[0] not in given]
-    assert trainer.main([*advised, *kind.added]) == 0
+    assert trainer.main(advised) == 0
     exporting = ["--output_dir=run", "--data_dir=data", "--export_dir=artifact"]
     assert exporter.main([*exporting, "--t2t_usr_dir=declared"]) == 0
 
