@@ -43,6 +43,9 @@ from t2t_torch.trial.plain_state import to_plain
 MODEL = "build_model()"
 """The path of the model that `build_model` returned."""
 
+SCHEDULER = "scheduler "
+"""The beginning of the paths of schedulers that the loop stores, which end with their numbers."""
+
 PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 _NOT_STATE = (
     *(torch.utils.data.DataLoader, torch.utils.data.Dataset, torch.utils.data.Sampler),
@@ -64,6 +67,7 @@ class Made:
     Tensors and arrays are held weakly: the code may replace large ones.
 
     Attributes:
+      names: of the attributes.
       roots: the attribute of each path.
       fields: the names of each object's fields, by its path.
     """
@@ -71,6 +75,7 @@ class Made:
     def __init__(self) -> None:
         self._held: dict[str, Callable[[], Any]] = {}
         self._paths: dict[int, str] = {}
+        self.names: set[str] = set()
         self.roots: dict[str, str] = {}
         self.fields: dict[str, set[str]] = {}
 
@@ -171,9 +176,22 @@ class Reader:
                 self._storages.setdefault(thing.untyped_storage().data_ptr(), name)
 
     def read(self, name: str, value: Any) -> None:
-        """Adds an attribute."""
+        """Adds an attribute.
+
+        One that the trial's code made later than at the start, and that cannot be stored as a
+        whole, is left out: its code makes it again.
+        """
         self._root = name
+        self.found.places.names.add(name)
+        is_new = self._made is not None and name not in self._made.names
+        seen, refused = dict(self._seen) if is_new else {}, dict(self.found.refused)
         self.found.nodes[name] = self._node(value, name, 0, strict=False)
+        if is_new and self.found.refused != refused:
+            self._seen = seen
+            self.found.unstored |= dict(self.found.refused.items() - refused.items())
+            self.found.refused = refused
+            self.found.tensors.pop(name, None)
+            self.found.nodes[name] = {"unstored": type(value).__name__}
 
     def _see(self, value: Any, path: str) -> None:
         self._seen.setdefault(id(value), (path, self._root))

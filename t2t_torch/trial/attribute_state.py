@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from t2t_torch.compute.side_channel import SideChannel
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.attribute_capture import MODEL, Capture, Made, Reader
+from t2t_torch.trial.attribute_capture import MODEL, SCHEDULER, Capture, Made, Reader
 from t2t_torch.trial.attribute_restore import ABSENT, Writer
 from t2t_torch.trial.attribute_values import Node, drop_field, fields_of, is_of_user, set_field
 
@@ -126,7 +126,7 @@ class AttributeState:
           TrialError: one cannot be stored, and a resumed run would go on differently.
         """
         known: dict[str, Any] = {"self": self._trial, "optimizer()": self._optimizer}
-        known |= {f"scheduler {n}": one for n, one in enumerate(self._schedulers())}
+        known |= {f"{SCHEDULER}{n}": one for n, one in enumerate(self._schedulers())}
         for place, module in self.model.named_modules(prefix=MODEL):
             known |= {
                 f"{place}.{name}": tensor

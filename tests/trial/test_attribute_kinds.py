@@ -437,27 +437,34 @@ LEFT_OUT = {
 @pytest.mark.parametrize("kind", LEFT_OUT)
 def test_what_cannot_be_stored_is_refused_in_a_container_and_in_a_new_object(kind):
     for change in (
-        lambda trial: trial.kept.append(LEFT_OUT[kind]()),
+        lambda trial: trial.kept.append((1, LEFT_OUT[kind]())),
         lambda trial: setattr(trial, "kept", {"a": LEFT_OUT[kind]()}),
         lambda trial: setattr(trial, "kept", Sample(LEFT_OUT[kind]())),
     ):
         one = Made(sets("kept", list))
         change(one.trial)
-        with pytest.raises(TrialError, match=r"cannot store self\.kept(\[0\]|\['a'\]|\.number) \("):
+        with pytest.raises(
+            TrialError, match=r"cannot store self\.kept(\[0\]\[1\]|\['a'\]|\.number) \("
+        ):
             one.state.check()
 
 
 @pytest.mark.parametrize("kind", LEFT_OUT)
-def test_what_cannot_be_stored_as_an_attribute_is_warned_of_at_both_ends(kind, caplog):
+@pytest.mark.parametrize("item", [False, True])
+def test_what_is_made_later_and_cannot_be_stored_is_warned_of_at_both_ends(kind, item, caplog):
+    """As at the first step the trial's code makes it itself."""
     one, other = Made(NOTHING), Made(NOTHING)
-    one.trial.late, one.trial.steps = LEFT_OUT[kind](), 3
+    alias = Sample(torch.ones(1))
+    one.trial.late = [alias, LEFT_OUT[kind]()] if item else LEFT_OUT[kind]()
+    one.trial.steps, one.trial.then = 3, [alias, alias]
     with caplog.at_level(logging.WARNING):
         kept, tensors = one.checkpoint()
-        assert "self.late (" in caplog.text
+        assert ("self.late[1] (" if item else "self.late (") in caplog.text
         caplog.clear()
         other.state.restore(json.loads(kept), tensors, 0)
         assert "self.late (" in caplog.text
     assert (hasattr(other.trial, "late"), other.trial.steps) == (False, 3)
+    assert other.trial.then[0] is other.trial.then[1]
 
 
 @pytest.mark.parametrize("kind", LEFT_OUT)
