@@ -203,15 +203,61 @@ class Gan(PyTorchTrial):
 """
 
 
+OF_PROCESSES = (
+    STATEFUL.replace(
+        "import copy\n", "import collections, copy, enum\nimport torch.distributed as dist\n"
+    )
+    .replace(
+        "class Gan",
+        """class Phase(enum.Enum):
+    WARM = 0
+    HOT = 1
+
+Seen = collections.namedtuple("Seen", ["step", "phase", "labels"])
+
+class Gan""",
+    )
+    .replace(
+        "self.noise, self.steps",
+        """self.phase, self.seen, self.warming = Phase.WARM, collections.deque(maxlen=4), True
+        self.dice, self.parts = torch.Generator().manual_seed(1), [[1.0], [2.0]]
+        self.part = self.parts[0]
+        self.noise, self.steps""",
+    )
+    .replace(
+        "self.second.step()",
+        """for parameter in self.critic.parameters():
+                if dist.is_initialized():
+                    dist.all_reduce(parameter.grad)
+            self.second.step()
+            if self.steps == 3:
+                self.phase, self.part = Phase.HOT, self.parts[1]
+                del self.warming
+            self.part.append(float(labels.sum()))
+            for _ in range(int(labels.sum() * 9) % 3):  # another number in each process
+                torch.rand(1, generator=self.dice)
+            self.seen.append(Seen(self.steps, self.phase, (self.part[-1], sum(self.parts[1]))))""",
+    )
+    .replace(
+        "return (predictions - labels)",
+        """if self.seen:
+            predictions = predictions + 0.01 * self.seen[0].labels[1] * (self.phase is Phase.HOT)
+            predictions = predictions + 0.01 * torch.rand(1, generator=self.dice)
+        return (predictions - labels)""",
+    )
+)
+
+
 @pytest.fixture
 def named(tmp_path):
-    """Returns where a trial is; that of `STATEFUL` is written."""
+    """Returns where a trial is; those of this file are written."""
 
     def place(trial):
-        if trial != "stateful":
+        codes = {"stateful": STATEFUL, "of_processes": OF_PROCESSES}
+        if trial not in codes:
             return trial
-        file = tmp_path / "stateful.py"
-        file.write_text(STATEFUL)
+        file = tmp_path / f"{trial}.py"
+        file.write_text(codes[trial])
         return str(file)
 
     return place
@@ -221,6 +267,32 @@ def test_a_trial_with_state_of_its_own_killed_at_random_instants_ends_bit_equal(
     arguments, tmp_path, named
 ):
     killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=1, steps=20, seed=4)
+
+
+def test_each_of_two_processes_has_its_own_state_again(arguments, tmp_path, named):
+    """Their batches differ, and so do the numbers, the lists and the generators on the trial."""
+    flags = {"save_checkpoints_steps": 4, "train_steps": 11, "config": SEEDED}
+    for run, stops in (("run", [2, 5, None]), ("whole", [None])):
+        for stop in stops:
+            pause = {"pause_at_step": stop} if stop else {}
+            told = arguments(named("of_processes"), run, **flags, **pause)
+            trained(tmp_path / f"errors_of_{run}", 2, told)
+    assert contents(tmp_path / "run", 11) == contents(tmp_path / "whole", 11)
+    assert evaluated(tmp_path / "run") == evaluated(tmp_path / "whole")
+    state = json.loads((tmp_path / "run" / "ckpt-11" / "trainer.json").read_text())
+    kept = state["task"]["of_trial"]
+    assert {name for name, value in kept.items() if "each" in value} == {
+        *("self.dice", "self.part", "self.parts", "self.seen")
+    }
+    for name in ("self.dice", "self.seen"):
+        one, other = kept[name]["each"]
+        assert one != other
+
+
+def test_two_processes_with_state_killed_at_random_instants_end_bit_equal(
+    arguments, tmp_path, named
+):
+    killed_and_killed(arguments, tmp_path, named("of_processes"), 2, kills=2, steps=40, seed=6)
 
 
 def killed_in_a_save(arguments, tmp_path, trial, files):
