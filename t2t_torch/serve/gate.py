@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
@@ -57,12 +58,12 @@ class Gate:
         start = time.perf_counter()
         headers = Headers(scope=scope)
         told = begin(scope, headers.get("x-request-id", ""))
-        status = UNAVAILABLE
+        status, is_begun = UNAVAILABLE, False
 
         async def send_on(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, is_begun = message["status"], True
                 answered = MutableHeaders(scope=message)
                 answered["X-Request-Id"] = told["request_id"]
                 if self._drain.refuses:
@@ -81,6 +82,9 @@ class Gate:
                 await self._inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
+        except asyncio.CancelledError:  # the server ends: by itself uvicorn would answer 500
+            if not is_begun:
+                await _send(send_on, unavailable("the server ends. Ask another one."))
         except Exception:  # a defect of ours: it was answered with 500
             tell("failed", logging.ERROR, error=True, **told)
         finally:
