@@ -28,7 +28,7 @@ import torch
 from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
 
-from t2t_torch.bin import decoder, trainer
+from t2t_torch.bin import decoder, exporter, trainer
 from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.compute import distributed
 from t2t_torch.compute.distributed import join_world
@@ -128,6 +128,11 @@ def run_pytest(tests: Sequence[str]) -> int:
 def run_trainer(arguments: Sequence[str]) -> int:
     """`t2t-trainer`."""
     return trainer.main(list(arguments))
+
+
+def run_exporter(arguments: Sequence[str]) -> int:
+    """`t2t-exporter`."""
+    return exporter.main(list(arguments))
 
 
 def train(spec: Mapping[str, Any]) -> int:
