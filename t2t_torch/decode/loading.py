@@ -129,6 +129,10 @@ def load_run(
     """Loads the model of a run, or a model exported as weights, on the CPU; see `load`."""
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
+    if (run.path / FILE).exists():  # before any other file of it is read and misunderstood
+        signature = Signature.read(run.path)
+        if signature.form == SAFETENSORS:
+            signature.check_files(run.path)
     task = run.task()
     _check_is_no_trial(run, task)
     learnt, model_class = registered(run, task)
