@@ -197,6 +197,52 @@ def test_waiting_for_checkpoints_ends_at_a_signal_with_the_code_that_is_asked_fo
     assert child.wait() == 75, child.said
 
 
+def evaluated(run):
+    """Step -> what each evaluation of its checkpoint found, without times."""
+    found = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        values = {k: v for k, v in json.loads(line).items() if k not in ("time", "seconds")}
+        if values.pop("split") == "dev":
+            found.setdefault(values.pop("step"), []).append(values)
+    return found
+
+
+def test_continuous_eval_that_is_killed_finds_what_single_evaluations_find(arguments, tmp_path):
+    run, whole, aside = tmp_path / "run", tmp_path / "whole", tmp_path / "aside"
+    assert trainer.main(arguments(train_steps=3, schedule="train", save_checkpoints_steps=1)) == 0
+    aside.mkdir()
+    for name in ("ckpt-2", "ckpt-3", "ended.json"):
+        (run / name).rename(aside / name)
+    shutil.copytree(run, whole)
+    for step in (1, 2, 3):
+        for folder in (run, whole):
+            if step > 1:
+                shutil.copytree(aside / f"ckpt-{step}", folder / f"ckpt-{step}")
+        single = arguments(train_steps=3, schedule="evaluate", output_dir=whole)
+        assert trainer.main(single) == 0
+        for _ in range(2):
+            child = processes.start(
+                tmp_path / f"told-{step}",
+                processes.run_trainer,
+                arguments(train_steps=3, schedule="continuous_eval"),
+            )
+            before = child.said.count(f"step {step}  dev:")
+            child.wait_until(
+                lambda child=child, step=step, before=before: (
+                    child.said.count(f"step {step}  dev:") > before
+                )
+            )
+            child.kill()
+    (aside / "ended.json").rename(run / "ended.json")
+    assert trainer.main(arguments(train_steps=3, schedule="continuous_eval")) == 0
+    found, expected = evaluated(run), evaluated(whole)
+    assert found.keys() == expected.keys() == {1, 2, 3}
+    for step, values in found.items():
+        assert all(one == expected[step][0] for one in values)
+    ratings = json.loads((run / "best.json").read_text())["values"]
+    assert ratings["3"] == expected[3][0]["loss"]
+
+
 HOOK = """
 from t2t_torch.registry import register_hook
 from t2t_torch.train.hook import Hook
