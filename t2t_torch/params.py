@@ -26,6 +26,8 @@ _P = TypeVar("_P", bound="Params")
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 LARGEST_INT = 2**31 - 1
 """The largest integer of a field: libraries count sizes in 32 bits, and no memory holds more."""
+LARGEST_SEED = 2**63 - 1
+"""The largest integer of a field whose name ends with `seed`."""
 
 _PROVENANCE = "provenance"  # The key that stands beside the fields in JSON.
 
@@ -85,15 +87,29 @@ class Params(pydantic.BaseModel):
             made = handler(values)
         except pydantic.ValidationError as error:
             raise HParamsError("\n".join(cls._complaint(e) for e in error.errors())) from None
-        too_large = [name for name in made.model_fields_set if _is_too_large(getattr(made, name))]
-        if too_large:
-            expected = f"Input should be less than or equal to {LARGEST_INT}"
-            faults = [
-                {"loc": (name,), "msg": expected, "input": getattr(made, name)}
-                for name in sorted(too_large)
-            ]
+        faults = [
+            {"loc": (name,), "msg": f"should be from {-most} to {most}", "input": value}
+            for name in sorted(made.model_fields_set)
+            if _exceeds(value := getattr(made, name), most := _largest(name))
+        ]
+        if faults:
             raise HParamsError("\n".join(map(cls._complaint, faults)))
         return made
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses to change a field, by name.
+
+        Raises:
+          HParamsError: always, but for private attributes.
+        """
+        if name.startswith("_"):
+            return super().__setattr__(name, value)
+        if name not in type(self).model_fields:
+            raise HParamsError(self._unknown(name))
+        raise HParamsError(
+            f"{name}={_written(value)}: {type(self).__name__} is frozen. Write changed = "
+            f"hparams.replace({name}={value!r}), which returns a changed copy."
+        )
 
     def __eq__(self, other: object) -> bool:
         """Compares the values alone: who set them does not matter."""
@@ -270,10 +286,14 @@ class Params(pydantic.BaseModel):
             ) from None
 
 
-def _is_too_large(value: Any) -> bool:
+def _largest(name: str) -> int:
+    return LARGEST_SEED if name.endswith("seed") else LARGEST_INT
+
+
+def _exceeds(value: Any, most: int) -> bool:
     if isinstance(value, tuple):
-        return any(map(_is_too_large, value))
-    return isinstance(value, int) and abs(value) > LARGEST_INT
+        return any(_exceeds(each, most) for each in value)
+    return isinstance(value, int) and abs(value) > most
 
 
 def _read_value(annotation: Any, text: str) -> Any:

@@ -284,7 +284,7 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
     assert (spec.was_reversed, spec.was_copy) == (problem.was_reversed, problem.was_copy)
     problem.prepare(tmp_dir)
     problem.build_vocab(data_dir, tmp_dir)
-    for file in problem.vocab_files:
+    for file in problem.vocab_files_in(data_dir):
         assert (data_dir / file).is_file(), f"{problem.name}: no {file}"
     stored = problem.stored_features(data_dir)
     for split in problem.shards:

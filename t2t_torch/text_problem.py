@@ -151,7 +151,8 @@ class TextProblem(Problem):
         """
         if self.use_vocab_from_other_problem is not None:
             owner = self._vocab_owner()
-            if not all((data_dir / file).exists() for file in owner.vocab_files):
+            file = owner.vocab_filename  # labels and moments are the owner's alone
+            if file is not None and not (data_dir / file).exists():
                 owner.prepare(tmp_dir)
                 owner.build_vocab(data_dir, tmp_dir)
         elif self.vocab_type is VocabType.TOKEN and not (data_dir / self._file).exists():

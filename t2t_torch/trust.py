@@ -23,30 +23,31 @@ def trusting(trust_code: bool) -> Iterator[None]:
         _trusted.reset(token)
 
 
-def check_code(run: Path, code: str | Path) -> None:
+def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
     """Checks that code which a run names may be executed.
 
-    Code elsewhere on this machine, where its user put it, may be.  Code inside of the run, or
-    at a relative path, may be written by whoever made the run: it needs `trusting`.
+    Code elsewhere on this machine, where its user put it, may be executed.  Code inside the run
+    directory, or at a relative path, may be by the author of the run: it needs `trusting`.
 
     Args:
-      run: the run directory, or what was exported of it.
+      run: the run directory, or a folder that was exported from it.
       code: a file or folder with Python code.
+      alternative: another way to allow the code, the end of the error message.
 
     Raises:
-      UsageError: it comes with the run, and the run is not trusted.
+      UsageError: the code comes with the run, and the run is not trusted.
     """
     path = Path(code)
     if _trusted.get() or str(path.resolve()) in registry.usr_dirs():
         return
     comes = "a relative path" if not path.is_absolute() else ""
     if path.resolve().is_relative_to(run.resolve()):
-        comes = "inside of it"
+        comes = "inside it"
     if comes:
         raise UsageError(
-            f"'{run}' would execute the Python code in '{code}', {comes}: whoever made this folder "
-            "wrote it. Read it; if you trust it, give --trust_code (in Python "
-            "t2t_torch.load(..., trust_code=True))."
+            f"'{run}' would execute the Python code in '{code}', {comes}. The author of this "
+            "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
+            f"t2t_torch.load(..., trust_code=True)){alternative}."
         )
 
 
@@ -59,7 +60,11 @@ def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
     gone = []
     for folder in folders:
         if Path(folder).is_dir():
-            check_code(run, folder)
+            given = (
+                f", or name its folder yourself: --t2t_usr_dir={folder} (in Python "
+                f"t2t_torch.registry.import_usr_dir({folder!r}))"
+            )
+            check_code(run, folder, alternative=given)
             registry.import_usr_dir(folder)
         else:
             gone.append(folder)

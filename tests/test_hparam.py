@@ -61,6 +61,13 @@ class BakerParams(Params):
     sizes: tuple[int, ...] = hp((), "Grams.")
 
 
+class SeededParams(BakerParams):
+    """Baking, and integers without bounds."""
+
+    crumbs: int = hp(0, "Crumbs, more or less.")
+    oven_seed: int = hp(0, "Seed of the oven.")
+
+
 def test_the_defaults_are_tensor2tensors_basic_params1() -> None:
     made = registry.hparams("basic_params1")
     assert made == HParams()
@@ -232,8 +239,41 @@ def test_a_field_of_tensor2tensor_that_nothing_reads_is_refused_as_such() -> Non
 
 def test_a_set_cannot_be_changed_in_place() -> None:
     made = BakerParams()
-    with pytest.raises(Exception, match="frozen"):
+    expected = r"loaves=4: BakerParams is frozen. Write changed = hparams.replace\(loaves=4\)"
+    with pytest.raises(HParamsError, match=expected):
         made.loaves = 4  # type: ignore[misc]
+    with pytest.raises(HParamsError, match=r"no hyperparameter is named 'loafs'"):
+        made.loafs = 4  # type: ignore[attr-defined]
+    assert made == BakerParams()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda settings: SeededParams(**settings),
+        lambda settings: SeededParams().replace(**settings),
+        lambda settings: SeededParams.model_validate(settings),
+        lambda settings: SeededParams.from_json(json.dumps(settings)),
+        lambda settings: SeededParams().parse(",".join(f"{k}={v}" for k, v in settings.items())),
+    ],
+    ids=["keyword", "replace", "validate", "json", "parse"],
+)
+def test_integers_have_32_bits_and_seeds_64_however_they_are_set(change) -> None:
+    assert change({"sizes": [2**31 - 1]}).sizes == (2**31 - 1,)
+    with pytest.raises(HParamsError, match=r"sizes=\[2147483648\]: should be .* to 2147483647"):
+        change({"sizes": [2**31]})
+    with pytest.raises(HParamsError, match=r"crumbs=-2147483648: should be .* -2147483647 to"):
+        change({"crumbs": -(2**31)})
+    assert change({"oven_seed": 2**63 - 1}).oven_seed == 2**63 - 1
+    with pytest.raises(
+        HParamsError, match=r"oven_seed=9223372036854775808: .* 9223372036854775807"
+    ):
+        change({"oven_seed": 2**63})
+
+
+def test_seeds_of_the_package_may_be_large() -> None:
+    assert registry.hparams("transformer_test").parse("bagging_seed=5000000000").bagging_seed == 5e9
+    assert DecodeHParams().parse("random_seed=5000000000").random_seed == 5e9
 
 
 def test_equal_values_are_equal_whoever_set_them() -> None:

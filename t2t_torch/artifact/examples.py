@@ -20,7 +20,7 @@ from t2t_torch.text.lines import read_lines
 Example: TypeAlias = dict[str, Any]
 """An `input` and its `answer`."""
 
-_TIE = 1e-5  # of scores, relative: either of two values might be the best
+_TIE = 1e-5  # of scores, relative: either of two values might be the best; of numbers' scale
 _CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
 
 
@@ -56,9 +56,10 @@ def check_answers(
     Raises:
       ArtifactError: one is answered otherwise; names it.
     """
+    scales = {one.name: _scale(one, examples) for one in targets}
     for number, (example, its) in enumerate(zip(examples, found, strict=True)):
         for name, value, expected in _compared(targets, example["answer"], its):
-            if not _is_same(value, expected):
+            if not _is_same(value, expected, scales.get(name, 1.0)):
                 raise _differs(path, number, f"{name!r} is {value!r}, and was {expected!r}")
 
 
@@ -111,20 +112,38 @@ def _compared(
 
 
 def _is_tie(target: Target, answer: Mapping[str, Any], found: Answer) -> bool:
-    """Whether another part of a text was found that is as probable."""
-    if target.kind != "span" or found.values[target.name] == answer["values"][target.name]:
+    """Whether another part of a text, or another label, was found that is as probable."""
+    now, before = found.values[target.name], answer["values"][target.name]
+    if now == before:
         return False
-    before = answer["probabilities"][target.name]
-    return math.isclose(found.probabilities[target.name], before, rel_tol=_TIE)
+    if target.kind == "class":
+        scores = found.scores.get(target.name, {})
+        if not isinstance(scores, Mapping) or not {now, before} <= scores.keys():
+            return False
+        return math.isclose(scores[now], scores[before], rel_tol=_CLOSE)
+    if target.kind != "span":
+        return False
+    was = answer["probabilities"][target.name]
+    return math.isclose(found.probabilities[target.name], was, rel_tol=_TIE)
 
 
-def _is_same(found: Any, expected: Any) -> bool:
+def _scale(target: Target, examples: Sequence[Example]) -> float:
+    """Returns the largest number among the answers: by it even numbers near 0 are rounded."""
+    if target.kind != "numbers":
+        return 1.0
+    values = (one["answer"]["values"].get(target.name, ()) for one in examples)
+    return max((abs(number) for held in values for number in held), default=1.0)
+
+
+def _is_same(found: Any, expected: Any, scale: float) -> bool:
     if isinstance(expected, float):
-        return math.isclose(found, expected, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        abs_tol = max(_CLOSE, _TIE * scale)
+        return math.isclose(found, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
     if isinstance(expected, Mapping):
-        return all(_is_same(found[key], value) for key, value in expected.items())
+        return all(_is_same(found[key], value, scale) for key, value in expected.items())
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(_is_same, found, expected))
+        pairs = zip(found, expected, strict=False)
+        return len(found) == len(expected) and all(_is_same(*pair, scale) for pair in pairs)
     return bool(found == expected)
 
 

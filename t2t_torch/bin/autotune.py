@@ -20,7 +20,9 @@ _NAMED = {
 }
 """Flags that it has by another name."""
 
-_OTHERS = ("autotune_maximize", "t2t_usr_dir", "registry_help", "verbosity", "schedule")
+_OTHERS = (
+    *("autotune_maximize", "t2t_usr_dir", "trust_code", "registry_help", "verbosity", "schedule"),
+)
 
 
 def autotune() -> int:
@@ -43,6 +45,7 @@ def autotune() -> int:
     if not given("autotune_max_trials"):
         words.append(f"--max_trials={flag('autotune_max_trials')}")
     words += [f"--t2t_usr_dir={folder}" for folder in flag("t2t_usr_dir")]
+    words += ["--trust_code"] if flag("trust_code") else []
     if given("autotune_maximize"):
         words.append(f"--metric_minimize={str(not flag('autotune_maximize')).lower()}")
     return tuner.main(words)

@@ -1,6 +1,6 @@
-"""What the commands share: flags of the same name and meaning, `--help`, and how errors are told.
+"""Shared by all commands: common flags, `--help` and error reporting.
 
-A command keeps its own `FlagValues`, so that several of them live in one process:
+Each command has its own `FlagValues`, so several commands can run in one process:
 
     FLAGS = flags.FlagValues()
     shared.define(FLAGS, "problem", "data_dir", "t2t_usr_dir", "registry_help")
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
 _LARGEST = 2**31 - 1
 _LARGEST_SEED = 2**63 - 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _STRINGS = {
-    "problem": "What is learnt; ..._rev swaps inputs and targets.  Names: --registry_help.",
-    "model": "What learns it.  Names: --registry_help.",
-    "hparams_set": "How: a named set of hyperparameters.  Names: --registry_help.",
+    "problem": "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help.",
+    "model": "Model to train.  Names: --registry_help.",
+    "hparams_set": "Named set of hyperparameters.  Names: --registry_help.",
 }
 _PATHS = {
     "data_dir": "Directory of the generated data.",
-    "tmp_dir": "Directory of raw files; what is there is used, what is not is downloaded.",
+    "tmp_dir": "Directory of raw files; missing files are downloaded.",
     "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
 }
 _LIBRARIES = (
@@ -70,7 +70,7 @@ _LIBRARIES = (
     "onnxscript",
     "urllib3",
 )
-"""Loggers of other libraries: only their warnings are shown."""
+"""Loggers of other libraries; only their warnings are shown."""
 _OTHERS = (
     *("hparams", "eval_metrics", "t2t_usr_dir", "trust_code", "random_seed", "registry_help"),
     "verify_data",
@@ -78,7 +78,7 @@ _OTHERS = (
 
 
 class PathParser(flags.ArgumentParser[str]):
-    """Reads a path: shells leave the `~` of `--data_dir=~/data` as it is."""
+    """Parses a path and expands `~`, which shells do not expand in `--data_dir=~/data`."""
 
     def parse(self, argument: str) -> str:
         """Returns the path with `~` expanded."""
@@ -90,11 +90,11 @@ class PathParser(flags.ArgumentParser[str]):
 
 
 _PROCESSES = (
-    "several processes are started by torchrun: "
+    "start several processes with torchrun: "
     "torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ..."
 )
-_NO_TPU = "there are no TPUs. Leave it out; the device is found."
-_TENSORFLOW = "there is no TensorFlow that it could set. Leave it out."
+_NO_TPU = "TPUs are not supported. Leave it out; the device is chosen automatically."
+_TENSORFLOW = "it has no effect, because t2t_torch does not use TensorFlow. Leave it out."
 _TENSOR2TENSORS = {
     **dict.fromkeys("use_tpu use_tpu_estimator cloud_tpu cloud_tpu_name tpu_name".split(), _NO_TPU),
     **dict.fromkeys("cloud_mlengine master iterations_per_loop xla_compile".split(), _NO_TPU),
@@ -102,22 +102,22 @@ _TENSOR2TENSORS = {
     **dict.fromkeys("ps_gpu ps_job ps_replicas sync gpu_order".split(), _PROCESSES),
     **dict.fromkeys("worker_gpu_memory_fraction locally_shard_to_cpu tfdbg".split(), _TENSORFLOW),
     **dict.fromkeys("log_device_placement enable_graph_rewriter dbgprofile".split(), _TENSORFLOW),
-    "num_shards": "a problem says it: the attribute `shards`, or that key of a declaration.",
-    "export_saved_model": "it is a command: t2t-exporter --output_dir=RUN --export_dir=FOLDER.",
-    "problems": "it is --problem; what is trained together is one problem, a mixture.",
+    "num_shards": "use the attribute `shards` of the problem, or that key of a declaration.",
+    "export_saved_model": "use the command t2t-exporter --output_dir=RUN --export_dir=FOLDER.",
+    "problems": "use --problem; to train several problems together, name a mixture.",
 }
-"""Flags of tensor2tensor's commands -> what takes their place, as the end of a sentence."""
+"""Flags of tensor2tensor's commands -> their replacement, as the end of a sentence."""
 
 
 def define_path(values: flags.FlagValues, name: str, default: str | None, meaning: str) -> None:
-    """Defines a flag whose value is a path."""
+    """Defines a path flag."""
     flags.DEFINE(PathParser(), name, default, meaning, flag_values=values)
 
 
 def define(values: flags.FlagValues, *names: str) -> None:
     """Defines some of the shared flags; all but `hparams` are None, empty or False by default.
 
-    Of t2t_usr_dir and registry_help, `run_main` takes care.
+    `run_main` handles t2t_usr_dir, trust_code and registry_help.
     """
     for name in names:
         if name in _STRINGS:
@@ -128,7 +128,7 @@ def define(values: flags.FlagValues, *names: str) -> None:
             meaning = 'Changes to the set: "hidden_size=512,label_smoothing=0".'
             flags.DEFINE_string(name, "", meaning, flag_values=values)
         elif name == "eval_metrics":
-            meaning = "Metrics beside the problem's, each for the targets that it is of: a,b,c."
+            meaning = "Metrics besides the problem's, each for the targets it fits: a,b,c."
             flags.DEFINE_list(name, [], meaning, flag_values=values)
         elif name == "t2t_usr_dir":
             meaning = "Directory of your own problems, models and sets; may be given repeatedly."
@@ -139,13 +139,13 @@ def define(values: flags.FlagValues, *names: str) -> None:
             flags.DEFINE_boolean(name, False, meaning, flag_values=values)
         elif name == "verify_data":
             meaning = (
-                "Which shards of --data_dir are hashed and compared: changed, those whose size or "
-                "times changed since they last were; full, all: it finds bytes that a disk changed."
+                "Shards of --data_dir that are compared with their checksums.  changed: if their "
+                "size or times changed since the last check; full: all of them; finds disk errors."
             )
             kinds = ("changed", "full")
             flags.DEFINE_enum(name, kinds[0], kinds, meaning, flag_values=values)
         elif name == "random_seed":
-            flags.DEFINE_integer(name, None, "Seed of everything random.", flag_values=values)
+            flags.DEFINE_integer(name, None, "Random seed.", flag_values=values)
         elif name == "registry_help":
             meaning = "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
             flags.DEFINE_boolean(name, False, meaning, flag_values=values)
@@ -158,7 +158,7 @@ def require(values: flags.FlagValues, *names: str) -> None:
     """Checks that flags were given.
 
     Raises:
-      UsageError: some were not; all are named, with their meanings.
+      UsageError: flags are missing; names all of them with their meanings.
     """
     missing = [name for name in names if not values[name].value]
     if missing:
@@ -167,15 +167,15 @@ def require(values: flags.FlagValues, *names: str) -> None:
 
 
 def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> None:
-    """Compares every byte of a problem's data with its checksums, if `--verify_data=full` says so.
+    """Compares all of a problem's data with its checksums if `--verify_data=full` is set.
 
     Args:
       values: the command's flags.
-      problem: one, or several in one.
-      splits: whose shards; none for all.
+      problem: the problem; of a mixture all components are verified.
+      splits: the splits to verify; default: all.
 
     Raises:
-      DataError: a file differs; all are named.
+      DataError: files differ; names all of them.
     """
     if values["verify_data"].value != "full":
         return
@@ -195,25 +195,25 @@ def run_main(
     *,
     prepare: Callable[[flags.FlagValues, Sequence[str]], list[str]] | None = None,
 ) -> int:
-    """Parses the flags, runs a command, and tells its errors.
+    """Parses the flags, runs a command and reports its errors.
 
-    `--help` and `--registry_help` are answered here, before anything heavy is imported; every
-    `--t2t_usr_dir` becomes a shelf.  A `T2TError`, or what the system says of a file or of a full
-    disk, is printed without a traceback.
+    `--help` and `--registry_help` are answered here, before heavy imports; every `--t2t_usr_dir` is
+    imported.  A `T2TError`, or an `OSError` of a file or a full disk, is printed without a
+    traceback.
 
     Args:
-      main: the command's work; reads `values`, imports what is heavy, returns an exit code or None.
+      main: the command; reads `values`, does the heavy imports, returns an exit code or None.
       values: the command's flags.
       doc: the command's documentation, printed by `--help`.
-      argv: arguments without the program's name; those of the process by default.
-      prepare: makes arguments of the flags and arguments, before they are parsed.
+      argv: arguments without the program's name; default: those of the process.
+      prepare: called with the flags and the arguments; returns the arguments to parse.
 
     Returns:
-      The exit code: 0, what `main` returned, that of an error, or `INTERRUPTED`.
+      The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "verbosity" not in values:
-        meaning = "How much is logged: -1 warnings, 0 information, 1 everything."
+        meaning = "Logging level: -1 warnings, 0 information, 1 everything."
         flags.DEFINE_integer("verbosity", 0, meaning, flag_values=values)
     try:
         if any(argument in _HELP for argument in arguments):
@@ -245,7 +245,7 @@ def run_main(
 
 
 def _tell_torchrun(message: str) -> None:
-    """Hands a message to torchrun, which ends with what it finds in this file of its choice."""
+    """Writes an error message to the file that torchrun reads and prints at its end."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return
@@ -256,7 +256,7 @@ def _tell_torchrun(message: str) -> None:
 
 
 def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
-    """Opens the users' folders, and lists all names or runs the command; returns its exit code."""
+    """Imports the users' folders; lists all names or runs the command; returns the exit code."""
     _start_logging(values["verbosity"].value or 0)
     asked_for_names = "registry_help" in values and values["registry_help"].value
     try:
@@ -271,14 +271,14 @@ def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
-    """Sets the flags from the arguments; those not given get their defaults."""
+    """Sets the flags from the arguments; missing ones get their defaults."""
     for name in values:
         values[name].unparse()
     try:
         rest = values(["", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
         hint = _flag_hint(values, error.flagname, arguments)
-        raise UsageError(f"there is no flag --{error.flagname}.{hint} All flags: --help") from None
+        raise UsageError(f"unknown flag --{error.flagname}.{hint} All flags: --help") from None
     except (flags.Error, ValueError) as error:
         raise UsageError(_told(values, str(error))) from None
     for name in values:
@@ -288,7 +288,7 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
 
 
 def _check_size(name: str, flag: flags.Flag[Any]) -> None:
-    """Raises UsageError for a number that no flag can mean: nan, infinity, too large an integer."""
+    """Raises UsageError for nan, infinity and integers that are too large."""
     value = flag.value
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"--{name}={value}: expected a finite number. --{name}: {flag.help}")
@@ -298,23 +298,23 @@ def _check_size(name: str, flag: flags.Flag[Any]) -> None:
 
 
 def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) -> str:
-    """Says what may be meant by a flag that there is not: a sentence, or nothing."""
+    """Returns a sentence that suggests a replacement for an unknown flag, or nothing."""
     if name in _TENSOR2TENSORS:
-        return f" tensor2tensor has it; here {_TENSOR2TENSORS[name]}"
+        return f" It is a flag of tensor2tensor; here {_TENSOR2TENSORS[name]}"
     given = {
         flag: value
         for flag, _, value in (argument.lstrip("-").partition("=") for argument in arguments)
     }
     for flag, kind in (("hparams", "hyperparameter"), ("decode_hparams", "setting of decoding")):
         if flag in values and (field := _field_of(flag, name, given.get("hparams_set", ""))):
-            meant = f"{name!r} is" if field == name else f"{field!r} may be meant,"
+            meant = f"{name!r} is" if field == name else f"Did you mean {field!r}? It is"
             return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
     near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(f'--{one}' for one in near)}?" if near else ""
 
 
 def _field_of(flag: str, name: str, hparams_set: str) -> str:
-    """Returns the field of --hparams or --decode_hparams that a name is, or stands for; else ""."""
+    """Returns the field of --hparams or --decode_hparams that a name stands for, or ""."""
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.hparam import HParams
 
@@ -327,13 +327,13 @@ def _field_of(flag: str, name: str, hparams_set: str) -> str:
 
 
 def _told(values: flags.FlagValues, message: str) -> str:
-    """Adds to what absl says of a value what its flag takes."""
+    """Adds to absl's error message which values the flag accepts."""
     match = re.match(r"flag --(\w+)=", message)
     if match is None or match[1] not in values or "should be one of" in message:
         return message
     flag: Any = values[match[1]]
     bounds = getattr(flag.parser, "syntactic_help", "")
-    taken = f" It takes {bounds}." if bounds else ""
+    taken = f" Expected {bounds}." if bounds else ""
     return f"{message}.{taken} --{match[1]}: {flag.help}"
 
 
@@ -348,7 +348,7 @@ def _start_logging(verbosity: int) -> None:
 
 
 def _help(values: flags.FlagValues, doc: str | None) -> str:
-    """Writes what a command does and all its flags."""
+    """Returns the help text: the documentation of a command and all its flags."""
     lines = [textwrap.dedent(doc or "").strip(), "", "Flags:"]
     for name in values:
         flag: Any = values[name]

@@ -55,9 +55,10 @@ def next_command(name: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
         if "--hparams" not in flags and _WARM_UPS * hparams.learning_rate_warmup_steps > steps:
             added.append(f"--hparams={_shorter_warm_up(steps // _WARM_UPS, hparams)}")
         command[2 + len(words) : 2 + len(words)] = added
-    tokens = min(rows, rows_of_batch) * length
-    seconds = steps * (_STEP_SECONDS + _operations(manifests, hparams) * tokens / _speed())
-    epochs = steps * rows_of_batch / max(1, rows)
+    rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
+    operations = _operations(manifests, hparams) * rows_of_step * length
+    seconds = steps * (_STEP_SECONDS + operations / _speed())
+    epochs = steps * rows_of_step / max(1, rows)
     return (
         f"  {shlex.join(command)}\n"
         f"({steps:,} steps, {epochs:,.0f} times the data: roughly {_told(seconds)} on the CPUs of "

@@ -33,7 +33,7 @@ _NOT_KEPT = frozenset(
     """
     autotune_max_trials autotune_maximize autotune_objective autotune_parallel_trials config dry_run
     generate_data help_hparams hp hparams hparams_range output_dir pause_at_step print_config
-    registry_help resume_data test_mode teacher tmp_dir verbosity verify_data
+    registry_help resume_data test_mode teacher tmp_dir trust_code verbosity verify_data
     """.split()
 )
 _ENDS = ("train_steps", "train_epochs")
@@ -264,7 +264,7 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
         return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
     near = difflib.get_close_matches(name, list(values), n=3)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"there is no flag {name!r}.{hint} All flags: --help"
+    return f"unknown flag {name!r}.{hint} All flags: --help"
 
 
 def _kind(flag: flags.Flag[Any]) -> str:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
     from t2t_torch.serve.repository import Source
 
-_CLOSING = 1.0  # seconds that threads have to end
 INSTALL = install_extra("serve")
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -82,7 +81,8 @@ for _name, _seconds, _meaning in (
     ("drain_seconds", 30.0, "Seconds that begun requests have after SIGTERM."),
     ("drain_delay", 0.0, "Seconds after SIGTERM that requests are still taken, but not ready."),
 ):
-    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=0.0, flag_values=FLAGS)
+    _least = 0.001 if _name in ("max_seconds", "header_seconds") else 0.0  # 0 answers nothing
+    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=_least, flag_values=FLAGS)
 flags.DEFINE_boolean("log_texts", False, "Writes inputs into the log.", flag_values=FLAGS)
 
 
@@ -137,8 +137,8 @@ def _serve(sources: Sequence[Source]) -> int:
         tell("everyone who reaches this host may ask: there is no --api_key_file", 30)
     app = Gate(application.app, keys, metrics, drain)
     code = serve(app, listener, drain, header_seconds=limits.header_seconds)
-    # All that was begun is answered or cut off: nobody waits for what is still computed.
-    repository.close(0.0 if code else _CLOSING)
+    # Every request is answered or cut off: nobody waits for a batch that still runs.
+    repository.close(0.0)
     return code
 
 

@@ -10,6 +10,8 @@ from absl import flags
 from t2t_torch.bin import flags as shared
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import (
+    AT_LEAST_ONE,
+    AT_MOST,
     RESUME_DATA,
     SAVE_ERRORS,
     SCHEDULES,
@@ -29,6 +31,7 @@ shared.define(
     "tmp_dir",
     "eval_metrics",
     "t2t_usr_dir",
+    "trust_code",
     "random_seed",
     "registry_help",
     "verify_data",
@@ -46,61 +49,43 @@ REMEMBERED = (
 """Flags that a run that goes on takes from its beginning, where the new command is silent.
 (`train_steps` is in task.json, the seed in the checkpoint.)"""
 _INTEGERS = {
-    "train_steps": (1, "Optimizer steps at which the run ends, from its beginning."),
+    "train_steps": "Optimizer steps at which the run ends, from its beginning.",
     "train_epochs": (
-        0,
-        "Passes over the data after which it ends, in place of --train_steps; 0: by steps.",
+        "Passes over the data after which it ends, in place of --train_steps; 0: by steps."
     ),
-    "train_seconds": (0, "Seconds of training after which it ends, resumes counted; 0: no limit."),
+    "train_seconds": "Seconds of training after which it ends, resumes counted; 0: no limit.",
     "pause_at_step": (
-        0,
         "Step at which this command saves, evaluates and ends; the run goes on from there when it "
-        "is run again.  0: none.",
+        "is run again.  0: none."
     ),
-    "eval_steps": (0, "Batches of an evaluation; 0: the whole split."),
-    "local_eval_frequency": (0, "Steps between checkpoints and evaluations; 0: the end only."),
-    "save_checkpoints_steps": (0, "Steps between checkpoints, besides; 0: at evaluations alone."),
-    "save_checkpoints_secs": (0, "Seconds between checkpoints, besides; 0: by steps alone."),
-    "keep_checkpoint_max": (0, "Newest checkpoints to keep; 0: all."),
-    "keep_checkpoint_best": (0, "Checkpoints of the best evaluations to keep besides; 0: none."),
-    "keep_checkpoint_every": (0, "Checkpoints of multiples of so many steps are kept; 0: none."),
-    "log_step_count_steps": (1, "Steps between reports."),
-    "eval_timeout_mins": (0, "Minutes that the continuous_ schedules wait for a checkpoint."),
+    "eval_steps": "Batches of an evaluation; 0: the whole split.",
+    "local_eval_frequency": "Steps between checkpoints and evaluations; 0: the end only.",
+    "save_checkpoints_steps": "Steps between checkpoints, besides; 0: at evaluations alone.",
+    "save_checkpoints_secs": "Seconds between checkpoints, besides; 0: by steps alone.",
+    "keep_checkpoint_max": "Newest checkpoints to keep; 0: all.",
+    "keep_checkpoint_best": "Checkpoints of the best evaluations to keep besides; 0: none.",
+    "keep_checkpoint_every": "Checkpoints of multiples of so many steps are kept; 0: none.",
+    "log_step_count_steps": "Steps between reports.",
+    "eval_timeout_mins": "Minutes that the continuous_ schedules wait for a checkpoint.",
     "eval_early_stopping_steps": (
-        0,
-        "The run ends when so many steps did not improve the watched metric; 0: never.",
+        "The run ends when so many steps did not improve the watched metric; 0: never."
     ),
     "reduce_lr_on_plateau_patience": (
-        1,
-        "Evaluations in a row without improvement after which the learning rate falls.",
+        "Evaluations in a row without improvement after which the learning rate falls."
     ),
     "max_consecutive_nonfinite": (
-        1,
-        "Steps in a row whose loss or gradient is not finite that are left out before the run "
-        "ends.",
+        "Steps in a row whose loss or gradient is not finite that are left out before the run ends."
     ),
 }
-"""Flag -> (least value, meaning)."""
+"""Flag -> meaning; the least values are those of `RunConfig`."""
 _FLOATS = {
-    "keep_checkpoint_every_n_hours": (
-        0.0,
-        None,
-        "A checkpoint of every so many hours is kept; 0: none.",
-    ),
-    "eval_early_stopping_metric_delta": (
-        0.0,
-        None,
-        "What the watched metric must improve by to count.",
-    ),
+    "keep_checkpoint_every_n_hours": ("A checkpoint of every so many hours is kept; 0: none."),
+    "eval_early_stopping_metric_delta": ("What the watched metric must improve by to count."),
     "reduce_lr_on_plateau_factor": (
-        0.0,
-        1.0,
-        "What the learning rate is multiplied by at a plateau of the watched metric; 1: never.",
+        "What the learning rate is multiplied by at a plateau of the watched metric; 1: never."
     ),
     "reduce_lr_on_plateau_threshold": (
-        0.0,
-        None,
-        "What the watched metric must improve by to count, for the learning rate.",
+        "What the watched metric must improve by to count, for the learning rate."
     ),
 }
 _BOOLEANS = {
@@ -114,13 +99,13 @@ _BOOLEANS = {
 
 def _define_config() -> None:
     """Defines the flags that are fields of `RunConfig`, with its defaults."""
-    for name, (low, meaning) in _INTEGERS.items():
-        default = getattr(_DEFAULTS, name)
-        flags.DEFINE_integer(name, default, meaning, lower_bound=low, flag_values=FLAGS)
-    for name, (least, most, meaning) in _FLOATS.items():
-        default = getattr(_DEFAULTS, name)
+    for name, meaning in _INTEGERS.items():
+        default, least = getattr(_DEFAULTS, name), int(name in AT_LEAST_ONE)
+        flags.DEFINE_integer(name, default, meaning, lower_bound=least, flag_values=FLAGS)
+    for name, meaning in _FLOATS.items():
+        default, most = getattr(_DEFAULTS, name), AT_MOST.get(name)
         flags.DEFINE_float(
-            name, default, meaning, lower_bound=least, upper_bound=most, flag_values=FLAGS
+            name, default, meaning, lower_bound=0.0, upper_bound=most, flag_values=FLAGS
         )
     for name, meaning in _BOOLEANS.items():
         flags.DEFINE_boolean(name, getattr(_DEFAULTS, name), meaning, flag_values=FLAGS)

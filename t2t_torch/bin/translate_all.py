@@ -35,7 +35,9 @@ _UNFINISHED = ".unfinished"
 _OF_SEARCH = ("beam_size", "alpha")
 
 FLAGS = flags.FlagValues()
-shared.define(FLAGS, "problem", "model", "hparams_set", "t2t_usr_dir", "registry_help")
+shared.define(
+    FLAGS, "problem", "model", "hparams_set", "t2t_usr_dir", "trust_code", "registry_help"
+)
 shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer, or of t2t-avg-all.")
 shared.define_path(FLAGS, "source", None, "File of inputs, one a line.")
 shared.define_path(

@@ -102,6 +102,7 @@ def _tune(
 ) -> SearchRecord:
     from t2t_torch.tune.published import publish
     from t2t_torch.tune.recording import record_of
+    from t2t_torch.tune.runs import TRAINER
     from t2t_torch.tune.search_page import write_page
     from t2t_torch.tune.table import Progress
     from t2t_torch.tune.tuner import Tuner, TunerConfig
@@ -112,7 +113,8 @@ def _tune(
     def record() -> SearchRecord:
         return record_of(search, output_dir, command=command, trial=flag("trial") or "")
 
-    config = TunerConfig(output_dir, flag("parallel"), max_restarts)
+    trainer = (*TRAINER, "--trust_code") if flag("trust_code") else TRAINER
+    config = TunerConfig(output_dir, flag("parallel"), max_restarts, command=trainer)
 
     written = -_PAGE_SECONDS
 

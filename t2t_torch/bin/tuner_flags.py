@@ -35,6 +35,7 @@ shared.define(
     "output_dir",
     "eval_metrics",
     "t2t_usr_dir",
+    "trust_code",
     "registry_help",
 )
 FLAGS["output_dir"].help = "Directory of the search: trials, ledger, page and findings."
@@ -48,7 +49,9 @@ _TOGETHER = (
     ("mode", "bracket_rungs"),
 )
 """Flags of which none is remembered if one is given: what it says is all that is said."""
-_OF_ONE_START = "output_dir parallel max_restarts report_only registry_help verbosity".split()
+_OF_ONE_START = (
+    "output_dir parallel max_restarts report_only registry_help trust_code verbosity".split()
+)
 """Flags that are not taken from the beginning of a search."""
 
 

@@ -244,7 +244,7 @@ class Tasks:
             raw_files=made_from,
             vocab_files={
                 file: raw_files.entry(vocab_folder / file)
-                for file in self._request.problem.vocab_files
+                for file in self._request.problem.vocab_files_in(vocab_folder)
             },
             vocab_in_folder=vocab_folder != parts.vocab,
         )

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from t2t_torch.declaration.look import Look, Table
-from t2t_torch.declaration.values import UnfitError, located
+from t2t_torch.declaration.values import WRITTEN_LIST, UnfitError, located
 from t2t_torch.errors import DataError
 
 _LABEL_NAMES = "label class category intent target queue sentiment judgment topic tag type gold"
 _TEXT_NAMES = "text body sentence content message utterance review question inputs input"
 _HEADING_NAMES = "title subject headline heading summary name"
+_TOLD = 5  # so many names of columns are told in a sentence
 _MAX_REPEATED = 0.6  # Queries are repeated: no more than this part of them are different.
 
 
@@ -138,10 +139,12 @@ def _of_columns(table: Table) -> Guess:
         words = [one for one in rest if one.is_plain and not one.is_number and one.distinct > 1]
         texts = sorted(words, key=lambda one: -one.mean_words)[:1]
         labels = [one for one in labels if one not in texts]
+        if not labels:  # a label is no text from which numbers, or nothing, could be learnt
+            texts = [one for one in texts if not one.is_label]
     if not texts:
         raise DataError(
-            "There is no column of texts, so there is no guess. Write the declaration by hand: see "
-            "docs/own_data.md."
+            f"There is no column of texts among its columns ({_some(list(table.columns))}), so "
+            "there is no guess. Write the declaration by hand: see docs/own_data.md."
         )
     return _texts(rest, texts, labels)
 
@@ -159,7 +162,9 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
     body, doubts = _body(texts, heading)
     if labels:
         label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
-        doubts += [f'"kind": "text2real" could learn {one.name!r} instead.' for one in numbers]
+        if numbers:
+            told = _some([repr(one.name) for one in numbers], " or ")
+            doubts.append(f'"kind": "text2real" could learn {told} instead.')
         return Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
     if numbers:
         number = _chosen(numbers, "score rating price value", doubts, "the number to be learnt")
@@ -173,7 +178,8 @@ def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Gue
     if lists:
         return Guess("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
     mark = separated[0].parts()
-    told = f"{separated[0].name!r} is taken for several labels, with {mark!r} between them."
+    how = "as a list" if mark == WRITTEN_LIST else f"with {mark!r} between them"
+    told = f"{separated[0].name!r} is taken for several labels, {how}."
     column = {"column": separated[0].name, "split": mark}
     return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, told])
 
@@ -287,7 +293,7 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
         return names, [f"{names[0]!r} and {names[1]!r} are joined to one text."]
     named = [one for one in texts if one.is_named(_TEXT_NAMES)] or texts
     longest = max(named, key=lambda one: one.mean_words)
-    others = ", ".join(repr(one.name) for one in texts if one is not longest)
+    others = _some([repr(one.name) for one in texts if one is not longest])
     told = f"{longest.name!r} is taken for the text; {others} could be joined to it with a list."
     return longest.name, [told]
 
@@ -295,41 +301,58 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
 def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
     named = [one for one in found if one.is_named(names)]
     chosen = (named or list(found))[-1 if not named else 0]
-    others = [one.name for one in found if one is not chosen]
+    others = [repr(one.name) for one in found if one is not chosen]
     if others:
         doubts.append(
-            f"{chosen.name!r} is taken for {what}; it could also be "
-            f"{' or '.join(map(repr, others))}."
+            f"{chosen.name!r} is taken for {what}; it could also be {_some(others, ' or ')}."
         )
     return chosen
 
 
+def _some(names: Sequence[str], between: str = ", ") -> str:
+    """Returns the first names, and how many others there are."""
+    if len(names) <= _TOLD + 1:
+        return between.join(names)
+    return f"{', '.join(names[:_TOLD])} and {len(names) - _TOLD} others"
+
+
 def _left_out(table: Table, made: Guess) -> Iterable[str]:
-    """Says of each column that is not used why."""
+    """Says of each column that is not used why, and of many at once if it is the same."""
     used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
+    by_reason: dict[str, list[str]] = {}
     for name, one in table.columns.items():
         if name in used:
             if one.empty:
                 yield f"column {name!r} is empty in {one.empty:,} of {table.rows:,} rows."
-            continue
-        if not one.values:
-            why = "it is empty"
-        elif one.is_date:
-            why = "its values are dates"
-        elif one.is_money:
-            why = f"its values, such as {one.values[0]!r}, are not plain numbers; write 1234.5"
-        elif one.is_identity and one.distinct == len(one.values):
-            why = "its values are all different"
-            if one.is_number and not one.is_named("unnamed id uuid guid index key"):
-                why += f'; if they are what is to be learnt, "targets": "{name}" of "text2real"'
-        elif one.is_identity:
-            why = "its name says that it tells rows apart"
-        elif one.is_plain and one.distinct == 1:
-            why = f"it says {one.values[0]!r} in every row"
-        elif one.is_text and one.is_about_rows:
-            why = "its name says that it is about the row, no text of it"
-        elif one.is_plain and one.is_number and not one.is_label:
-            why = f'its values are numbers; "features": {{"dense": ["{name}"]}} makes them inputs'
+        elif not any(isinstance(value, Mapping) for value in one.values):  # its keys are columns
+            by_reason.setdefault(_why_not(one), []).append(name)
+    for why, names in by_reason.items():
+        if len(names) > _TOLD:
+            yield f"columns {_some([repr(name) for name in names])} are left out: {why}."
         else:
-            why = "it is not needed for this kind"
-        yield f"column {name!r} is left out: {why}."
+            for name in names:
+                yield f"column {name!r} is left out: {why.replace('NAME', name)}."
+
+
+def _why_not(one: Look) -> str:
+    """Returns why a column is not used; NAME stands for its name."""
+    if not one.values:
+        return "it is empty"
+    if one.is_date:
+        return "its values are dates"
+    if one.is_money:
+        return f"its values, such as {one.values[0]!r}, are not plain numbers; write 1234.5"
+    if one.is_identity and one.distinct == len(one.values):
+        why = "its values are all different"
+        if one.is_number and not one.is_named("unnamed id uuid guid index key"):
+            why += '; if they are what is to be learnt, "targets": "NAME" of "text2real"'
+        return why
+    if one.is_identity:
+        return "its name says that it tells rows apart"
+    if one.is_plain and one.distinct == 1:
+        return f"it says {one.values[0]!r} in every row"
+    if one.is_text and one.is_about_rows:
+        return "its name says that it is about the row, no text of it"
+    if one.is_plain and one.is_number and not one.is_label:
+        return 'its values are numbers; "features": {"dense": ["NAME"]} makes them inputs'
+    return "it is not needed for this kind"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.declaration.sniff import Sniffed
-from t2t_torch.declaration.values import UnfitError, number_of
+from t2t_torch.declaration.values import WRITTEN_LIST, UnfitError, number_of, pieces
 from t2t_torch.errors import DataError
 from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.formats import open_records
@@ -145,7 +145,18 @@ class Look:
         """Whether the values seem to be texts."""
         several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
         other = self.is_number or self.is_label or self.is_tree or self.is_date or self.is_money
-        return self.is_plain and several and not other
+        return self.is_plain and several and not other and not self.is_written_list
+
+    @functools.cached_property
+    def is_written_list(self) -> bool:
+        """Whether all values are lists of strings as Python or JSON writes them."""
+        if not self.is_plain or not all(str(v).strip().startswith("[") for v in self.counts):
+            return False
+        try:
+            held = [one for value in self.counts for one in pieces(value, WRITTEN_LIST)]
+        except UnfitError:
+            return False
+        return bool(held) and all(isinstance(one, str) for one in held)
 
     @functools.cached_property
     def is_code(self) -> bool:
@@ -174,6 +185,8 @@ class Look:
         """What separates labels in the values, if they seem to be several labels each."""
         if not self.is_plain or self.is_number:
             return None
+        if self.is_written_list:
+            return WRITTEN_LIST
         for mark in ("|", ";", ","):
             held = [str(value).split(mark) for value in self.values]
             several = sum(len(labels) > 1 for labels in held)

@@ -149,8 +149,9 @@ class DeclaredProblem(FromJson):
             return DataError(f"{told}: all rows are held out. Give more rows, or smaller parts.")
         if elsewhere:
             return DataError(
-                f"{told}: no training row falls into the {part:.1%} that are held out. Give it a "
-                f'larger part, or a file of its own: "files": {{"{split.name.lower()}": ...}}.'
+                f"{told}: no training row falls into the {part:.1%} that are held out. Give more "
+                "rows, a larger part, or a file of its own: "
+                f'"files": {{"{split.name.lower()}": ...}}.'
             )
         why = f"; bad rows were left out, the first: {skipped[0]}" if skipped else ""
         return DataError(f"{told} in its files{why}. Mend the files, or name others.")

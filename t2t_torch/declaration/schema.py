@@ -34,7 +34,8 @@ class Column(_Part):
 
     Attributes:
       column: one column or several.
-      split: what separates the parts of a string that is a list; None: white space between words.
+      split: what separates the parts of a string that is a list, "[]" if Python or JSON wrote it;
+        None: white space between words.
       join: what stands between the texts of several columns.
     """
 

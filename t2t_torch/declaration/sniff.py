@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ _USUAL_NAMES = frozenset(
     "split subject summary tag target text title tokens topic translation tree type utterance "
     "words".split()
 )
+_FOR_SPREADSHEETS = re.compile(r"sep=.")
 _TAR_MARK = slice(257, 262)
 _PACKED = {
     b"PK\x03\x04": ("a zip archive (so is a table of a spreadsheet: save it as CSV)", "unzip"),
@@ -91,11 +93,13 @@ def _in(folder: Path, name: str) -> str:
 
 
 def check_unpacked(path: Path) -> None:
-    """Checks that a file is no archive, and not packed otherwise than with gzip.
+    """Checks that a file is no pipe and no archive, and not packed otherwise than with gzip.
 
     Raises:
       DataError: it is; says how to unpack it.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
     if not path.is_file():
         return
     try:
@@ -157,6 +161,9 @@ def _by_content(path: Path, by_ending: str) -> Sniffed:
     labelled = _labelled(full)
     if labelled is not None:
         return labelled
+    for mark in _DELIMITERS:
+        if _is_table(path, full, mark):
+            return _table(path, (mark,))
     doubt = f"{path.name} is taken for plain text, one text on each line."
     return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
 
@@ -179,7 +186,9 @@ def _json(path: Path, full: Sequence[str]) -> Sniffed:
         first = json.loads(full[0])
     except ValueError:
         first = None
-    if isinstance(first, dict) and "data" not in first:
+    one = isinstance(first, dict) and len(full) == 1 and len(first) > 1
+    several = one and all(isinstance(value, dict) for value in first.values())
+    if isinstance(first, dict) and "data" not in first and not several:
         return Sniffed("jsonl")
     if '"paragraphs"' in "".join(full[:_LINES]):
         return Sniffed("squad")
@@ -210,6 +219,10 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
         raise DataError(f"{path} is empty; there is nothing to look at.")
     if "\r" in next(filter(str.strip, lines)):
         raise DataError(f"{path}: the header holds carriage returns; {CONVERT_RETURNS}")
+    if _FOR_SPREADSHEETS.fullmatch(lines[0]):
+        raise DataError(
+            f"{path}: its first line, {lines[0]}, is for spreadsheets. Delete it:  tail -n +2"
+        )
     doubts: list[str] = []
     delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
     quoting = _quoted(lines, delimiter)
@@ -226,11 +239,17 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
     rows = _rows(path, format_name, {**options, "header": False})
     if not rows:
         raise DataError(f"{path} has no row that can be read as {format_name}.")
+    if len([line for line in lines if line.strip()]) == 1:
+        raise DataError(
+            f"{path} has no row but the first, which is taken for the names of its columns "
+            f"({', '.join(rows[0])})."
+        )
+    _check_named(path, rows)
     header, why = _header(rows)
     if not header:
         options["header"] = False
         doubts.append(f"the first row is taken for data, not for names of columns: {why}.")
-    elif not any(_USUAL_NAMES & set(re.split(r"[\W_\d]+", name.lower())) for name in rows[0]):
+    elif not any(map(_is_usual, rows[0])):
         told = ", ".join(rows[0])
         doubts.append(
             f"the first row is taken for the names of the columns ({told}); if it is data, write "
@@ -270,6 +289,41 @@ def _quoted(lines: Sequence[str], delimiter: str) -> bool:
     if not opened:
         return delimiter != "\t"
     return closed >= _SURE * opened or (delimiter != "\t" and closed * 2 >= opened)
+
+
+def _is_table(path: Path, full: Sequence[str], delimiter: str) -> bool:
+    """Whether a first line seems to name columns, and nearly all others are rows of it."""
+    names = [name.strip() for name in full[0].split(delimiter)]
+    if len(names) < 2 or not all(map(_NAMES.fullmatch, names)) or not any(map(_is_usual, names)):
+        return False
+    rows = _rows(path, "csv", {"delimiter": delimiter, "quoting": True, "header": False})
+    return len(rows) >= max(3, _SURE * len(full))
+
+
+def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
+    """Raises DataError if the first row seems to name columns, but one twice, or not several."""
+    first, rest = [name.strip() for name in rows[0]], rows[1:]
+    named = [name for name in first if name]
+    twice = [name for name, count in Counter(named).items() if count > 1]
+    without = [str(place) for place, name in enumerate(first, 1) if not name]
+    if not twice and len(without) < 2:
+        return
+    if not all(_NAMES.fullmatch(name) for name in named) or not any(map(_is_usual, named)):
+        return
+    if any(
+        name in (row[place].strip() for row in rest) for place, name in enumerate(first) if name
+    ):
+        return
+    what = f"names {twice[0]!r} twice" if twice else f"does not name columns {', '.join(without)}"
+    raise DataError(
+        f"{path}: the first row {what} ({', '.join(first)}). Give each column a name of its own; "
+        'if the row is data, write the declaration by hand, with "options": {"header": false}.'
+    )
+
+
+def _is_usual(name: str) -> bool:
+    """Whether a word of it is a usual name of a column."""
+    return not _USUAL_NAMES.isdisjoint(re.split(r"[\W_\d]+", name.lower()))
 
 
 def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -14,6 +15,9 @@ from t2t_torch.declaration.kinds import Value
 from t2t_torch.declaration.schema import Column, nearest
 from t2t_torch.errors import DataError
 from t2t_torch.readers.text_file import split_at_blanks
+
+WRITTEN_LIST = "[]"
+"""What a declaration says for "split" where strings are lists as Python or JSON writes them."""
 
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
 _IN_NO_WORD = re.compile(r"[ \t\r\n]")
@@ -127,10 +131,28 @@ def numbers(parts: Sequence[Any], column: Column) -> list[float]:
     for part in parts:
         held = _list_of(part) or [part]
         if isinstance(part, str) and column.split is not None:
-            held = part.split(column.split)
+            held = pieces(part, column.split)
         for number in held:
             made.append(number_of(number))
     return made
+
+
+def pieces(text: str, separator: str) -> list[Any]:
+    """Returns the parts of a list that is written as a string.
+
+    Raises:
+      UnfitError: it is not written as Python or JSON writes lists, where the separator says so.
+    """
+    if separator != WRITTEN_LIST:
+        return text.split(separator)
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text.strip())
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list | tuple):
+            return list(found)
+    raise UnfitError(f"{_short(text)} is no list as Python or JSON writes it")
 
 
 def number_of(value: Any) -> float:
@@ -288,7 +310,7 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
     if parts[0] is None:
         return []
     if column.split is not None:
-        return _text_of(parts[0]).split(column.split)
+        return pieces(_text_of(parts[0]), column.split)
     if at_blanks:
         return split_at_blanks(_text_of(parts[0]))
     raise UnfitError(

@@ -1,4 +1,4 @@
-"""From a run directory to a model that answers."""
+"""Loads trained models from run directories, for inference."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.artifact.signature import FILE, SAFETENSORS, Signature
+from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.weights import load_weights
@@ -30,7 +31,7 @@ from t2t_torch.errors import (
 )
 from t2t_torch.families.multi import MultiProblem
 from t2t_torch.features import Features, TreeFeature
-from t2t_torch.features.meanings import meanings
+from t2t_torch.features.meanings import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.train.multi_model import multi_model
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 BEST = "best"
-"""What asks for the best checkpoint, in place of a step."""
+"""Names the best checkpoint, in place of a step."""
 
 
 def load(
@@ -52,30 +53,30 @@ def load(
     hparams: DecodeHParams | None = None,
     device: str | torch.device | None = None,
 ) -> Predictor | LabelPredictor:
-    """Loads what `t2t-trainer --output_dir=run_dir` has trained.
+    """Loads a model that `t2t-trainer --output_dir=run_dir` has trained.
 
-    Problem, model, hyperparameters and vocabularies come from the run directory.  A model that
-    writes texts gives a `Predictor`, one that gives labels, numbers or spans a `LabelPredictor`;
-    either is called with a list of inputs and returns a list of outputs.
+    Problem, model, hyperparameters and vocabularies come from the run directory.  A text model is
+    returned as a `Predictor`, a model of labels, numbers or spans as a `LabelPredictor`.  Call
+    either with a list of inputs; it returns a list of outputs.
 
     Args:
-      run_dir: the run directory; or several, or `ckpt-<step>` folders in them, whose models answer
-        as one: the mean of their probabilities, of texts of their log-probabilities
+      run_dir: a run directory.  Several run directories, or `ckpt-<step>` folders in them, are an
+        ensemble: the mean of their probabilities, for texts of their log-probabilities
         (`ensemble.py`).
-      checkpoint: a step, "best" (the one that evaluations found best), or the path of a
-        `ckpt-<step>` folder, which may be relative to `run_dir`; the newest whole one by default.
-        Of a run that keeps an average of its weights, the average is taken.
-      problem: of a run of several problems, the one that is asked.
-      hparams: how to decode.
-      device: where to compute; a GPU by default, where there is one.
+      checkpoint: a step, "best" (the best one by evaluation), or the path of a `ckpt-<step>`
+        folder, which may be relative to `run_dir`.  Default: the newest complete checkpoint.  If
+        the run keeps averaged weights, those are loaded.
+      problem: the problem to load from a run of several problems.
+      hparams: decoding settings.
+      device: default: a GPU if there is one, else the CPU.
 
     Raises:
-      ArtifactError: it was exported, and is damaged or holds no weights.
-      CheckpointError: this is no run directory, its vocabulary is missing or damaged, or it has no
-        such whole checkpoint.
-      HParamsError: the beam is too wide for the vocabulary, or models of different targets or
-        vocabularies are to answer as one.
-      UsageError: `problem` is not what the run has learnt, or of several it is not said which.
+      ArtifactError: `run_dir` is an exported model that is damaged or has no weights.
+      CheckpointError: `run_dir` is no run directory, its vocabulary is missing or damaged, or the
+        checkpoint does not exist or is incomplete.
+      HParamsError: the beam is too wide for the vocabulary, or the members of an ensemble differ in
+        targets or vocabularies.
+      UsageError: the run was not trained on `problem`, or it has several and `problem` is None.
     """
     if isinstance(run_dir, str | Path):
         loaded = load_run(run_dir, checkpoint, problem)
@@ -91,7 +92,7 @@ def load(
 
 
 class Loaded(NamedTuple):
-    """A model of a run, and what it is of; or those of several as one, and what the first is of."""
+    """A model with its problem, features and run; for an ensemble those of the first member."""
 
     model: Any
     problem: Problem
@@ -100,10 +101,10 @@ class Loaded(NamedTuple):
 
 
 def as_one(members: Sequence[Loaded]) -> Loaded:
-    """Returns several models as one, the mean of what they find; see `ensemble.py`.
+    """Returns an ensemble of models; see `ensemble.py`.
 
     Raises:
-      HParamsError: there is none, or they are of different targets or vocabularies.
+      HParamsError: `members` is empty, or their targets or vocabularies differ.
     """
     model = Ensemble([member.model for member in members])
     for other in members[1:]:
@@ -114,7 +115,7 @@ def as_one(members: Sequence[Loaded]) -> Loaded:
 def load_member(
     path: str | Path, checkpoint: int | str | Path | None = None, problem: str | None = None
 ) -> Loaded:
-    """Loads a model of an ensemble, as `load_run` does, or of a `ckpt-<step>` folder in a run."""
+    """Loads a member of an ensemble: from a run as `load_run` does, or from `ckpt-<step>`."""
     folder = Path(path).resolve()
     match = re.fullmatch(r"ckpt-(\d+)", folder.name)
     if match and folder.is_dir():
@@ -125,9 +126,13 @@ def load_member(
 def load_run(
     run_dir: str | Path, checkpoint: int | str | Path | None = None, problem: str | None = None
 ) -> Loaded:
-    """Loads the model of a run, or one that was exported as weights, on the CPU; see `load`."""
+    """Loads the model of a run, or a model exported as weights, on the CPU; see `load`."""
     run = RunDirectory(run_dir)
     _check_is_no_checkpoint(run.path)
+    if (run.path / FILE).exists():  # before any other file of it is read and misunderstood
+        signature = Signature.read(run.path)
+        if signature.form == SAFETENSORS:
+            signature.check_files(run.path)
     task = run.task()
     _check_is_no_trial(run, task)
     learnt, model_class = registered(run, task)
@@ -136,7 +141,7 @@ def load_run(
         if problem not in (None, learnt.full_name):
             raise UsageError(
                 f"'{run.path}' is a run of problem {learnt.full_name!r}, not of {problem!r}. Leave "
-                "it out, or give another run."
+                f"out --problem={problem}, or give another run."
             )
         features = _features(run, learnt)
         model = _model(model_class, hparams, learnt, features)
@@ -144,8 +149,8 @@ def load_run(
         return Loaded(model, learnt, features, RunInfo(task, step))
     if problem is None:
         raise UsageError(
-            f"'{run.path}' is a run of several problems. Say which one is asked, --problem= (in "
-            f"Python problem=) one of {', '.join(learnt.problem_names)}."
+            f"'{run.path}' is a run of several problems. Choose one with --problem= (in Python "
+            f"problem=): {', '.join(learnt.problem_names)}."
         )
     asked = learnt.component(problem)
     _features(run, learnt)
@@ -166,7 +171,7 @@ def _model(
 
 
 def _check_same_ids(first: Loaded, other: Loaded) -> None:
-    """Checks that the ids of two models mean the same.
+    """Checks that the ids and numbers of two models have the same meaning.
 
     Raises:
       HParamsError: they do not; names the feature.
@@ -180,12 +185,16 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
             if name not in here
             or name not in there
             or meanings(ours, name) != meanings(theirs, name)
+            or labels_of(here[name]) != labels_of(there[name])
         ]
         if differ:
+            name = differ[0]
+            scales = [scale_of(group[name]) if name in group else "" for group in (here, there)]
+            scale = f" ({'; '.join(scales)})" if any(scales) else ""
             raise HParamsError(
-                f"an ensemble is of runs with the same {role} and vocabularies, but {differ[0]!r} "
-                f"is not the same in a run of {first.problem.full_name} and one of "
-                f"{other.problem.full_name}. Train them on the same --data_dir."
+                f"an ensemble needs runs with the same {role} and vocabularies, but {name!r} "
+                f"differs between a run of {first.problem.full_name} and one of "
+                f"{other.problem.full_name}{scale}. Train all of them on the same --data_dir."
             )
 
 
@@ -194,53 +203,53 @@ def _check_is_no_checkpoint(path: Path) -> None:
     match = re.fullmatch(r"ckpt-(\d+)", folder.name)
     if match and folder.is_dir():
         raise CheckpointError(
-            f"'{path}' is a checkpoint, not a run directory. Give the run, and the checkpoint's "
-            f"step:  --output_dir={folder.parent} --checkpoint_path={match[1]}"
+            f"'{path}' is a checkpoint, not a run directory. Give the run directory and the step "
+            f"of the checkpoint:  --output_dir={folder.parent} --checkpoint_path={match[1]}"
         )
 
 
 def _check_is_no_trial(run: RunDirectory, task: TaskRecord) -> None:
     if task.trial:
         raise UsageError(
-            f"'{run.path}' is a run of the trial {task.trial}, and of a problem was expected. What "
-            "answers with a trial: t2t_torch.load(run) in Python; t2t-decoder and t2t-eval, with "
-            "its validation loader; t2t-server --artifact, with what t2t-exporter makes of the run."
+            f"'{run.path}' is a run of the trial {task.trial}; a run of a problem was expected. To "
+            "use a trial: t2t_torch.load(run) in Python; t2t-decoder and t2t-eval, which read its "
+            "validation loader; t2t-exporter and then t2t-server --artifact."
         )
 
 
 def _features(run: RunDirectory, problem: Problem) -> Features:
-    """The features, with the run's own vocabularies."""
+    """Returns the features, read from the run's own vocabularies."""
     try:
         return problem.features(run.path)
     except DataError as error:
-        files = problem.vocab_files
+        files = problem.vocab_files_in(run.path)
         missing = [name for name in files if not (run.path / name).exists()]
         if not files:
             raise
-        # The rest of the message tells how to make a vocabulary, which is not what helps here.
+        # The rest of the message says how to make a vocabulary, which does not help here.
         fault = str(error).partition(". ")[0]
-        what = f"is not there: {', '.join(missing)}" if missing else f"is damaged: {fault}"
+        what = f"is missing: {', '.join(missing)}" if missing else f"is damaged: {fault}"
         raise CheckpointError(
             f"the vocabulary in the run directory '{run.path}' {what}.\n"
-            "Copy it back from the data_dir this run was trained on; one made anew has other ids:"
+            "Copy it from the data_dir this run was trained on (a new vocabulary has other ids):"
             + "".join(f"\n  cp DATA_DIR/{name} {run.path / name}" for name in missing or files)
         ) from error
 
 
 def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
-    """Loads the checkpoint that is asked for; if none is, the newest that a trainer leaves there.
+    """Loads a checkpoint into a model.
 
     Args:
-      model: of the run.
-      run: where the checkpoint is.
-      wanted: as `find_checkpoint` takes it.
+      model: a model of the run.
+      run: the run directory, or a model exported as weights.
+      wanted: as for `find_checkpoint`; None is the newest complete checkpoint.
 
     Returns:
-      Its step.
+      The step of the checkpoint.
 
     Raises:
-      ArtifactError: what was exported is damaged, or holds no weights.
-      CheckpointError: there is none, or it is broken, or a trainer deletes it meanwhile.
+      ArtifactError: the exported model is damaged or has no weights.
+      CheckpointError: the checkpoint does not exist, is damaged, or was deleted by a trainer.
     """
 
     def read(checkpoint: Checkpoint) -> None:
@@ -269,17 +278,17 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
 
 
 def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> int:
-    """Loads what was exported as weights; returns the step."""
+    """Loads a model exported as weights; returns its step."""
     signature = Signature.read(run.path)
     if signature.form != SAFETENSORS:
         raise ArtifactError(
-            f"'{run.path}' was exported as {signature.form} and is no run directory. Load it with "
-            "t2t_torch.load, or give the run."
+            f"'{run.path}' is a model exported as {signature.form}, not a run directory. Load it "
+            "with t2t_torch.load, or give the run directory."
         )
     if wanted is not None:
         raise UsageError(
-            f"'{run.path}' is one model, of step {signature.step}, and has no checkpoint {wanted}. "
-            "Leave it out, or give the run."
+            f"'{run.path}' is an exported model of step {signature.step} and has no checkpoint "
+            f"{wanted}. Leave out the checkpoint, or give the run directory."
         )
     signature.check_files(run.path)
     load_weights(model, run.path / MODEL)
@@ -287,24 +296,23 @@ def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path
 
 
 def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
-    """Finds the checkpoint of a step, or of a folder's path, or the best one; verifies it.
+    """Finds and verifies a checkpoint.
 
     Args:
-      run: which checkpoints a step or "best" is one of.
+      run: the run directory that a step or "best" refers to.
       wanted: a step, "best", or the path of a `ckpt-<step>` folder, which may be relative to the
         run directory.
 
     Raises:
-      CheckpointError: there is none, or it is broken.
+      CheckpointError: the checkpoint does not exist or is damaged.
     """
     path = Path(str(wanted))
     if str(wanted) == BEST:
         best = CheckpointDirectory(run.path).best()
         if best is None:
             raise CheckpointError(
-                f"'{run.path}' has no best checkpoint: none of those that are there was evaluated. "
-                "t2t-trainer evaluates them in --schedule=continuous_train_and_eval and "
-                "continuous_eval; or give a step."
+                f"'{run.path}' has no best checkpoint, because none was evaluated. Evaluate them "
+                "with t2t-trainer --schedule=continuous_eval, or give a step."
             )
         return best
     if str(wanted).isdecimal():
@@ -315,18 +323,18 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     match = re.fullmatch(r"ckpt-(\d+)", path.name)
     if match is None:
         raise CheckpointError(
-            f"'{path}' is no checkpoint: expected a step, '{BEST}' or a folder ckpt-<step>."
+            f"'{path}' is not a checkpoint. Expected a step, '{BEST}' or a ckpt-<step> folder."
         )
     return CheckpointDirectory(path.parent).at(int(match[1]))
 
 
 def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TModel]]:
-    """Finds problem and model, in the user's folders too if the run had some.
+    """Returns the problem and the model of a run, also from its `--t2t_usr_dir` folders.
 
     Raises:
-      CheckpointError: such a folder is gone, and with it the problem or the model.
-      RegistryError: there is no such problem or model.
-      UsageError: such a folder comes with the run, which is not trusted.
+      CheckpointError: a folder that defined the problem or the model is missing.
+      RegistryError: the problem or the model is not registered.
+      UsageError: a folder comes with the run, and the run is not trusted.
     """
     gone = import_usr_dirs(run.path, task.usr_dirs)
     try:
@@ -335,6 +343,6 @@ def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TMo
         if not gone:
             raise
         raise CheckpointError(
-            f"'{run.path}' was trained with --t2t_usr_dir={gone[0]}, which is not there any more: "
-            f"{error} Say where it is now with --t2t_usr_dir (in Python registry.import_usr_dir)."
+            f"'{run.path}' was trained with --t2t_usr_dir={gone[0]}, which is missing: {error} "
+            "Give its new path with --t2t_usr_dir (in Python registry.import_usr_dir)."
         ) from error

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
-import re
 import time
 import warnings
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +32,7 @@ from t2t_torch.export.program import program_of
 from t2t_torch.export.request import Request, joined, remove_leftovers, staged_folder
 from t2t_torch.export.signature import about
 from t2t_torch.export.tracing import example_of
+from t2t_torch.export.untrusted_program import check_program
 from t2t_torch.export.verification import rows_of, verify
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
@@ -44,13 +41,6 @@ from t2t_torch.train.run_directory import RunDirectory
 
 PROGRAM = "model.pt2"
 TENSORS = "tensors.json"
-
-_SIZE = re.compile(
-    r"(?:Symbol\('[a-z]+\d+'(?:, [a-z_]+=(?:True|False))*\)|[su]\d+|\d+|Integer|Rational|Add|Mul"
-    r"|Pow|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|IntTrueDiv|Eq|Ne|(?:int_)?oo"
-    r"|[-+*/%(), <>=&|~])*"
-)
-"""Expressions of sizes; others are not handed to sympy, which evaluates them as Python."""
 
 _READ_ME = """# {model} of {problem}
 
@@ -184,66 +174,6 @@ def load_package(folder: str | Path, *, device: str | torch.device | None = None
         ) from error
     model: Any = _Packaged(program, run.hparams(model_class.HParams), features)
     return LabelPredictor(in_float32(model), problem, features, RunInfo(task, signature.step))
-
-
-def check_program(path: Path) -> None:
-    """Checks that reading a program executes nothing: no pickle, no compiled code.
-
-    `torch.export.load` unpickles weights and constants that say `use_pickle`, and example inputs,
-    loads compiled libraries, reads an older form that is pickled, and evaluates the expressions of
-    sizes as Python.
-
-    Raises:
-      ArtifactError: something would be executed, or the file is damaged.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            why = _executed(archive)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise ArtifactError(f"{path} is damaged, or has a pickle in it: {error}") from error
-    if why:
-        raise ArtifactError(
-            f"{path} is refused: {why}, so loading it would execute code of whoever wrote it. "
-            "t2t-exporter --format=torch writes no such file: export the run again."
-        )
-
-
-def _executed(archive: zipfile.ZipFile) -> str:
-    """Returns what would be executed; "" if nothing."""
-    names = archive.namelist()
-    if len({name.lower() for name in names}) < len(names):
-        return "two of its entries have one name"
-    inner = {name: name.partition("/")[2] for name in names}
-    if (
-        len({name.partition("/")[0] for name in names}) != 1
-        or "archive_format" not in inner.values()
-    ):
-        return "it is not an archive of torch.export"
-    for name, within in inner.items():
-        if within.startswith("data/aotinductor/") or within.endswith((".so", ".dll", ".dylib")):
-            return f"{within} is compiled code"
-        if within.startswith("data/sample_inputs/"):
-            torch.load(io.BytesIO(archive.read(name)), weights_only=True)
-        if not within.endswith(".json"):
-            continue
-        for key, value in _pairs(json.loads(archive.read(name))):
-            if key == "use_pickle" and value:
-                return f"{within} says use_pickle"
-            if key == "expr_str" and not _SIZE.fullmatch(str(value)):
-                return f"{within} has the size {str(value)[:80]!r}"
-    return ""
-
-
-def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields all keys of objects in JSON, with their values."""
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield from one.items()
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
 
 
 class _Packaged(nn.Module):

@@ -21,6 +21,7 @@ from t2t_torch.features import (
     Gazetteer,
     GazetteerWeights,
     Image,
+    Real,
     Span,
     Text,
     WordReal,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
 
 TOLERANCE = 1e-4
-"""What a score may differ by, and a number by its magnitude, from 1 on."""
+"""What a score may differ by, and a number by its magnitude or standard deviation, from 1 on."""
 
 MOST_TIES = 0.05
 """The share of rows for which both may find something else that is as good: rounding changes a
@@ -241,6 +242,8 @@ def verify(
       ExportError: they differ; tells the first row that does, and both answers.
     """
     expected = {place: _asked(predictor, row) for place, row in enumerate(rows)}
+    targets = predictor.features.targets.items()
+    stds = {name: max(its.std, default=0.0) for name, its in targets if isinstance(its, Real)}
     greatest, ties = 0.0, set()
     answers: dict[int, Answer] = {}
 
@@ -255,7 +258,7 @@ def verify(
         ):
             ties.add(place)
             right = likened(right, found)
-        greatest = max(greatest, _compared(row, right, found, how))
+        greatest = max(greatest, _compared(row, right, found, how, stds))
 
     for place, row in enumerate(rows):
         found = _asked(artifact, row)
@@ -298,9 +301,20 @@ def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError
 
 
 def _compared(
-    row: Row, expected: Answer | InputError, found: Answer | InputError, how: str
+    row: Row,
+    expected: Answer | InputError,
+    found: Answer | InputError,
+    how: str,
+    stds: Mapping[str, float],
 ) -> float:
     """Returns the greatest difference of a score.
+
+    Args:
+      row: that both were asked.
+      expected: of the model.
+      found: of the artifact.
+      how: the artifact was asked.
+      stds: the standard deviations of numbers that are learnt standardized.
 
     Raises:
       ExportError: values differ, or scores by more than `TOLERANCE`.
@@ -308,7 +322,7 @@ def _compared(
     if isinstance(expected, InputError) and isinstance(found, InputError):
         return 0.0
     if isinstance(expected, Answer) and isinstance(found, Answer):
-        gap = _gap(expected, found)
+        gap = _gap(expected, found, stds)
         if gap <= TOLERANCE:
             return gap
     raise ExportError(
@@ -324,12 +338,14 @@ def _told(answer: Answer | InputError) -> str:
     return f"refused: {answer.why}" if isinstance(answer, InputError) else str(answer)
 
 
-def _gap(expected: Answer, found: Answer) -> float:
+def _gap(expected: Answer, found: Answer, stds: Mapping[str, float]) -> float:
     """Returns the greatest difference of a score or a number; infinity if something else is."""
     if expected.values.keys() != found.values.keys():
         return math.inf
     gaps = [
-        0.0 if _is_a_tie(name, expected, found) else _value_gap(value, found.values[name])
+        0.0
+        if _is_a_tie(name, expected, found)
+        else _value_gap(value, found.values[name], stds.get(name, 0.0))
         for name, value in expected.values.items()
     ]
     gaps.append(_numbers_gap(expected.probabilities, found.probabilities))
@@ -355,12 +371,15 @@ def _is_a_tie(name: str, expected: Answer, found: Answer) -> bool:
     return True
 
 
-def _value_gap(expected: Any, found: Any) -> float:
-    """Returns how far apart numbers are, as a share of what is above 1; of labels 0 or infinity."""
+def _value_gap(expected: Any, found: Any, std: float) -> float:
+    """Returns how far apart numbers are, as a share of what is above 1; of labels 0 or infinity.
+
+    Numbers that are learnt standardized are rounded as their standard deviation is, also near 0.
+    """
     if isinstance(expected, Mapping):
         return _numbers_gap(expected, found)
     if isinstance(expected, list) and expected and isinstance(expected[0], float):
-        scale = max(1.0, *map(abs, expected))
+        scale = max(1.0, std, *map(abs, expected))
         return float(_numbers_gap(expected, found) / scale)
     return 0.0 if expected == found else math.inf
 

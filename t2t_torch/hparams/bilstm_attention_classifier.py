@@ -28,7 +28,8 @@ class BilstmAttentionClassifierHParams(TokenHParams):
 def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
     """Lin et al. 2017, arXiv:1703.03130, section 4: 30 hops of 350 units, a ReLU layer of 3,000.
 
-    Its LSTMs have 300 units in each direction over vectors of 300; plain SGD at 0.06.
+    Its LSTMs have 300 units in each direction over vectors of 300; plain SGD at 0.06.  From scratch
+    it learns slowly: after 800 steps below naive Bayes (docs/models.md).
     """
     return BilstmAttentionClassifierHParams.plain().replace(
         embedding_size=300,

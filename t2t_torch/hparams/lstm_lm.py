@@ -11,7 +11,9 @@ class LstmLmHParams(HParams):
     """LSTM language model: its layers, and what is dropped where."""
 
     num_hidden_layers: int = hp(2, "Layers of LSTM.", low=1, high=10_000)
-    embedding_size: int = hp(400, "Width of the vectors that are read and, tied, of the softmax.")
+    embedding_size: int = hp(
+        400, "Width of the vectors that are read and, tied, of the softmax.", low=1
+    )
     tie_by_projection: bool = hp(
         False,
         "Where the softmax shares the embedding and their widths differ, a linear map goes before "

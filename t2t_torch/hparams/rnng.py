@@ -24,6 +24,7 @@ class RNNGHParams(TokenHParams):
         "Layers of a bidirectional LSTM that reads the words before the buffer does.  0: the "
         "buffer reads the words' own vectors, as published.",
         low=0,
+        high=10_000,
     )
     valid_actions_only: bool = hp(
         False, "Probabilities are over the transitions that may follow, in the loss too."

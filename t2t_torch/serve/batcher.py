@@ -20,7 +20,8 @@ Ask: TypeAlias = Callable[[Sequence[Sample], Stop], Sequence[Found]]
 
 _Result: TypeAlias = "Sequence[Found] | Exception"
 
-_STOPPING = 2.0  # seconds that a model has to end when it is told to
+STOPPING = 2.0
+"""Seconds that all models together have to stop at the end."""
 
 
 class Job:
@@ -144,18 +145,17 @@ class Batcher:
         return job
 
     def close(self, timeout: float | None = None) -> None:
-        """Answers what waits, and ends the threads.
+        """Answers what waits, and ends the threads; see `close_all`."""
+        close_all([self], timeout)
 
-        Args:
-          timeout: seconds after which the model is told to stop, and what waits is not answered;
-            one that does not stop is left alone.  None: until all is answered.
-        """
+    def _end(self) -> None:
+        """Takes no more requests; each thread ends when none waits."""
         with self._lock:
             self._is_closed = True
             self._notify_all()
-        self._join(timeout)
-        if not any(thread.is_alive() for thread in self._threads):
-            return
+
+    def _stop(self) -> None:
+        """Stops what is computed, and forgets what waits."""
         with self._lock:
             self._is_stopped = True
             self._queue.clear()
@@ -163,12 +163,6 @@ class Batcher:
         for asked in self._asked:
             if asked is not None:
                 asked.stop.set()
-        self._join(_STOPPING)
-
-    def _join(self, timeout: float | None) -> None:
-        end = None if timeout is None else time.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
     def _notify_all(self) -> None:
         for changed in self._changed:
@@ -296,6 +290,32 @@ class Batcher:
                 return
             results = [error]
         _send(list(zip(jobs, results, strict=True)))
+
+
+def close_all(batchers: Sequence[Batcher], timeout: float | None = None) -> None:
+    """Answers what waits for batchers, and ends their threads, all of them at once.
+
+    Args:
+      batchers: not closed one after another: the waits would add up.
+      timeout: seconds after which models that still compute are stopped and the requests in the
+        queues dropped; a thread that is still alive `STOPPING` seconds later is abandoned.  None:
+        until all requests are answered.
+    """
+    threads = [thread for one in batchers for thread in one._threads]
+    for one in batchers:
+        one._end()
+    _join(threads, timeout)
+    if not any(thread.is_alive() for thread in threads):
+        return
+    for one in batchers:
+        one._stop()
+    _join(threads, STOPPING)
+
+
+def _join(threads: Sequence[threading.Thread], timeout: float | None) -> None:
+    end = None if timeout is None else time.monotonic() + timeout
+    for thread in threads:
+        thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
 
 def _send(results: Sequence[tuple[Job, _Result]]) -> None:

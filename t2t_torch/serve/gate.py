@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
@@ -21,7 +22,7 @@ from t2t_torch.serve.drain import Drain
 from t2t_torch.serve.key import Keys
 from t2t_torch.serve.log import LOG, tell
 from t2t_torch.serve.metrics import Metrics
-from t2t_torch.serve.refusal import UNAUTHORIZED, UNAVAILABLE, Refusal, unavailable
+from t2t_torch.serve.refusal import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, Refusal, unavailable
 
 GONE = 499
 """What stands for a request whose sender did not wait; nobody reads it but the log."""
@@ -30,6 +31,7 @@ _OPEN = ("/", "/v2/health/live", "/v2/health/ready")
 _QUIET = (*_OPEN, "/metrics")
 _REST = 1.0  # seconds that the rest of a body may take while the server ends
 _ID = re.compile(r"[\w.:-]{1,128}")
+_ABSOLUTE = re.compile(r"^https?://[^/?#]*", re.IGNORECASE)
 _PROCESS = secrets.token_hex(5)  # a number each would be a call of the system for each request
 _NUMBERS = itertools.count(1)
 
@@ -55,14 +57,15 @@ class Gate:
         if scope["type"] != "http":
             return
         start = time.perf_counter()
+        scope["path"] = _ABSOLUTE.sub("", scope["path"], count=1) or "/"  # httptools does it
         headers = Headers(scope=scope)
         told = begin(scope, headers.get("x-request-id", ""))
-        status = UNAVAILABLE
+        status, is_begun = UNAVAILABLE, False
 
         async def send_on(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, is_begun = message["status"], True
                 answered = MutableHeaders(scope=message)
                 answered["X-Request-Id"] = told["request_id"]
                 if self._drain.refuses:
@@ -81,6 +84,9 @@ class Gate:
                 await self._inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
+        except asyncio.CancelledError:  # the server ends: by itself uvicorn would answer 500
+            if not is_begun:
+                await _send(send_on, unavailable("the server ends. Ask another one."))
         except Exception:  # a defect of ours: it was answered with 500
             tell("failed", logging.ERROR, error=True, **told)
         finally:
@@ -147,6 +153,8 @@ async def _send(send: Send, refused: Refusal) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if refused.status == UNAUTHORIZED:
         headers.append((b"www-authenticate", b"Bearer"))
+    if refused.status == BAD_REQUEST:  # where its body ends is uncertain
+        headers.append((b"connection", b"close"))
     if refused.retry_after is not None:
         headers.append((b"retry-after", b"%d" % refused.retry_after))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})

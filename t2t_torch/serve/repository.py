@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from t2t_torch.artifact.signature import FILE, MODEL
 from t2t_torch.errors import ArtifactError, T2TError, UsageError
-from t2t_torch.serve.batcher import Batcher
+from t2t_torch.serve.batcher import Batcher, close_all
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.log import tell
 from t2t_torch.serve.metrics import Metrics
@@ -252,23 +252,18 @@ class Repository:
         }
 
     def close(self, timeout: float | None = None) -> None:
-        """Answers what waits, and ends all threads.
+        """Answers what waits for all models, and ends all threads.
 
         Args:
-          timeout: seconds after which models that still compute are told to stop, and are left
-            alone if they do not; None: until all is answered.
+          timeout: see `close_all`; a load that is under way then is abandoned.
         """
         end = None if timeout is None else time.monotonic() + timeout
-
-        def left() -> float | None:
-            return None if end is None else max(0.0, end - time.monotonic())
-
         self._end.set()
         if self._watch is not None:
-            self._watch.join(left())
-        for versions in self._served.values():
-            for served in versions.values():
-                served.batcher.close(left())
+            self._watch.join(timeout)
+        left = None if end is None else max(0.0, end - time.monotonic())
+        served = [one for versions in self._served.values() for one in versions.values()]
+        close_all([one.batcher for one in served], left)
 
 
 def _print(folder: Path) -> _Print:

@@ -1,9 +1,9 @@
-"""`SHA256SUMS` of a run directory: whether its own files are as t2t-trainer wrote them.
+"""`SHA256SUMS` of a run directory: checksums of the files that t2t-trainer wrote there.
 
-The file has the form of the program `sha256sum`; a file with several lines may be any of them.  A
-file without a line is not checked.  A run of an earlier version has no such file: there the copies
-in its newest checkpoint are compared.  `hparams.json` and the like are therefore not changed by a
-flipped bit unnoticed, and can be edited on purpose, by adding a line.
+The file has the format of `sha256sum`.  A file with several lines may match any of them; a file
+without a line is not checked.  Runs of earlier versions have no `SHA256SUMS`: their files are
+compared with the copies in the newest checkpoint.  A flipped bit in `hparams.json`, for example, is
+an error; to edit the file on purpose, add a line with its new checksum.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def read_checked(run: Path, name: str) -> bytes:
     """Reads a file of a run and compares it with its sha256.
 
     Raises:
-      CheckpointError: it is not as it was written.
-      OSError: it cannot be read.
+      CheckpointError: the file was changed.
+      OSError: the file cannot be read.
     """
     for _ in range(_TRIES):
         content = (run / name).read_bytes()
@@ -42,16 +42,16 @@ def read_checked(run: Path, name: str) -> bytes:
             return content
     raise CheckpointError(
         f"{run / name} was altered since t2t-trainer wrote it: its sha256 is "
-        f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nOr accept it as it "
-        f"is, if you changed it on purpose: (cd {run} && sha256sum {name} >> {FILE})"
+        f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nIf you changed the "
+        f"file on purpose, add its new checksum: (cd {run} && sha256sum {name} >> {FILE})"
     )
 
 
 def check_files(run: Path, names: Iterable[str]) -> None:
-    """Checks files of a run, and all files of a folder for a name that ends in "/".
+    """Checks files of a run; a name that ends in "/" stands for all listed files of a folder.
 
     Raises:
-      CheckpointError: one is not as it was written, or a listed file of a folder is missing.
+      CheckpointError: a file was changed, or a listed file of a folder is missing.
     """
     known = _sums_of(run)
     for name in names:
@@ -65,12 +65,12 @@ def check_files(run: Path, names: Iterable[str]) -> None:
 
 
 def how_to_restore(run: Path, name: str, expected: Iterable[str] = ()) -> str:
-    """Returns how a file is restored: from the newest checkpoint with a usable copy, if any.
+    """Returns how to restore a file: from the newest checkpoint that has a usable copy, if any.
 
     Args:
-      run: its directory.
+      run: the run directory.
       name: of the file.
-      expected: the sha256 that a copy must have; any if empty.
+      expected: the accepted sha256 of a copy; empty accepts any copy.
     """
     for folder in reversed(checkpoint_folders(run).values()):
         with contextlib.suppress(OSError):
@@ -82,14 +82,14 @@ def how_to_restore(run: Path, name: str, expected: Iterable[str] = ()) -> str:
 
 @contextlib.contextmanager
 def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[None]:
-    """Writes the sums of files around a block that replaces these files.
+    """Updates the checksums of files around a block that replaces these files.
 
-    A crash at any instant leaves every file with a line that fits it.
+    After a crash at any instant every file still matches one of its lines.
 
     Args:
-      run: the directory.
-      texts: the new contents by name.
-      folders: such as "code/", whose files get lines if none of theirs has one yet.
+      run: the run directory.
+      texts: the new contents, by file name.
+      folders: for example "code/"; if no file of a folder has a line yet, all of them get one.
     """
     new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
     before = _read(run)
@@ -111,7 +111,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
 
 
 def _sums_of(run: Path) -> Sums:
-    """Returns the sums of a run's files; where it has none, those of the newest checkpoint."""
+    """Returns the checksums of a run, or those of its newest checkpoint if it has none."""
     sums = _read(run)
     if sums is not None:
         return sums
@@ -129,7 +129,7 @@ def _source_of_sums(run: Path) -> str:
 
 
 def _read(run: Path) -> Sums | None:
-    """Returns the lines of the file; None if there is no file."""
+    """Returns the lines of `SHA256SUMS`; None if the file does not exist."""
     try:
         text = (run / FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:

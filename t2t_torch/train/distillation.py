@@ -13,6 +13,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.families.multi import MultiProblem
+from t2t_torch.features.meanings import meanings, scale_of
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory
@@ -186,12 +187,19 @@ def _other_features(
                 faults.append(f"its {name} is {found}, not {expected}")
             elif labels_of(there[name]) != labels_of(feature):
                 faults.append(f"its {name} has other labels, or in another order")
+            elif meanings(theirs, name) != meanings(ours, name):
+                faults.append(f"the ids or numbers of its {name} have another meaning")
     return faults
 
 
 def _told(feature: Feature, hparams: HParams) -> str:
     size = padded_size(feature, hparams) if feature.vocab_size else 0
-    return f"{type(feature).__name__}{f' of {size} ids' if size else ''}"
+    scale = scale_of(feature)
+    return (
+        type(feature).__name__
+        + (f" of {size} ids" if size else "")
+        + (f" ({scale})" if scale else "")
+    )
 
 
 def _other_vocabularies(

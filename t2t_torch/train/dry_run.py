@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import torch
+
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.errors import DataError
+from t2t_torch.train.first_weights import memory_for, new_model
 from t2t_torch.train.footprint import Footprint
 from t2t_torch.train.randomness import INITIALIZATION, seed_batch
 from t2t_torch.train.resume import steps_of_run
@@ -73,7 +76,7 @@ def dry_run_lines(
         yield f"An evaluation is {evaluated:,} batches, the split {eval_split.value}"
     yield ""
     seed_batch(seed, INITIALIZATION, world.device)
-    model = task.model()
+    model = new_model(task, torch.device("cpu"))
     yield from task.first_weights(model)
     task.make_ready(model)
     yield from _parameters(model)
@@ -82,7 +85,9 @@ def dry_run_lines(
         (component.collate(component.plan.largest_batch) for component in source.components),
         key=lambda batch: sum(values.numel() for values in batch.values()),
     )
-    yield from _memory(Footprint.measure(task, model, largest), largest, task)
+    with memory_for(task):
+        footprint = Footprint.measure(task, model, largest)
+    yield from _memory(footprint, largest, task)
 
 
 def _examples(task: ProblemTask | MultiTask, batch: Batch) -> Iterator[str]:

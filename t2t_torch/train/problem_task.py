@@ -165,7 +165,11 @@ def claim_for(
     vocab_dir: Path,
     train_steps: int,
 ) -> None:
-    """Claims a run directory for a task; its set of hyperparameters has no name."""
+    """Claims a run directory for a task; its set of hyperparameters has no name.
+
+    Raises:
+      CheckpointError: the run is of numbers of another scale than those of `vocab_dir`.
+    """
     record = TaskRecord(
         problem=task.problem.full_name,
         model=model.name,
@@ -173,7 +177,7 @@ def claim_for(
         train_steps=train_steps,
         version=t2t_torch.__version__,
     )
-    vocabularies = task.problem.vocab_files
+    vocabularies = task.problem.vocab_files_in(vocab_dir, directory.path)
     directory.claim_for(record, task.hparams, vocabularies=vocabularies, vocab_dir=vocab_dir)
 
 

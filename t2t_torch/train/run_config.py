@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.mode import Split
@@ -40,6 +41,20 @@ SAVE_ERRORS = ("continue", "fail")
 
 RESUME_DATA = ("exact", "restart", "approx")
 """What `--resume_data` may be."""
+
+
+AT_LEAST_ONE = frozenset(
+    {
+        "train_steps",
+        "log_step_count_steps",
+        "reduce_lr_on_plateau_patience",
+        "max_consecutive_nonfinite",
+    }
+)
+"""The numbers of a `RunConfig` that are at least 1; the others, but the seed, are at least 0."""
+
+AT_MOST = {"reduce_lr_on_plateau_factor": 1.0}
+"""The largest values of numbers of a `RunConfig`."""
 
 
 def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> None:
@@ -116,6 +131,9 @@ class RunConfig:
         that fits by name.
       hooks: names of registered hooks.
       profile: whether steps are profiled.
+
+    Raises:
+      HParamsError: a number is too small or too large; all are named.
     """
 
     train_steps: int = 250000
@@ -149,6 +167,19 @@ class RunConfig:
     warm_start_patterns: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     profile: bool = False
+
+    def __post_init__(self) -> None:
+        faults = []
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if name == "random_seed" or not isinstance(value, int | float):
+                continue
+            least, most = int(name in AT_LEAST_ONE), AT_MOST.get(name, math.inf)
+            if not least <= value <= most:
+                bound = f"at least {least}" if not value > most else f"at most {most:g}"
+                faults.append(f"{name}={value}, which should be {bound}")
+        if faults:
+            raise HParamsError(f"RunConfig has {'; '.join(faults)}.")
 
     def reports_at(self, step: int) -> bool:
         """Returns whether training is reported at a step.

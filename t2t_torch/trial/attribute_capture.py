@@ -1,25 +1,25 @@
-"""The state that a trial's own code keeps: what its attributes hold, as a checkpoint stores it.
+"""The state that a trial's own code keeps on `self`, read as a checkpoint stores it.
 
 A GAN keeps a second optimizer on the trial, others a running mean of the weights, a generator of
-random numbers, a counter.  The trial's code makes these anew at each start.  What has changed since
-is stored, JSON and tensors apart, and put back into the objects that are there after a resume.
+random numbers, a counter.  The trial's code makes these at each start.  A checkpoint stores their
+values as JSON and tensors, and a resumed run puts them back into the objects that it has made.
 
-Attributes are followed through lists, tuples, dicts, modules and objects of the user's own classes.
-Data sets, loaders, functions and classes are left alone, and so is whatever belongs to the model
-or the optimizer that the loop itself saves.
+Objects keep their identity: each that the trial's code made at the start is known by the path where
+it stood then, and a second reference to an object is stored as the path of the first.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import hashlib
 import io
 import json
+import logging
 import random
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import ModuleType
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,18 +27,78 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.lr_scheduler import LRScheduler
-from t2t_torch.trial.plain_state import NOT_PLAIN, to_plain
-
-_OWN_OF_MODULES = ("_parameters", "_buffers", "_modules")
-_LEFT_ALONE = (
-    *(ModuleType, type, io.IOBase, torch.utils.data.DataLoader, torch.utils.data.Dataset),
-    *(torch.utils.data.Sampler, torch.device, torch.dtype),
+from t2t_torch.trial.attribute_values import (
+    NUMBERS,
+    Node,
+    class_name,
+    fields_of,
+    has_known_fields,
+    is_of_user,
+    new_instance,
+    to_node,
 )
-_DEEPEST = 40  # levels of nesting; deeper objects are not state but a linked structure
+from t2t_torch.trial.lr_scheduler import LRScheduler
+from t2t_torch.trial.plain_state import to_plain
 
-Node = dict[str, Any]
-"""A stored value: a mapping of one key, its kind, to its content."""
+MODEL = "build_model()"
+"""The path of the model that `build_model` returned."""
+
+SCHEDULER = "scheduler "
+"""The beginning of the paths of schedulers that the loop stores, which end with their numbers."""
+
+PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
+_NOT_STATE = (
+    *(torch.utils.data.DataLoader, torch.utils.data.Dataset, torch.utils.data.Sampler),
+    *(type, logging.Logger, BaseException, io.IOBase),
+    *(enum.Enum, bool, int, float, complex, str, bytes),  # of classes that cannot be found again
+)
+CONTAINERS = (list, collections.deque, collections.OrderedDict, dict, set, bytearray)
+FACTORIES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple)}
+"""Of a `defaultdict`."""
+
+_DEEPEST = 40  # levels of nesting
+
+_REFERENCES = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
+
+
+class Made:
+    """The objects that the trial's code has made at the start, by their paths.
+
+    Tensors and arrays are held weakly: the code may replace large ones.
+
+    Attributes:
+      names: of the attributes.
+      roots: the attribute of each path.
+      fields: the names of each object's fields, by its path.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Callable[[], Any]] = {}
+        self._paths: dict[int, str] = {}
+        self.names: set[str] = set()
+        self.roots: dict[str, str] = {}
+        self.fields: dict[str, set[str]] = {}
+
+    def add(self, value: Any, path: str, root: str) -> None:
+        """Notes an object, and the attribute that it belongs to."""
+        self.roots[path] = root
+        large = isinstance(value, Tensor | np.ndarray)
+        self._held[path] = weakref.ref(value) if large else lambda: value
+        self._paths.setdefault(id(value), path)
+
+    def at(self, path: str) -> Any:
+        """Returns the object of a path; None if there is none."""
+        held = self._held.get(path)
+        return held() if held is not None else None
+
+    def objects(self) -> list[Any]:
+        """Returns all objects that are still there."""
+        return [held() for held in self._held.values()]
+
+    def path_of(self, value: Any) -> str | None:
+        """Returns where an object stood; None if it was made later."""
+        path = self._paths.get(id(value))
+        return path if path is not None and self.at(path) is value else None
 
 
 @dataclasses.dataclass
@@ -46,174 +106,392 @@ class Capture:
     """The values of all attributes at one time.
 
     Attributes:
-      nodes: each attribute's value, by name.
-      tensors: that the nodes name, themselves, by their path.
-      objects: the types of all objects by path.
-      needed: the paths of objects that a checkpoint can only fill, not make.
-      compared: tensors that are not stored but decide whether an attribute changed.
+      nodes: the value of each attribute, by its name.
+      tensors: of each attribute that has some, by their paths.
+      compared: tensors that are not stored but decide whether an attribute has changed.
+      places: all objects, by their paths.
+      aliases: of each attribute, those that hold objects to which it refers.
+      moved: of each attribute, those where its objects stood at the start.
       trains: the names of attributes that hold an optimizer or a scheduler.
+      late: types of objects that a resumed run would need and not have, by path.
+      refused: types of values that cannot be stored, and not be left out, by path.
+      unstored: types of values that are left out, by path.
+      graphs: paths of tensors that are stored without their graph.
     """
 
     nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
-    tensors: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    objects: dict[str, str] = dataclasses.field(default_factory=dict)
-    needed: set[str] = dataclasses.field(default_factory=set)
-    compared: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    tensors: dict[str, dict[str, Tensor]] = dataclasses.field(default_factory=dict)
+    compared: dict[str, dict[str, Tensor]] = dataclasses.field(default_factory=dict)
+    places: Made = dataclasses.field(default_factory=Made)
+    aliases: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    moved: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     trains: set[str] = dataclasses.field(default_factory=set)
-
-    def below(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the tensors of one attribute."""
-        return {
-            path: tensor
-            for path, tensor in tensors.items()
-            if path == name or path.startswith((f"{name}.", f"{name}["))
-        }
+    late: dict[str, str] = dataclasses.field(default_factory=dict)
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
+    unstored: dict[str, str] = dataclasses.field(default_factory=dict)
+    graphs: set[str] = dataclasses.field(default_factory=set)
 
     def digests(self) -> dict[str, str]:
-        """Returns a hash of each attribute's value."""
+        """Returns a hash of each attribute's value; equal objects made anew have the same."""
         found = {}
         for name, node in self.nodes.items():
-            value = hashlib.sha256(json.dumps(node, sort_keys=True).encode())
-            for path, tensor in self.below(name, {**self.compared, **self.tensors}).items():
+            value = hashlib.sha256(json.dumps(_without_new(node), sort_keys=True).encode())
+            for path, tensor in (self.compared.get(name, {}) | self.tensors.get(name, {})).items():
                 value.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
-                flat = tensor.detach().cpu().contiguous().reshape(-1)
+                flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
                 value.update(flat.view(torch.uint8).numpy().data)
             found[name] = value.hexdigest()
         return found
+
+
+def _without_new(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _without_new(value) for key, value in node.items() if key != "@new"}
+    return [_without_new(item) for item in node] if isinstance(node, list) else node
 
 
 class Reader:
     """Reads the attributes of a trial.
 
     Args:
-      known: objects and tensors that the loop saves itself: the model, the optimizer.
-      storages: of the model's tensors; a view of one is not stored twice.
+      known: objects that the loop saves itself, by their names: the model's tensors, the optimizer.
+      device: where the trial computes.
+      made: what the trial's code made at the start; None at the start itself.
     """
 
-    def __init__(self, known: Iterable[object], storages: Iterable[int]) -> None:
+    def __init__(
+        self, known: Mapping[str, Any], device: torch.device, made: Made | None = None
+    ) -> None:
         self.found = Capture()
-        self._seen = {id(thing): thing for thing in known}  # held, or another takes over the id
-        self._storages = frozenset(storages)
+        self._made = made
+        self._device = device
         self._root = ""
+        self._seen: dict[int, tuple[str, str]] = {}  # path and attribute
+        self._claimed: dict[str, str] = {}  # places of `made`, and who is there now
+        self._storages: dict[int, str] = {}
+        self._held: list[Any] = []
+        for name, thing in known.items():
+            self._see(thing, name)
+            if isinstance(thing, Tensor) and thing.numel():
+                self._storages.setdefault(thing.untyped_storage().data_ptr(), name)
 
     def read(self, name: str, value: Any) -> None:
-        """Adds an attribute."""
+        """Adds an attribute.
+
+        One that the trial's code made later than at the start, and that cannot be stored as a
+        whole, is left out: its code makes it again.
+        """
         self._root = name
-        node = self._node(value, name, 0)
+        self.found.places.names.add(name)
+        is_new = self._made is not None and name not in self._made.names
+        seen, refused = dict(self._seen) if is_new else {}, dict(self.found.refused)
+        self.found.nodes[name] = self._node(value, name, 0, strict=False)
+        if is_new and self.found.refused != refused:
+            self._seen = seen
+            self.found.unstored |= dict(self.found.refused.items() - refused.items())
+            self.found.refused = refused
+            self.found.tensors.pop(name, None)
+            self.found.nodes[name] = {"unstored": type(value).__name__}
+
+    def _see(self, value: Any, path: str) -> None:
+        self._seen.setdefault(id(value), (path, self._root))
+        self.found.places.add(value, path, self._root)
+        self._held.append(value)  # or another object takes over its id
+
+    def _same(self, value: Any) -> Node | None:
+        """Returns the node of an object that was read before; None if it was not."""
+        if id(value) not in self._seen:
+            return None
+        path, root = self._seen[id(value)]
+        if root != self._root:
+            self.found.aliases.setdefault(self._root, set()).add(root)
+        return {"same": path}
+
+    def _target(self, value: Any, path: str, *, by_place: bool) -> dict[str, Any]:
+        """Returns where a resumed run finds an object: "@at", or "@new" if it makes it itself.
+
+        An object of the same class that stands in the same place takes the state of another, if
+        `by_place`.
+        """
+        if self._made is None:
+            return {}
+        at = self._made.path_of(value)
+        if at is None and by_place and type(self._made.at(path)) is type(value):
+            at = path
+        if at is None:
+            return {"@new": True}
+        other = self._claimed.setdefault(at, path)
+        if other != path:  # the object of that place went elsewhere, and another one took it
+            self.found.late[path] = type(value).__name__
+        if at == path:
+            return {}
+        self.found.moved.setdefault(self._root, set()).add(self._made.roots[at])
+        return {"@at": at}
+
+    def _node(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+        """Returns the node of a value.
+
+        Args:
+          value: of an attribute, or in it.
+          path: of it.
+          depth: how many levels it is below the attribute.
+          strict: whether the value cannot be left out, as an item of a list.
+        """
+        node = to_node(value)
         if node is not None:
-            self.found.nodes[name] = node
-
-    def _node(self, value: Any, path: str, depth: int) -> Node | None:
-        """Returns a value's node; None if it is no state."""
+            return node
+        if isinstance(value, torch.device):
+            return {"device": str(value), "@own": value.type == self._device.type}
+        same = self._same(value)
+        if same is not None:
+            return same
+        if type(value) in _REFERENCES or isinstance(value, _NOT_STATE):
+            return self._left_out(value, path, strict=strict)
+        if depth > _DEEPEST:
+            node = self._left_out(value, path, strict=strict)
+            self.found.unstored[path] = f"{type(value).__name__}, over {_DEEPEST} levels deep"
+            return node
         if isinstance(value, Tensor):
-            return self._tensor(value, path)
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-            native = value.astype(value.dtype.newbyteorder("="), order="C", copy=True)
-            self.found.tensors[path] = torch.from_numpy(native)
-            return {"array": path}
-        if isinstance(value, bool | int | float | str | np.generic | type(None)):
-            return {"plain": to_plain(value)}
-        if isinstance(value, _LEFT_ALONE) or depth > _DEEPEST:
-            return None
-        generator = generator_state(value)
-        if generator is not None:
-            self._note(value, path)
-            return {"generator": to_plain(generator)}
-        if id(value) in self._seen:
-            return None
-        self._seen[id(value)] = value
-        if isinstance(value, list | tuple | collections.deque):
-            items = [self._node(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(value)]
-            return {"list": items}
-        if isinstance(value, Mapping):
-            return self._mapping(value, path, depth)
-        return self._object(value, path, depth)
+            return self._tensor(value, path, strict=strict)
+        if isinstance(value, np.ndarray):
+            return self._array(value, path, strict=strict)
+        if isinstance(value, tuple | frozenset):
+            return self._tuple(value, path, depth, strict=strict)
+        if isinstance(value, CONTAINERS):
+            return self._container(value, path, depth, strict=strict)
+        return self._object(value, path, depth, strict=strict)
 
-    def _tensor(self, value: Tensor, path: str) -> Node | None:
-        if id(value) in self._seen or value.layout is not torch.strided:
-            return None
-        if value.grad_fn is not None:  # computed in a pass, and not state
-            return None
-        if nn.parameter.is_lazy(value):
-            return None
-        if value.numel() and value.untyped_storage().data_ptr() in self._storages:
-            return None
-        self._seen[id(value)] = value
-        self.found.tensors[path] = value.detach()
-        return {"tensor": path, "scalar_on_cpu": not value.ndim and value.device.type == "cpu"}
+    def _left_out(self, value: Any, path: str, *, strict: bool) -> Node:
+        """Returns the node of a value that no checkpoint stores, such as a function.
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Node:
+        One that the trial's code made at the start is there again after a resume.
+        """
+        kind = type(value).__name__
+        if self._made is None:
+            self.found.places.add(value, path, self._root)
+            return {"opaque": kind}
+        at = self._made.path_of(value)
+        if at is None and _is_equal(self._made.at(path), value):
+            at = path
+        if at is not None:
+            return {"opaque": kind} if at == path else {"opaque": kind, "@at": at}
+        (self.found.refused if strict else self.found.unstored)[path] = kind
+        return {"unstored": kind}
+
+    def _tensor(self, value: Tensor, path: str, *, strict: bool) -> Node:
+        plain = type(value) is Tensor or isinstance(value, nn.Parameter)
+        is_lazy = nn.parameter.is_lazy(value)
+        if not plain or is_lazy or value.layout is not torch.strided or value.is_meta:
+            return self._left_out(value, path, strict=strict)
+        if value.grad_fn is not None:
+            self.found.graphs.add(path)
+        target = self._target(value, path, by_place=isinstance(value, nn.Parameter))
+        self._see(value, path)
+        owner = self._storages.get(value.untyped_storage().data_ptr() if value.numel() else -1)
+        if owner is not None:  # a view of the model's weights, which the loop stores
+            place = [list(value.shape), list(value.stride()), value.storage_offset()]
+            return {"view": [owner, *place], **target}
+        self.found.tensors.setdefault(self._root, {})[path] = value.detach()
+        node: Node = {"tensor": path, **target}
+        if value.device.type == "cpu" and (not value.ndim or self._device.type != "cpu"):
+            node["@cpu"] = "scalar" if not value.ndim else "tensor"
+        if value.is_leaf and value.requires_grad:
+            node["@requires_grad"] = True
+        if isinstance(value, nn.Parameter):
+            node["@parameter"] = True
+        if value.is_leaf and value.grad is not None:
+            node["@grad"] = self._node(value.grad, f"{path}.grad", 0, strict=True)
+        return node
+
+    def _array(self, value: np.ndarray[Any, Any], path: str, *, strict: bool) -> Node:
+        if type(value) is not np.ndarray or value.dtype.kind not in NUMBERS:
+            return self._left_out(value, path, strict=strict)
+        target = self._target(value, path, by_place=False)
+        self._see(value, path)
+        flat = np.frombuffer(value.tobytes(), np.uint8).copy()
+        self.found.tensors.setdefault(self._root, {})[path] = torch.from_numpy(flat)
+        return {"array": [path, value.dtype.str, list(value.shape)], **target}
+
+    def _tuple(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+        kind = type(value)
+        name = class_name(kind) if kind not in (tuple, frozenset) else ""
+        if name is None or (name and not hasattr(kind, "_fields")):
+            return self._left_out(value, path, strict=strict)
+        node: Node = {
+            "frozenset" if kind is frozenset else "tuple": self._items(value, path, depth)
+        }
+        return {**node, "@class": name} if name else node
+
+    def _items(self, values: Iterable[Any], path: str, depth: int) -> list[Node]:
+        """Returns the nodes of items; those of sets are in an order that no hash decides."""
+        ends = "{}" if isinstance(values, set | frozenset) else "[]"
+        nodes = [
+            self._node(v, f"{path}{ends[0]}{i}{ends[1]}", depth + 1, strict=True)
+            for i, v in enumerate(values)
+        ]
+        if ends == "{}" and all(map(_has_no_identity, values)):
+            nodes.sort(key=json.dumps)
+        return nodes
+
+    def _container(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+        base = next(kind for kind in CONTAINERS if isinstance(value, kind))
+        target = self._target(value, path, by_place=False)
+        kind = type(value)
+        node: Node = {}
+        if kind is not base:
+            name = class_name(kind) if has_known_fields(kind) else None
+            factory = getattr(value, "default_factory", None)
+            if target.get("@new") and (name is None or factory not in (None, *FACTORIES.values())):
+                return self._left_out(value, path, strict=strict)
+            node["@class"] = name
+            if isinstance(factory, type) and factory in FACTORIES.values():
+                node["@factory"] = factory.__name__
+        self._see(value, path)
+        if base is bytearray:
+            node["bytearray"] = value.hex()
+        elif issubclass(base, dict):
+            node[base.__name__] = self._pairs(value, path, depth)
+        else:
+            node[base.__name__] = self._items(value, path, depth)
+        if base is collections.deque and value.maxlen is not None:
+            node["@maxlen"] = value.maxlen
+        if kind is not base and is_of_user(kind):
+            node |= self._fields(fields_of(value), path, depth, target, "@fields")
+        return node | target
+
+    def _pairs(self, value: Any, path: str, depth: int, *, strict: bool = True) -> list[list[Node]]:
         pairs = []
-        for key, item in value.items():
-            said = to_plain(key)
-            if said is not NOT_PLAIN:
-                pairs.append([said, self._node(item, f"{path}[{key!r}]", depth + 1)])
-        return {"map": pairs}
+        # Not the items of a class that hands out something else.
+        items = dict.items(value) if isinstance(value, dict) else value.items()
+        for place, (key, item) in enumerate(items):
+            below = path_of_item(path, key, place)
+            name = self._node(key, f"{path}{{{place}}}.key", depth + 1, strict=True)
+            pairs.append([name, self._node(item, below, depth + 1, strict=strict)])
+        return pairs
 
-    def _object(self, value: Any, path: str, depth: int) -> Node | None:
+    def _object(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
         if isinstance(value, torch.optim.Optimizer):
             return self._optimizer(value, path, depth)
         if isinstance(value, LRScheduler):
-            return self._node(value.scheduler, path, depth)
+            return self._node(value.scheduler, path, depth, strict=strict)
         if isinstance(value, nn.Module):
-            return self._fields(module_fields(value), value, path, depth)
+            return self._module(value, path, depth, strict=strict)
+        generator = generator_state(value)
+        if generator is not None:
+            return {"generator": to_plain(generator), **self._needed(value, path)}
         if keeps_its_own_state(value):
-            self._note(value, path)
+            target = self._needed(value, path)
             if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
                 self.found.trains.add(self._root)
-            return {"state": self._mapping(value.state_dict(), path, depth + 1)}
-        if isinstance(value, Iterator) and not callable(value):
-            raise TrialError(
-                f"the trial keeps a {type(value).__name__} in {path}: how far it was read cannot "
-                "be stored in a checkpoint, so a resumed run would read other items. Keep a list "
-                "and a counter, or draw the items in the data set or the collate_fn."
-            )
-        if is_of_user(type(value)):
-            return self._fields(vars(value), value, path, depth)
-        return None
+            state = self._pairs(value.state_dict(), path, depth + 1, strict=False)
+            return {"state": state, **target}
+        kind = type(value)
+        if isinstance(value, Iterator) and not callable(value) and not is_of_user(kind):
+            raise TrialError(_of_iterator(value, path))
+        if not has_known_fields(kind) or not _can_be_made(kind):
+            return self._left_out(value, path, strict=strict)
+        target = self._target(value, path, by_place=True)
+        node: Node = {}
+        if target.get("@new"):
+            name = class_name(kind)
+            if name is None:
+                return self._left_out(value, path, strict=strict)
+            node["@class"] = name
+        self._see(value, path)
+        return node | self._fields(fields_of(value), path, depth, target, "object") | target
 
-    def _fields(self, fields: Mapping[str, Any], owner: Any, path: str, depth: int) -> Node | None:
-        before = len(self.found.tensors)
-        self.found.objects[path] = type(owner).__name__
-        nodes = {name: self._node(v, f"{path}.{name}", depth + 1) for name, v in fields.items()}
-        if len(self.found.tensors) > before:
-            self.found.needed.add(path)
-        return {"object": {name: node for name, node in nodes.items() if node is not None}}
+    def _fields(
+        self, fields: Mapping[str, Any], path: str, depth: int, target: Node, key: str
+    ) -> Node:
+        """Returns the fields of an object, and the names of those that were deleted."""
+        nodes = {
+            name: self._node(value, f"{path}.{name}", depth + 1, strict="@new" in target)
+            for name, value in sorted(fields.items())
+        }
+        self.found.places.fields[path] = set(fields)
+        before = self._made.fields.get(target.get("@at", path), set()) if self._made else set()
+        gone = sorted(before - set(fields)) if "@new" not in target else []
+        return {key: nodes, "@gone": gone} if gone else {key: nodes}
 
-    def _note(self, value: Any, path: str) -> None:
-        self.found.objects[path] = type(value).__name__
-        self.found.needed.add(path)
+    def _needed(self, value: Any, path: str) -> dict[str, Any]:
+        """Returns the place of an object that a checkpoint can only fill, not make."""
+        target = self._target(value, path, by_place=True)
+        if "@new" in target:
+            self.found.late[path] = type(value).__name__
+        self._see(value, path)
+        return target
+
+    def _module(self, value: nn.Module, path: str, depth: int, *, strict: bool) -> Node:
+        tensors = [*value.parameters(), *value.buffers()]
+        if not tensors and "@new" in self._target(value, path, by_place=True):
+            return self._left_out(value, path, strict=strict)
+        target = self._needed(value, path)
+        content: Node = {}
+        for part in PARTS_OF_MODULES:
+            members = vars(value)[part]
+            content[f"@{part}"] = nodes = {
+                name: self._node(v, f"{path}.{name}", depth + 1, strict=True)
+                for name, v in members.items()
+            }
+            for name, v in members.items():
+                if isinstance(v, nn.Parameter) and "same" in nodes[name]:
+                    nodes[name]["@requires_grad"] = v.requires_grad
+        own = module_attributes(value)
+        if self._root == MODEL:  # the loop says which mode its model is in
+            own.pop("training", None)
+        return content | self._fields(own, path, depth, target, "module") | target
 
     def _optimizer(self, value: torch.optim.Optimizer, path: str, depth: int) -> Node:
-        """Settings, slots, gradients that wait for a step, and parameters that nobody else has."""
-        self._note(value, path)
+        """Settings, slots, gradients that wait for a step, and parameters."""
+        target = self._needed(value, path)
         self.found.trains.add(self._root)
+        compared = self.found.compared.setdefault(self._root, {})
         parameters: list[Node] = []
-        settings: list[Node] = []
+        settings: list[Any] = []
         for group in value.param_groups:
             own = {name: v for name, v in group.items() if name != "params"}
-            settings.append(self._mapping(own, f"{path}.group{len(settings)}", depth))
+            place = f"{path}.group{len(settings)}"
+            settings.append(self._pairs(own, place, depth, strict=False))
             for parameter in group["params"]:
                 place = f"{path}.{len(parameters)}"
-                self.found.compared[f"{place}.weight"] = parameter.detach()
+                compared[f"{place}.weight"] = parameter.detach()
                 node = {
-                    "weight": self._tensor(parameter, f"{place}.weight"),
-                    "grad": self._node(parameter.grad, f"{place}.grad", depth + 1),
-                    "slots": self._mapping(value.state.get(parameter, {}), place, depth),
+                    "weight": self._node(parameter, f"{place}.weight", depth + 1, strict=True),
+                    "grad": self._node(parameter.grad, f"{place}.grad", depth + 1, strict=True),
+                    "slots": self._pairs(value.state.get(parameter, {}), place, depth),
                 }
                 parameters.append(node)
-        return {"optimizer": {"settings": settings, "parameters": parameters}}
+        return {"optimizer": {"settings": settings, "parameters": parameters}, **target}
 
 
-def module_fields(module: nn.Module) -> dict[str, Any]:
-    """Returns what a module keeps: parameters, buffers, modules, and attributes of its own."""
-    fields: dict[str, Any] = {}
-    for own in _OWN_OF_MODULES:
-        fields.update(vars(module)[own])
+def path_of_item(path: str, key: Any, place: int) -> str:
+    """Returns the path of a dict's item."""
+    return f"{path}[{key!r}]" if type(key) in (bool, int, str) else f"{path}{{{place}}}"
+
+
+def module_attributes(module: nn.Module) -> dict[str, Any]:
+    """Returns what a module keeps beside its parameters, buffers and modules.
+
+    Of a class that is not the trial's own, names with an underscore are that package's business:
+    only numbers and tensors among them are state.
+    """
+    own = is_of_user(type(module))
+    of_torch = type(module).__module__.startswith("torch.")
+    found = {}
     for name, value in vars(module).items():
-        if not name.startswith("_") and name != "training":
-            fields[name] = value
-    return fields
+        if name in _OF_EACH_MODULE or name.startswith("_flat_weight"):  # of torch's LSTM
+            continue
+        if not own and isinstance(value, Tensor) and value.grad_fn is not None:
+            continue  # weight_norm computes it in each pass
+        if name.startswith("_") and not own:
+            number = to_node(value) is not None or isinstance(value, Tensor | np.ndarray)
+            if of_torch or not number:
+                continue
+        found[name] = value
+    return found
+
+
+_OF_EACH_MODULE = {*vars(nn.Module())} - {"training"}
 
 
 def keeps_its_own_state(value: Any) -> bool:
@@ -221,22 +499,49 @@ def keeps_its_own_state(value: Any) -> bool:
     return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
-def is_of_user(kind: type[Any]) -> bool:
-    """Whether a class is neither Python's nor an installed package's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    if not file or kind.__module__.split(".")[0] in {*sys.stdlib_module_names, "t2t_torch"}:
-        return False
-    return "site-packages" not in file and "dist-packages" not in file
-
-
 def generator_state(value: Any) -> Any:
     """Returns the state of a generator of random numbers; None of anything else."""
     if isinstance(value, torch.Generator):
         return bytes(value.get_state().tolist()).hex()
     if isinstance(value, np.random.Generator):
-        return value.bit_generator.state
+        seeds: Any = value.bit_generator.seed_seq
+        return [value.bit_generator.state, getattr(seeds, "n_children_spawned", 0)]
+    if isinstance(value, np.random.BitGenerator):
+        return value.state
     if isinstance(value, np.random.RandomState):
         return value.get_state(legacy=False)
-    if isinstance(value, random.Random):
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return value.getstate()
     return None
+
+
+def _has_no_identity(value: Any) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_has_no_identity, value))
+    return to_node(value) is not None
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal as far as they can say it, as bound methods can."""
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # of the values' own code
+        return False
+
+
+def _can_be_made(kind: type[Any]) -> bool:
+    """Whether an instance of a class can be made without a call of its code."""
+    try:
+        new_instance(kind)
+    except TypeError:  # it is a subclass of a class that is written in C
+        return False
+    return True
+
+
+def _of_iterator(value: Any, path: str) -> str:
+    return (
+        f"the trial keeps a {type(value).__name__} in {path}. A checkpoint cannot store how far an "
+        "iterator was read, so a resumed run would read other items. Keep the items and a position "
+        "instead: self.items = list(...); self.position = 0, and take self.items[self.position]. "
+        "Or draw the items in the data set or the collate_fn."
+    )

@@ -1,38 +1,32 @@
-"""What a checkpoint keeps of a trial's attributes, and how it is put back.
+"""What a checkpoint stores of a trial's attributes, and how a resumed run takes it back.
 
-Only attributes that have changed since the trial's code made them are kept: what the code computes
-from the configuration follows a configuration that changes.
+Only attributes that have changed since the trial's code made them are stored: those that the code
+computes from the configuration follow a configuration that changes.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-import torch
 from absl import logging
 from torch import Tensor, nn
 
 from t2t_torch.compute.side_channel import SideChannel
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.attribute_capture import (
-    Capture,
-    Node,
-    Reader,
-    generator_state,
-    module_fields,
-)
-from t2t_torch.trial.plain_state import NOT_PLAIN, from_plain, to_plain
+from t2t_torch.trial.attribute_capture import MODEL, SCHEDULER, Capture, Made, Reader
+from t2t_torch.trial.attribute_restore import ABSENT, Writer
+from t2t_torch.trial.attribute_values import Node, drop_field, fields_of, is_of_user, set_field
 
 if TYPE_CHECKING:
+    import torch
+
     from t2t_torch.compute.distributed import World
 
-_STRONG = {"optimizer", "generator", "state"}  # a resume needs the object itself
-_MODEL = "build_model()"
+_SELF = "self."
+_DELETED = "deleted"
 _IN_TIME = "Make it in __init__, build_model or optimizer."
 
 
@@ -53,6 +47,9 @@ class AttributeState:
       optimizer: that the loop steps.
       schedulers: returns those that are stored elsewhere.
       what: the trial, for errors.
+
+    Attributes:
+      model: of the trial.
     """
 
     def __init__(
@@ -64,42 +61,92 @@ class AttributeState:
         what: str,
     ) -> None:
         self._trial = trial
-        self._model = model
-        self._known = [trial, optimizer]
+        self.model = model
+        self._optimizer = optimizer
         self._schedulers = schedulers
         self._what = what
         self._device = next(model.parameters()).device
-        made = self._read()
-        self._made, self._objects = made.digests(), set(made.objects)
         self._warned: set[str] = set()
+        self._made: Made | None = None
+        made = self._read()
+        self._made, self._digests = made.places, made.digests()
 
-    def _read(self) -> Capture:
+    def _owner(self, name: str) -> tuple[Any, str]:
+        """Returns the object that has an attribute, and the attribute's own name."""
+        owner, _, own = name.rpartition(".")
+        if owner == "self":
+            return self._trial, own
+        return self._classes().get(owner), own
+
+    def _classes(self) -> dict[str, type[Any]]:
+        """Returns the trial's class and its own bases, each by a name that no other one has."""
+        found: dict[str, type[Any]] = {}
+        for kind in filter(is_of_user, type(self._trial).__mro__):
+            taken = sum(other.__name__ == kind.__name__ for other in found.values())
+            found[f"{kind.__name__}#{taken}" if taken else kind.__name__] = kind
+        return found
+
+    def _attributes(self) -> dict[str, Any]:
+        """Returns the attributes of the trial and of its class, by their paths."""
+        own = {f"{_SELF}{name}": value for name, value in fields_of(self._trial).items()}
+        for label, kind in self._classes().items():
+            own |= {
+                f"{label}.{name}": value
+                for name, value in vars(kind).items()
+                if not name.startswith("__") and not hasattr(type(value), "__get__")
+            }
+        return dict(sorted(own.items(), key=lambda item: _order(item[0])))
+
+    def _set(self, name: str, value: Any) -> None:
+        owner, own = self._owner(name)
+        if owner is None:
+            raise TrialError(
+                f"{self._what}: the checkpoint holds {name}, and the trial has no such class any "
+                "more. Give the class its name again."
+            )
+        if owner is self._trial:
+            set_field(owner, own, value)
+        elif vars(owner).get(own, ABSENT) is not value:
+            setattr(owner, own, value)
+
+    def _drop(self, name: str) -> None:
+        owner, own = self._owner(name)
+        if owner is self._trial:
+            drop_field(owner, own)
+        elif own in vars(owner):
+            delattr(owner, own)
+
+    def _read(self, *, anew: bool = False) -> Capture:
         """Returns the values of all attributes.
+
+        Args:
+          anew: takes the objects that are there for those that were made at the start.
 
         Raises:
           TrialError: one cannot be stored, and a resumed run would go on differently.
         """
-        tensors = [
-            tensor
-            for module in self._model.modules()
-            for name, tensor in (
-                *vars(module)["_parameters"].items(),
-                *vars(module)["_buffers"].items(),
-            )
-            if tensor is not None and name not in module._non_persistent_buffers_set
-        ]
-        storages = [t.untyped_storage().data_ptr() for t in tensors if t.numel()]
-        reader = Reader([*self._known, *self._schedulers(), *tensors], storages)
+        known: dict[str, Any] = {"self": self._trial, "optimizer()": self._optimizer}
+        known |= {f"{SCHEDULER}{n}": one for n, one in enumerate(self._schedulers())}
+        for place, module in self.model.named_modules(prefix=MODEL):
+            known |= {
+                f"{place}.{name}": tensor
+                for name, tensor in (
+                    *vars(module)["_parameters"].items(),
+                    *vars(module)["_buffers"].items(),
+                )
+                if tensor is not None and name not in module._non_persistent_buffers_set
+            }
+        reader = Reader(known, self._device, None if anew else self._made)
         try:
-            reader.read(_MODEL, self._model)
-            for name, value in getattr(self._trial, "__dict__", {}).items():
-                reader.read(f"self.{name}", value)
+            reader.read(MODEL, self.model)
+            for name, value in self._attributes().items():
+                reader.read(name, value)
         except TrialError as error:
             raise TrialError(f"{self._what}: {error}") from None
         return reader.found
 
     def check(self) -> None:
-        """Refuses objects that a resumed run would lack.
+        """Refuses values that a resumed run would lack.
 
         Raises:
           TrialError: training or an evaluation has made an optimizer, a generator or the like.
@@ -107,30 +154,35 @@ class AttributeState:
         self._check(self._read())
 
     def _check(self, found: Capture) -> None:
-        late = sorted(found.needed - self._objects)
-        if late:
-            told = ", ".join(f"{path} ({found.objects[path]})" for path in late)
+        if found.late:
             raise TrialError(
-                f"{self._what}: {told} was made during training. A run that resumes could not put "
-                f"its state back, as it would not be there yet. {_IN_TIME}"
+                f"{self._what}: {_listed(found.late)} was made during training. A run that resumes "
+                f"could not put its state back, as it would not be there yet. {_IN_TIME}"
             )
+        if found.refused:
+            raise TrialError(
+                f"{self._what}: a checkpoint cannot store {_listed(found.refused)}, and a run that "
+                "resumes could not leave it out. Keep numbers, strings, tensors, arrays, "
+                "containers of these or objects of the trial's own classes there."
+            )
+        for path, kind in found.unstored.items():
+            told = f"({kind}) is not stored in checkpoints: a run that resumes has what the trial's"
+            self._warn(path, f"{told} code makes in its place")
+        for path in found.graphs:
+            told = "has a grad_fn: checkpoints store its numbers without the graph. Keep"
+            self._warn(path, f"{told} tensor.detach()")
 
     def state(self, world: World) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns what has changed, as JSON can say it, and the tensors; in all processes.
+        """Returns what has changed, as JSON, and the tensors; in all processes.
 
         Values that differ between processes are kept for each; where tensors differ, the leader's.
 
         Raises:
-          TrialError: an optimizer or a scheduler has parted in the processes; or as `check`.
+          TrialError: an optimizer or a scheduler differs between processes; or as `check`.
         """
         found = self._read()
         self._check(found)
-        digests = found.digests()
-        own = {
-            name: _Value(found.nodes[name], digest, bool(found.below(name, found.tensors)))
-            for name, digest in digests.items()
-            if digest != self._made.get(name)
-        }
+        own = self._changed(found)
         told: list[dict[str, _Value]] = [own]
         if world.size > 1:
             channel = SideChannel(world.rank, world.size, world.decisions)
@@ -151,8 +203,25 @@ class AttributeState:
             self._warn(name, "differs between processes, and the leader's is stored")
             if leaders:
                 kept[name] = {"all": leaders.node}
-        tensors = {p: t for name in kept for p, t in found.below(name, found.tensors).items()}
+        tensors = {p: t for name in kept for p, t in found.tensors.get(name, {}).items()}
         return kept, tensors
+
+    def _changed(self, found: Capture) -> dict[str, _Value]:
+        """Returns the attributes that have changed, and those that refer to their objects."""
+        digests = found.digests()
+        names = {name for name, digest in digests.items() if digest != self._digests.get(name)}
+        before = -1
+        while len(names) != before:
+            before = len(names)
+            names |= {name for name, to in found.aliases.items() if to & names}
+            names |= {root for name in names for root in found.moved.get(name, ())} & {*digests}
+        changed = {
+            name: _Value(found.nodes[name], digests[name], name in found.tensors)
+            for name in digests
+            if name in names
+        }
+        gone = self._digests.keys() - digests.keys()
+        return changed | {name: _Value({_DELETED: True}, _DELETED, False) for name in sorted(gone)}
 
     def restore(self, kept: Mapping[str, Any], tensors: Mapping[str, Tensor], rank: int) -> None:
         """Puts back what `state` returned.
@@ -160,43 +229,59 @@ class AttributeState:
         Raises:
           TrialError: an object is not there any more, or is another one.
         """
-        writer = Writer(tensors, self._device)
-        for name, value in kept.items():
+        assert self._made is not None
+        writer = Writer(tensors, self._device, self._made)
+        for name, value in sorted(kept.items(), key=lambda item: _order(item[0])):
             each = value.get("each")
             if each is not None and rank >= len(each):
                 self._warn(name, f"was stored for {len(each)} processes, and the first's is taken")
             node = value["all"] if each is None else each[rank if rank < len(each) else 0]
-            if name == _MODEL:
-                writer.value(node, self._model, name)
-                continue
-            own = self._trial.__dict__
-            attribute = name.removeprefix("self.")
-            if node is not None and "object" in node and own.get(attribute) is None:
-                self._warn(name, f"is not there, and begins anew. {_IN_TIME}")
-                continue
-            own[attribute] = writer.value(node, own.get(attribute), name)
+            if node is not None:
+                self._write(writer, name, node)
+        for path, kind in writer.unstored.items():
+            self._warn(
+                path, f"({kind}) is not in the checkpoint: it is as the trial's code made it"
+            )
+
+    def _write(self, writer: Writer, name: str, node: Node) -> None:
+        if _DELETED in node:
+            self._drop(name)
+            return
+        try:
+            value = writer.value(node, name)
+        except TrialError as error:
+            raise TrialError(f"{self._what}: {error}") from None
+        if name != MODEL and value is not ABSENT:
+            self._set(name, value)
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Gives all attributes, and what they hold, back as they were."""
-        own = getattr(self._trial, "__dict__", {})
-        attributes, before = dict(own), self._read()
-        writer = Writer({p: t.clone() for p, t in before.tensors.items()}, self._device)
+        undo = self.remember()
         try:
             yield
         finally:
-            own.clear()
-            own.update(attributes)
-            writer.value(before.nodes.pop(_MODEL, None), self._model, _MODEL)
+            undo()
+
+    def remember(self) -> Callable[[], None]:
+        """Returns a function that restores all attributes as they are now."""
+        before = self._read(anew=True)
+        tensors = {p: t.clone() for own in before.tensors.values() for p, t in own.items()}
+
+        def undo() -> None:
+            for name in self._attributes().keys() - before.nodes.keys():
+                self._drop(name)
+            writer = Writer(tensors, self._device, before.places)
             for name, node in before.nodes.items():
-                attribute = name.removeprefix("self.")
-                own[attribute] = writer.value(node, own[attribute], name)
+                self._write(writer, name, node)
+
+        return undo
 
     def _parted(self, name: str) -> str:
         return (
-            f"{self._what}: {name}, or the weights that it trains, has become another one in other "
-            "processes: only gradients of the loss that the trial returns are averaged. Train it "
-            "in one process, or average its gradients (torch.distributed) before its step."
+            f"{self._what}: {name}, or the weights that it trains, differs between the processes: "
+            "only gradients of the loss that the trial returns are averaged. Train it in one "
+            "process, or average its gradients (torch.distributed) before its step."
         )
 
     def _warn(self, name: str, told: str) -> None:
@@ -205,143 +290,10 @@ class AttributeState:
             logging.warning("%s: %s %s", self._what, name, told)
 
 
-def _set_generator(made: Any, known: Any) -> None:
-    if isinstance(made, torch.Generator):
-        made.set_state(torch.tensor(list(bytes.fromhex(known)), dtype=torch.uint8))
-    elif isinstance(made, np.random.Generator):
-        made.bit_generator.state = from_plain(made.bit_generator.state, known)
-    elif isinstance(made, np.random.RandomState):
-        made.set_state(from_plain(made.get_state(legacy=False), known))
-    else:
-        made.setstate(from_plain(made.getstate(), known))
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Orders attributes as they are read: what an alias names is there when it is reached."""
+    return name != MODEL, not name.startswith(_SELF), name
 
 
-class Writer:
-    """Puts stored values back.
-
-    Args:
-      tensors: of the checkpoint, by their path.
-      device: where new tensors go.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
-        self._tensors = tensors
-        self._device = device
-
-    @torch.no_grad()
-    def value(self, node: Node | None, made: Any, path: str) -> Any:
-        """Returns the value of a node: the object that is there, filled, or a new one.
-
-        Raises:
-          TrialError: there is no such object, or a tensor of another shape.
-        """
-        if node is None:
-            return made
-        kind, content = next(iter(node.items()))
-        writer: Callable[[Any, Any, str], Any] = getattr(self, f"_{kind}")
-        if kind == "tensor":
-            return self._tensor(content, made, path, on_cpu=node["scalar_on_cpu"])
-        if kind in _STRONG and made is None:
-            raise TrialError(
-                f"the checkpoint holds the state of {path}, and the trial does not make it any "
-                "more. Make it where it was made then."
-            )
-        return writer(content, made, path)
-
-    def _plain(self, content: Any, made: Any, path: str) -> Any:
-        del path
-        return from_plain(made, content)
-
-    def _tensor(self, content: str, made: Any, path: str, *, on_cpu: bool) -> Tensor:
-        stored = self._tensors[content]
-        if not isinstance(made, Tensor):
-            return stored.clone() if on_cpu else stored.to(self._device, copy=True)
-        if made.shape == stored.shape and made.dtype == stored.dtype:
-            made.detach().copy_(stored)
-            return made
-        if isinstance(made, nn.Parameter):
-            raise TrialError(
-                f"{path} has the shape {list(made.shape)}, and {list(stored.shape)} in the "
-                "checkpoint. Make it as it was made then."
-            )
-        return stored.to(made.device, copy=True)
-
-    def _array(self, content: str, made: Any, path: str) -> Any:
-        del path
-        stored = self._tensors[content].numpy()
-        if isinstance(made, np.ndarray) and made.shape == stored.shape and made.flags.writeable:
-            made[...] = stored
-            return made
-        return stored.copy()
-
-    def _generator(self, content: Any, made: Any, path: str) -> Any:
-        if generator_state(made) is None:
-            raise TrialError(f"{path} is no generator of random numbers any more, as it was.")
-        _set_generator(made, content)
-        return made
-
-    def _list(self, content: list[Node | None], made: Any, path: str) -> Any:
-        known = list(made) if isinstance(made, list | tuple | collections.deque) else []
-        known += [None] * (len(content) - len(known))
-        items = [self.value(n, known[i], f"{path}[{i}]") for i, n in enumerate(content)]
-        if isinstance(made, tuple):
-            return type(made)(*items) if hasattr(made, "_fields") else tuple(items)
-        if not isinstance(made, list | collections.deque):
-            return items
-        made.clear()
-        made.extend(items)
-        return made
-
-    def _map(self, content: list[list[Any]], made: Any, path: str) -> Any:
-        kept = made if isinstance(made, collections.abc.MutableMapping) else {}
-        found = {}
-        for key, node in content:
-            name = from_plain(None, key)
-            name = tuple(name) if isinstance(name, list) else name
-            if node is not None or name in kept:
-                found[name] = self.value(node, kept.get(name), f"{path}[{name!r}]")
-        for name in [n for n in kept if n not in found and to_plain(n) is not NOT_PLAIN]:
-            del kept[name]
-        kept.update(found)
-        return kept
-
-    def _state(self, content: Node, made: Any, path: str) -> Any:
-        made.load_state_dict(self._map(content["map"], dict(made.state_dict()), path))
-        return made
-
-    def _object(self, content: Mapping[str, Node], made: Any, path: str) -> Any:
-        if made is None:
-            return None
-        fields = module_fields(made) if isinstance(made, nn.Module) else vars(made)
-        for name, node in content.items():
-            before = fields.get(name)
-            after = self.value(node, before, f"{path}.{name}")
-            if after is not before:
-                setattr(made, name, after)
-        return made
-
-    def _optimizer(self, content: Mapping[str, Any], made: Any, path: str) -> Any:
-        held = [parameter for group in made.param_groups for parameter in group["params"]]
-        groups = content["settings"]
-        if len(held) != len(content["parameters"]) or len(groups) != len(made.param_groups):
-            raise TrialError(
-                f"{path} trains {len(held)} parameters in {len(made.param_groups)} groups, and "
-                f"{len(content['parameters'])} in {len(groups)} when the checkpoint was written. "
-                "Make it as it was made then."
-            )
-        for group, node in zip(made.param_groups, groups, strict=True):
-            parameters = group.pop("params")
-            self._map(node["map"], group, path)
-            group["params"] = parameters
-        for place, (parameter, node) in enumerate(zip(held, content["parameters"], strict=True)):
-            self.value(node["weight"], parameter, f"{path}.{place}")
-            parameter.grad = self._beside(parameter).value(node["grad"], None, path)
-            slots = self._beside(parameter)._map(node["slots"]["map"], {}, path)
-            if slots:
-                made.state[parameter] = slots
-            else:
-                made.state.pop(parameter, None)
-        return made
-
-    def _beside(self, parameter: Tensor) -> Writer:
-        return Writer(self._tensors, parameter.device)
+def _listed(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{path} ({kind})" for path, kind in sorted(found.items()))

@@ -20,7 +20,7 @@ from t2t_torch.artifact.nesting import Nesting, names_in, nesting_of, taken_apar
 from t2t_torch.artifact.signature import Field, Target
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.network import exported
-from t2t_torch.trial.attribute_capture import is_of_user
+from t2t_torch.trial.attribute_values import is_of_user
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import described, leaves
 from t2t_torch.trial.predictor import forward

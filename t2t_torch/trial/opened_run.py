@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from t2t_torch import registry
 from t2t_torch.compute.distributed import World
+from t2t_torch.train.first_weights import new_model
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.trial import context
@@ -19,6 +19,7 @@ from t2t_torch.trial.predictor import load_weights, place_of_code
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import NAME, RunRecord
 from t2t_torch.trial.task import TrialTask
+from t2t_torch.trust import import_usr_dirs
 
 _DOWNLOAD_SECONDS = 3600.0  # that other processes wait for `download_data`
 
@@ -54,7 +55,7 @@ class OpenedRun:
           TrialError: the code or the data are gone or broken.
         """
         directory, spec, task = open_task(path, world)
-        model = task.model().to(world.device).eval()
+        model = new_model(task, world.device).eval()
         return cls(directory, spec, task, model, world.device)
 
     def load(self, checkpoint: int | str | Path | None) -> Chosen:
@@ -72,11 +73,10 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
     Raises:
       CheckpointError: this is no run directory.
       TrialError: the code or the data are gone or broken.
+      UsageError: code comes with the run, which is not trusted.
     """
     directory = RunDirectory(path)
-    for folder in directory.task().usr_dirs:
-        if Path(folder).is_dir():
-            registry.import_usr_dir(folder)
+    import_usr_dirs(directory.path, directory.task().usr_dirs)
     record = RunRecord.read(directory.path)
     config = ExperimentConfig.from_dict(record.config, source=str(directory.path / NAME))
     spec = place_of_code(record, directory.path)

@@ -9,6 +9,7 @@ its own `state_dict` and put back by its own `load_state_dict`.
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,7 +97,7 @@ def _warn(owner: str, name: str, value: Any) -> None:
 
 
 class _Not:
-    """What JSON cannot say."""
+    """A value that JSON cannot hold."""
 
 
 NOT_PLAIN = _Not()
@@ -104,6 +105,8 @@ NOT_PLAIN = _Not()
 
 def to_plain(value: Any) -> Any:
     """Returns a value as JSON would give it back; `NOT_PLAIN` if it cannot."""
+    if isinstance(value, enum.Enum):  # an IntEnum would come back as a number
+        return NOT_PLAIN
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from t2t_torch.compute.distributed import World
     from t2t_torch.hparam import HParams
     from t2t_torch.trial.definition import Definition
+
+_ATTRIBUTES = "of_trial"
+"""In the state of a task: what the trial keeps on itself."""
 
 
 class TrialTask(Task):
@@ -96,6 +99,7 @@ class TrialTask(Task):
         self._source: TrialTrainBatches | None = None
         self._schedule: Schedule | None = None
         self._attributes: AttributeState | None = None
+        self._undo: Callable[[], None] = _nothing  # of what an evaluation's checkpoint restored
         self._tensors: dict[str, Tensor] = {}  # of the attributes, as `state` found them
         self._is_checked = False
         self._report = TrainingReport()
@@ -347,13 +351,14 @@ class TrialTask(Task):
     def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
         """Returns the optimizer's settings, the schedulers' states and what was reported so far.
 
-        What the trial's attributes hold is among it, but for the tensors: see `tensors_of_state`.
+        The values of the trial's attributes are among it, but for the tensors: see
+        `tensors_of_state`.
         """
         del optimizer
         assert self._schedule is not None and self._attributes is not None
         known = {**self._schedule.agreed_state(world), "report": self._report.state(world)}
         kept, self._tensors = self._attributes.state(world)
-        return {**known, "kept": kept} if kept else known
+        return {**known, _ATTRIBUTES: kept} if kept else known
 
     def tensors_of_state(self) -> dict[str, Tensor]:
         """Returns the tensors of the trial's attributes, as the last `state` found them."""
@@ -372,7 +377,7 @@ class TrialTask(Task):
             return
         assert self._schedule is not None and self._attributes is not None
         self._schedule.restore(state)
-        self._attributes.restore(state.get("kept", {}), tensors, world.rank)
+        self._attributes.restore(_attributes_of(state), tensors, world.rank)
         if world.leads:
             self._report.restore(state["report"])
 
@@ -380,15 +385,38 @@ class TrialTask(Task):
         self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
     ) -> None:
         """Gives the trial's attributes what a checkpoint holds, as its metrics may read them."""
-        if "kept" in state:
-            self.optimizer(model)  # where a trial makes them, too
+        stored = _attributes_of(state)
+        self._undo()  # an attribute that this checkpoint lacks is as it was made
+        self._undo = _nothing
+        if stored:
+            if self._attributes is None or self._attributes.model is not model:
+                self.optimizer(model)  # where a trial makes them, too
             assert self._attributes is not None
-            self._attributes.restore(state["kept"], tensors, 0)
+            self._undo = self._attributes.remember()
+            self._attributes.restore(stored, tensors, 0)
 
     def attributes_kept(self) -> AbstractContextManager[None]:
         """Returns a context after which the trial's attributes are as before it."""
         assert self._attributes is not None
         return self._attributes.kept()
+
+
+def _nothing() -> None:
+    """Undoes nothing."""
+
+
+def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `TrialTask.state` holds of the trial's attributes.
+
+    Raises:
+      TrialError: it is in a form of before 0.1.0.
+    """
+    if "kept" in state:
+        raise TrialError(
+            "the checkpoint stores the trial's attributes in a form that this version does not "
+            "read: a version before 0.1.0 wrote it. Use that version, or train anew."
+        )
+    return dict(state.get(_ATTRIBUTES, {}))
 
 
 def _records(content: Any) -> int:

@@ -21,7 +21,7 @@ PLACES = ["--data_dir=data", "--output_dir=search", "--hparams_range=transformer
 
 def test_each_flag_reaches_the_tuner_by_its_name_there(asked):
     flags = ["--autotune_objective=accuracy", "--autotune_maximize", "--autotune_max_trials=5"]
-    flags += ["--autotune_parallel_trials=2", "--random_seed=3", "--train_steps=40"]
+    flags += ["--autotune_parallel_trials=2", "--random_seed=3", "--train_steps=40", "--trust_code"]
     assert trainer.main([*NAMED, *PLACES, *flags, "--hparams=batch_size=64"]) == 0
     assert sorted(asked[0]) == sorted(
         [
@@ -34,6 +34,7 @@ def test_each_flag_reaches_the_tuner_by_its_name_there(asked):
             "--metric_minimize=false",
             "--max_trials=5",
             "--parallel=2",
+            "--trust_code",
         ]
     )
 

@@ -463,8 +463,9 @@ def test_the_next_command_has_the_model_the_steps_and_an_estimate(
     (changed,) = re.findall(r" --hparams=(\S+)", following) or [""]
     assert int(steps) >= 3 * warm_up.parse(changed).learning_rate_warmup_steps
     assert re.search(
-        r"\([\d,]+ steps, [\d,]+ times the data: roughly \d+ (minutes|hours|days)", following
-    )
+        rf"\({int(steps):,} steps, {int(steps):,} times the data: roughly \d+ (minutes|hours|days)",
+        following,
+    ), "the 50 rows are a batch, which is all of the data at each step"
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(10, 300), (100_000, 2000), (10**9, 50_000)])

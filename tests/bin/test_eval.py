@@ -37,7 +37,7 @@ def test_the_checkpoint_that_is_meant_is_evaluated(flags, run, tmp_path, capsys,
     code = evaluate.main([*flags, f"--checkpoint_path={wanted}", f"--output_json={target}"])
     if step is None:
         assert code == 2
-        assert "expected a step, 'best' or a folder ckpt-<step>" in capsys.readouterr().err
+        assert "Expected a step, 'best' or a ckpt-<step> folder" in capsys.readouterr().err
         return
     assert code == 0
     results = json.loads(target.read_text())

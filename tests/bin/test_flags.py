@@ -92,19 +92,25 @@ def test_help_shows_what_the_command_does_and_every_flag(
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [
-        ("--problm=rye", "error: there is no flag --problm. Did you mean --problem?"),
-        ("--qqq", "error: there is no flag --qqq. All flags: --help"),
-        ("--use_tpu", "error: there is no flag --use_tpu. tensor2tensor has it; here there are no"),
-        ("--num_shards=8", "error: there is no flag --num_shards. tensor2tensor has it; here a pr"),
-        ("--worker_gpu=2", "error: there is no flag --worker_gpu. tensor2tensor has it; here sev"),
+        ("--problm=rye", "error: unknown flag --problm. Did you mean --problem?"),
+        ("--qqq", "error: unknown flag --qqq. All flags: --help"),
+        ("--use_tpu", "error: unknown flag --use_tpu. It is a flag of tensor2tensor; here TPUs"),
+        (
+            "--num_shards=8",
+            "error: unknown flag --num_shards. It is a flag of tensor2tensor; here use",
+        ),
+        (
+            "--worker_gpu=2",
+            "error: unknown flag --worker_gpu. It is a flag of tensor2tensor; here st",
+        ),
         (
             "--batch_size=32",
-            "error: there is no flag --batch_size. 'batch_size' is a hyperparameter: "
+            "error: unknown flag --batch_size. 'batch_size' is a hyperparameter: "
             "--hparams=batch_size=32 All flags",
         ),
         (
             "--lr=0.1",
-            "error: there is no flag --lr. 'learning_rate_constant' may be meant, a "
+            "error: unknown flag --lr. Did you mean 'learning_rate_constant'? It is a "
             "hyperparameter: --hparams=learning_rate_constant=0.1 All flags",
         ),
         ("--train_steps=many", "error: flag --train_steps=many: invalid literal"),
@@ -262,4 +268,7 @@ def test_a_setting_of_a_set_and_of_decoding_is_no_flag(capsys) -> None:
     assert "'num_heads' is a hyperparameter: --hparams=num_heads=8 All flags" in told
     assert decoder.main(["--num_beams=4", "--output_dir=y"]) == 2
     told = capsys.readouterr().err
-    assert "'beam_size' may be meant, a setting of decoding: --decode_hparams=beam_size=4" in told
+    assert (
+        "Did you mean 'beam_size'? It is a setting of decoding: --decode_hparams=beam_size=4"
+        in told
+    )

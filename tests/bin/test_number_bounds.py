@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
+from torch import nn
 
 from t2t_torch.bin import (
     avg_all,
@@ -19,7 +23,10 @@ from t2t_torch.bin import (
 )
 from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import HParams
 from t2t_torch.registry import hparams
+from t2t_torch.train.first_weights import new_model
+from t2t_torch.train.footprint import Footprint
 
 COMMANDS = [avg_all, bleu, data, datagen, decoder, evaluation, exporter, latency, server, trainer]
 COMMANDS += [translate_all, tuner]
@@ -39,6 +46,12 @@ def test_a_number_that_is_far_too_large_is_refused_by_every_flag(command, name, 
         assert f"--{name}={value}" in capsys.readouterr().err
 
 
+def test_a_server_that_could_answer_nothing_is_refused(capsys):
+    for name in ("max_seconds", "header_seconds"):
+        assert server.main([f"--{name}=0"]) == 2
+        assert f"--{name}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "flag", ["max_consecutive_nonfinite=0", "loader_workers=100000", "autotune_parallel_trials=1e6"]
 )
@@ -52,12 +65,64 @@ def test_a_number_out_of_a_flags_own_bounds_is_refused(flag, arguments, capsys):
     ["batch_size=99999999999999", "hidden_size=100000000000", "num_hidden_layers=2000000000"],
 )
 def test_a_hyperparameter_that_is_far_too_large_is_refused_by_name(setting):
-    with pytest.raises(HParamsError, match=f"{setting}: should be less than or equal to"):
+    with pytest.raises(HParamsError, match=rf"{setting}: should be .* (to|than or equal to) \d+"):
         hparams("transformer_test").parse(setting)
 
 
-def test_a_model_that_no_memory_holds_is_refused_and_not_a_traceback(arguments, capsys):
-    assert trainer.main(arguments(hparams="hidden_size=2000000000,batch_size=256")) == 2
+@pytest.mark.parametrize("setting", ["hidden_size", "filter_size"])
+def test_a_model_that_no_memory_holds_is_refused_and_not_a_traceback(setting, arguments, capsys):
+    assert trainer.main(arguments(hparams=f"{setting}=2000000000,batch_size=256")) == 2
     told = capsys.readouterr().err
-    assert "needs more memory than this machine gives" in told
-    assert "hidden_size=200000000" in told
+    assert "needs more memory than this machine has" in told
+    assert f"Reduce {setting}=2000000000, for example to {setting}=200000000;" in told
+
+
+def test_a_dry_run_of_a_model_that_no_memory_holds_is_refused_too(arguments, capsys):
+    hparams = "hidden_size=2000000000,batch_size=256"
+    assert trainer.main([*arguments(hparams=hparams), "--dry_run"]) == 2
+    assert "Reduce hidden_size=2000000000, for example" in capsys.readouterr().err
+
+
+def test_a_dry_run_without_memory_for_a_step_is_refused(arguments, capsys, monkeypatch):
+    def measure(*_: object) -> Footprint:
+        raise MemoryError
+
+    monkeypatch.setattr(Footprint, "measure", measure)
+    assert trainer.main([*arguments(), "--dry_run"]) == 2
+    assert "needs more memory than this machine has. Reduce" in capsys.readouterr().err
+
+
+def _of_too_many_numbers() -> nn.Module:
+    return nn.Linear(2**63, 1)
+
+
+def _of_too_many_bytes() -> nn.Module:
+    return nn.Linear(2**40, 2**40)
+
+
+def _of_a_long_list() -> nn.Module:
+    return nn.ModuleList([nn.Identity()] * 2**60)
+
+
+@pytest.mark.parametrize("make", [_of_too_many_numbers, _of_too_many_bytes, _of_a_long_list])
+def test_memory_errors_of_python_and_torch_are_reported_alike(make):
+    task = SimpleNamespace(
+        name="own", model=make, told_hparams=lambda: {"net.width": 2**40, "wide": True, "seed": 9}
+    )
+    task.hparams = HParams()
+    with pytest.raises(HParamsError, match=r"model of own needs more.*Reduce net\.width=1099511"):
+        new_model(task, torch.device("cpu"))
+    task.told_hparams = dict
+    with pytest.raises(
+        HParamsError, match=r"model of own needs more.*Reduce the sizes of its layers"
+    ):
+        new_model(task, torch.device("cpu"))
+
+
+def test_other_errors_of_a_model_are_its_own():
+    def fails() -> nn.Module:
+        raise TypeError("an int was expected")
+
+    task = SimpleNamespace(model=fails)
+    with pytest.raises(TypeError, match="an int was expected"):
+        new_model(task, torch.device("cpu"))

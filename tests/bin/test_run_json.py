@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import t2t_torch
+from t2t_torch import registry
 from t2t_torch.bin import trainer
 
 ROOT = Path(trainer.__file__).parents[2]
@@ -107,7 +108,7 @@ def test_hparams_may_be_a_string_as_in_the_flag(arguments, tmp_path, write):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ({"train_stepz": 3}, "there is no flag 'train_stepz'. Did you mean 'train_steps'"),
+        ({"train_stepz": 3}, "unknown flag 'train_stepz'. Did you mean 'train_steps'"),
         ({"hidden_size": 3}, '"hparams": {"hidden_size": ...}'),
         ({"train_steps": "3"}, 'train_steps: "3" should be an integer'),
         ({"train_steps": 1.5}, "train_steps: 1.5 should be an integer"),
@@ -236,3 +237,22 @@ def test_what_is_remembered_is_told_as_flags_are_written(arguments, capsys):
     capsys.readouterr()
     assert trainer.main(arguments(train_steps=2)) == 0
     assert "--hooks=profile,histograms" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_code_in_a_teachers_run_needs_trust_which_no_run_remembers(
+    arguments, tmp_path, capsys, monkeypatch
+):
+    code = tmp_path / "teacher" / "own_code"
+    code.mkdir(parents=True)
+    (code / "nothing.py").write_text("")
+    teacher = arguments(output_dir=code.parent, t2t_usr_dir=code, train_steps=1)
+    assert trainer.main(teacher) == 0
+    monkeypatch.setattr(registry, "usr_dirs", list)  # of another process
+    student = arguments(output_dir=tmp_path / "student", teacher=code.parent, train_steps=1)
+    capsys.readouterr()
+    assert trainer.main(student) == 2
+    assert "inside it. The author of this folder wrote that code" in capsys.readouterr().err
+    assert trainer.main([*student, "--trust_code"]) == 0
+    assert "trust_code" not in config_of(tmp_path / "student")
+    assert trainer.main([*student, "--train_steps=2"]) == 2, "a run that resumes is asked again"

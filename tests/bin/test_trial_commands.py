@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -14,9 +15,11 @@ import pytest
 from made_run import code, made_run
 
 import t2t_torch
-from t2t_torch.bin import avg_all, decoder, latency, server, translate_all
+from t2t_torch import registry
+from t2t_torch.bin import avg_all, decoder, exporter, latency, server, translate_all
 from t2t_torch.bin import eval as eval_command
 from t2t_torch.errors import UsageError
+from t2t_torch.train.checksums import FILE as SUMS
 from t2t_torch.trial import context, source
 
 COLLATE = """x = torch.stack([record(n) for n in numbers])
@@ -121,6 +124,27 @@ def test_a_checkpoint_is_evaluated(run: Path, tmp_path: Path, capsys: Any) -> No
     means = [np.mean([_row(n).sum() + _row(n)[0] for n in numbers]) for numbers in sizes]
     assert told["metrics"]["both"] == pytest.approx(np.mean(means), rel=1e-4)
     assert not (run / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("command", [decoder, eval_command, exporter])
+def test_a_folder_of_code_inside_the_run_is_imported_only_with_trust(
+    run: Path, tmp_path: Path, capsys: Any, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, imported = run / "own", []
+    own.mkdir()
+    monkeypatch.setattr(registry, "import_usr_dir", imported.append)
+    record = json.loads((run / "task.json").read_text())
+    text = json.dumps({**record, "usr_dirs": [str(own)]})
+    (run / "task.json").write_text(text)
+    with (run / SUMS).open("a") as sums:
+        sums.write(f"{hashlib.sha256(text.encode()).hexdigest()}  task.json\n")
+    flags = [f"--output_dir={run}"]
+    flags += [f"--export_dir={tmp_path / 'exported'}"] if command is exporter else []
+    assert command.main(flags) == 2
+    assert "give --trust_code" in capsys.readouterr().err
+    assert imported == []
+    command.main([*flags, "--trust_code"])
+    assert imported[0] == str(own)
 
 
 def test_a_mean_of_checkpoints_is_a_run_that_stands_alone(run: Path, tmp_path: Path) -> None:

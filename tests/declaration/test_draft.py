@@ -412,6 +412,50 @@ def test_what_nothing_can_be_made_of_is_told(name: str, raw: bytes, told: str, t
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("written", [repr, json.dumps], ids=["Python", "JSON"])
+def test_lists_written_in_cells_are_several_labels(written, tmp_path: Path, capsys):
+    held = cycle([["a b", "c"], ["c"], ["d, e", "a b"], []])
+    cells = ['"' + written(one).replace('"', '""') + '"' for one in held]
+    path = tmp_path / "many.csv"
+    path.write_text(table(texts(1), cells, head="text,tags"), "utf-8")
+    content, said = declare(path, capsys)
+    assert content["kind"] == "text2multilabel"
+    assert content["fields"]["targets"] == {"column": "tags", "split": "[]"}
+    assert "targets: ['c']" in said
+    check_it_generates(content, tmp_path, tmp_path)
+    labels = (tmp_path / "data" / "labels.many.targets.txt").read_text("utf-8").splitlines()
+    assert sorted(labels) == ["a b", "c", "d, e"]
+
+
+def test_a_first_line_for_spreadsheets_is_to_be_deleted(tmp_path: Path, capsys):
+    path = tmp_path / "x.csv"
+    held = table(texts(1), cycle(QUEUES), head="text;queue", delimiter=";")
+    path.write_text(f"sep=;\n{held}", "utf-8")
+    assert datagen.main([f"--declare={path}"]) == 2
+    assert "first line, sep=;, is for spreadsheets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "|"])
+def test_a_table_whose_ending_is_that_of_text_is_a_table(delimiter, tmp_path: Path, capsys):
+    path = tmp_path / "x.txt"
+    quoted = [f'"{text}{delimiter} {text}"' for text in texts(1)]
+    path.write_text(table(quoted, cycle(QUEUES), head=f"text{delimiter}queue", delimiter=delimiter))
+    content, _ = declare(path, capsys)
+    assert (content["kind"], content["format"]) == ("text2class", "csv")
+    assert content["fields"] == {"inputs": "text", "targets": "queue"}
+    check_it_generates(content, tmp_path, tmp_path)
+    path.write_text("\n".join(f"{text}, {text}" for text in texts(1)))
+    assert declare(path, capsys)[0]["kind"] == "text2self"
+
+
+def test_records_in_one_object_are_no_row(tmp_path: Path, capsys):
+    path = tmp_path / "x.json"
+    held = {str(n): {"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts(1))}
+    path.write_text(json.dumps(held), "utf-8")
+    assert datagen.main([f"--declare={path}"]) == 2
+    assert "one object on each line" in capsys.readouterr().err
+
+
 PIECES = (
     b'a~some words~1.5~7~,~\t~;~|~"~\n~\r\n~\n\n~#~\0~\xe9~\xef\xbb\xbf~\xe2\x80\xa8~(S (A b))~'
     b'[IN:A b ]~(~[~{"a": 1}~{"text": "x", "l": ["y"]}~{~id,text~label~-DOCSTART-'

@@ -179,7 +179,7 @@ def test_load_falls_back_to_the_newest_whole_checkpoint(
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "message"), [(5, r"\[3, 7\]"), ("model.ckpt-7", "expected a step")]
+    ("checkpoint", "message"), [(5, r"\[3, 7\]"), ("model.ckpt-7", "Expected a step")]
 )
 def test_a_checkpoint_that_is_not_there_is_refused(
     run_dir: Path, checkpoint: int | str, message: str
@@ -254,7 +254,7 @@ def test_a_checkpoint_that_goes_while_it_is_read_gives_way_to_the_next(
 
 @pytest.mark.usefixtures("own_registry")
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "is not there: vocab.w"), (b"x", "is damaged: .*vocab.w")]
+    ("content", "message"), [(None, "is missing: vocab.w"), (b"x", "is damaged: .*vocab.w")]
 )
 def test_a_run_without_its_vocabulary_asks_for_it_back(
     run_dir: Path, content: bytes | None, message: str

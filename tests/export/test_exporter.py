@@ -159,7 +159,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(
     for checkpoint, message in (
         ("7", "no checkpoint of step 7"),
         ("average:4", r"too few whole checkpoints for an average of 4: \[1, 2, 3\]"),
-        ("newest", "is no checkpoint: expected a step"),
+        ("newest", "is not a checkpoint. Expected a step"),
     ):
         with pytest.raises(CheckpointError, match=message):
             export(request_of(checkpoint=checkpoint))

@@ -25,10 +25,10 @@ from t2t_torch.export.folder import Exported
 from t2t_torch.export.request import Request
 from t2t_torch.export.torch_package import (
     check_exportable,
-    check_program,
     export,
     load_package,
 )
+from t2t_torch.export.untrusted_program import check_program
 from t2t_torch.features.text import words_of
 
 _DONE: list[Exported] = []
@@ -117,7 +117,7 @@ def test_what_a_package_has_not_is_refused(done: Exported) -> None:
         t2t_torch.load(done.folder, "2")
     with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
         t2t_torch.load(done.folder, threads=2)
-    with pytest.raises(ArtifactError, match="was exported as torch and is no run directory"):
+    with pytest.raises(ArtifactError, match="exported as torch, not a run directory"):
         load_run(done.folder)
     with pytest.raises(UsageError, match="is a program for the CPU"):
         load_package(done.folder, device="cuda")
@@ -210,7 +210,7 @@ def test_a_program_that_would_execute_something_is_refused(
         (
             (pickled, {}, "says use_pickle"),
             (sampled, {}, "has a pickle in it"),
-            (evaluated, {}, r"has the size 'exec"),
+            (evaluated, {}, r"has the expr_str 'exec"),
             (same, {"data/aotinductor/model/a.so": b""}, "is compiled code"),
         )
     ):
@@ -221,3 +221,104 @@ def test_a_program_that_would_execute_something_is_refused(
     with pytest.raises(Exception, match="Parameter"):  # when it has executed the pickle
         torch.export.load(_with(tmp_path / "whole.pt2", tmp_path / "again.pt2", pickled))
     assert (tmp_path / "executed").exists(), "the file that is refused would not execute anything"
+
+
+_TOUCH = "__import__('os').system('touch executed')"
+
+
+def _guarded(graph: dict[str, Any]) -> None:
+    graph["guards_code"] = [f"{_TOUCH} == 0"]
+
+
+def _named(graph: dict[str, Any]) -> None:
+    called: Any = graph["graph_module"]["module_call_graph"][0]["signature"]
+    called["forward_arg_names"] = [f"x={_TOUCH}"]
+
+
+def _unverified(graph: dict[str, Any]) -> None:
+    graph["verifiers"] = []
+
+
+def _calling(target: str) -> Callable[[dict[str, Any]], None]:
+    def change(graph: dict[str, Any]) -> None:
+        graph["graph_module"]["graph"]["nodes"][0]["target"] = target
+
+    return change
+
+
+def _importing(graph: dict[str, Any]) -> None:
+    called: Any = graph["graph_module"]["module_call_graph"][0]["signature"]
+    factory = {"default_factory_module": "antigravity", "default_factory_name": "x"}
+    node = {"type": "collections.defaultdict", "context": json.dumps(factory), "children_spec": []}
+    called["out_spec"] = json.dumps([1, node])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_guarded, "has the guards_code"),
+        (_named, "has the forward_arg_names"),
+        (_unverified, "need not verify"),
+        (_calling("torch.os.system"), "has the target 'torch.os.system'"),
+        (_calling("torch.ops.aten.save.default"), "has the target"),
+        (_calling("torch.ops.load_library"), "has the target"),
+        (_importing, "has the out_spec"),
+    ],
+)
+def test_a_graph_whose_text_would_be_executed_is_refused(
+    change: Callable[[dict[str, Any]], None],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(3, 2),))
+    torch.export.save(program, "whole.pt2")
+
+    def changed(name: str, content: bytes) -> bytes:
+        if not name.endswith("models/model.json"):
+            return content
+        graph = json.loads(content)
+        change(graph)
+        return json.dumps(graph).encode()
+
+    bad = _with(Path("whole.pt2"), Path("bad.pt2"), changed)
+    check_program(Path("whole.pt2"))
+    with pytest.raises(ArtifactError, match=message):
+        check_program(bad)
+    if change is _guarded:
+        torch.export.load(bad).module()(torch.zeros(3, 2))
+        assert Path("executed").exists(), "the file that is refused would not execute anything"
+
+
+def test_a_graph_under_another_name_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(3, 2),))
+    torch.export.save(program, tmp_path / "whole.pt2")
+    bad = _with(
+        tmp_path / "whole.pt2",
+        tmp_path / "bad.pt2",
+        lambda _, held: held,
+        **{"models/more_txt": b"{}"},
+    )
+    with pytest.raises(ArtifactError, match="models/more_txt is no part of a network"):
+        check_program(bad)
+
+
+def test_guards_on_sizes_are_no_code(tmp_path: Path) -> None:
+    class Same(torch.nn.Module):
+        def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return one + other
+
+    size = torch.export.Dim.AUTO
+    given = torch.zeros(4, 2), torch.zeros(4, 2)
+    program = torch.export.export(Same(), given, dynamic_shapes=({0: size}, {0: size}))
+    torch.export.save(program, tmp_path / "whole.pt2")
+    with zipfile.ZipFile(tmp_path / "whole.pt2") as archive:
+        assert json.loads(archive.read("whole/models/model.json"))["guards_code"]
+    check_program(tmp_path / "whole.pt2")
+
+
+def test_a_size_that_is_nearly_one_is_refused_at_once() -> None:
+    from t2t_torch.export.untrusted_program import _SIZE
+
+    assert _SIZE.fullmatch("1" * 100 + "x") is None

@@ -10,7 +10,7 @@ import pytest
 from t2t_torch.artifact.answer import Answer
 from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import Row, verify
-from t2t_torch.features import Features
+from t2t_torch.features import Features, Real
 from t2t_torch.problem import Problem
 
 
@@ -47,3 +47,14 @@ def test_labels_that_score_alike_may_change_places() -> None:
     ):
         with pytest.raises(ExportError, match="row 0"):
             _difference(one, other)
+
+
+def test_numbers_near_zero_may_differ_as_others_of_their_scale_do() -> None:
+    model, artifact = _Answerer({"t": [5.25]}, {}), _Answerer({"t": [5.0]}, {})
+    with pytest.raises(ExportError, match="row 0"):
+        _difference(model, artifact)
+    model.features = Features({}, {"t": Real(1, (0.0,), (1e6,))})
+    assert _difference(model, artifact) == pytest.approx(0.25e-6)
+    model.features = Features({}, {"t": Real(1, (0.0,), (1e3,))})
+    with pytest.raises(ExportError, match="row 0"):
+        _difference(model, artifact)

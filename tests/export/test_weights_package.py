@@ -88,6 +88,16 @@ def test_weights_that_were_altered_are_refused(request_of) -> None:
         t2t_torch.load(done.folder)
 
 
+def test_an_altered_task_is_refused_by_its_name_before_its_problem_is_looked_for(
+    request_of,
+) -> None:
+    done = export(request_of())
+    task = done.folder / "task.json"
+    task.write_text(task.read_text().replace("small_requests", "s1all_requests"))
+    with pytest.raises(ArtifactError, match=r"task\.json: another content"):
+        t2t_torch.load(done.folder)
+
+
 def test_weights_that_are_not_read_as_they_were_are_not_written(
     request_of, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,20 +22,30 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.snapshot import Snapshot
 from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
+from t2t_torch.data.learner import learn
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.samples import samples_of
 from t2t_torch.data.shards import Shards
-from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.data.task import run_task
+from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import Features, Real, WordReal
+from t2t_torch.features.meanings import meanings
 from t2t_torch.hparam import HParams
 from t2t_torch.loading import load
 from t2t_torch.losses.numbers import Cosine
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.model import Loss, Output
-from t2t_torch.testing import small
+from t2t_torch.testing import check_problem, small
+from t2t_torch.text_problem import Text2SelfProblem
+from t2t_torch.train.distillation import _other_features, load_teachers
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
+TINY = "bilstm_attention_classifier_tiny"
 MOMENTS = "moments.flat_prices.targets.json"
 PRICES = {"Oslo": 450_000, "Lima": 150_000, "Quito": 120_000, "Paris": 900_000}
 
@@ -89,12 +99,12 @@ def prices(folder: Path, split: str) -> torch.Tensor:
 def begin_run(path: Path, data: Path, usr_dir: Path) -> None:
     """Writes a run of two steps' worth of nothing: its weights are as they were drawn."""
     problem, model = registry.problem("flat_prices"), registry.model("bilstm_attention_classifier")
-    hparams = small(registry.hparams("bilstm_attention_classifier_tiny"))
+    hparams = small(registry.hparams(TINY))
     run = RunDirectory(path)
     task = TaskRecord(
         problem="flat_prices",
         model="bilstm_attention_classifier",
-        hparams_set="bilstm_attention_classifier_tiny",
+        hparams_set=TINY,
         usr_dirs=(str(usr_dir),),
     )
     names = problem.vocab_files_in(data)
@@ -146,13 +156,19 @@ def test_the_loss_cosine_is_of_the_numbers_themselves():
     torch.testing.assert_close(loss.values(ours, theirs), 1 - expected)
 
 
-def test_data_and_runs_of_earlier_versions_go_on_as_before(data, raw, tmp_path, monkeypatch):
-    kind = type(registry.problem("flat_prices"))
-    monkeypatch.setattr(kind, "optional_vocab_files", (), raising=False)  # as it was
-    old = tmp_path / "old"
-    generate_data(registry.problem("flat_prices"), old, raw, num_processes=1, progress=False)
-    monkeypatch.undo()
-    assert not (old / MOMENTS).exists()
+@pytest.fixture
+def old(data: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The data as versions without moments generated it."""
+    with monkeypatch.context() as patch:
+        kind = type(registry.problem("flat_prices"))
+        patch.setattr(kind, "optional_vocab_files", (), raising=False)
+        folder = tmp_path / "old"
+        generate_data(registry.problem("flat_prices"), folder, raw, num_processes=1, progress=False)
+    assert not (folder / MOMENTS).exists()
+    return folder
+
+
+def test_data_and_runs_of_earlier_versions_go_on_as_before(data, old, raw, tmp_path):
     problem = registry.problem("flat_prices")
     assert problem.vocab_files_in(old) == ("vocab.flat_prices.32768.words",)
     assert problem.features(old).targets["targets"] == Real(1)
@@ -166,6 +182,97 @@ def test_data_and_runs_of_earlier_versions_go_on_as_before(data, raw, tmp_path, 
             begin_run(run, data, raw)
         with pytest.raises(CheckpointError, match="on numbers of another scale"):
             problem.vocab_files_in(there, run)
+
+
+def test_an_estimator_trains_on_data_of_an_earlier_version(data, old, tmp_path):
+    model = registry.model("bilstm_attention_classifier")
+    problem, hparams = registry.problem("flat_prices"), small(registry.hparams(TINY))
+    hparams = hparams.replace(learning_rate_warmup_steps=0)
+
+    def estimator(folder: Path) -> Estimator:
+        task = ProblemTask(problem, model, hparams, data_dir=folder, vocab_dir=folder)
+        return Estimator(
+            task, RunDirectory(tmp_path / "run"), RunConfig(train_steps=2, resume_data="approx")
+        )
+
+    with estimator(old) as first:
+        first.train(1)
+    assert load(tmp_path / "run").features.targets["targets"] == Real(1)
+    with estimator(data) as other, pytest.raises(CheckpointError, match="another scale"):
+        other.train(2)
+
+
+def test_a_problem_may_build_its_vocabulary_without_moments(raw, tmp_path, monkeypatch):
+    registry.import_usr_dir(raw)
+    problem = registry.problem("flat_prices")
+
+    def only_words(self: Any, data_dir: Path, tmp_dir: Path) -> None:
+        learn(self.learners()[:1], samples_of(self, tmp_dir, Split.TRAIN), data_dir)
+
+    monkeypatch.setattr(type(problem), "build_vocab", only_words, raising=False)
+    folder = tmp_path / "data"
+    outcome = run_task(problem, folder, raw, task_id=0, num_tasks=1, progress=False)
+    assert outcome.manifest is not None
+    assert problem.features(folder).targets["targets"] == Real(1)
+    (tmp_path / "checked").mkdir()
+    check_problem(problem, tmp_path / "checked", raw)
+
+
+def test_a_problem_that_borrows_the_words_of_older_data_leaves_its_numbers_raw(data, old, raw):
+    class Borrowed(Text2SelfProblem):
+        use_vocab_from_other_problem = "flat_prices"
+        name = "borrowed"
+
+        def generate_samples(self, tmp_dir: Path, split: Split) -> Any:
+            yield {"targets": "a flat"}
+
+    generate_data(Borrowed(), old, raw, num_processes=1, progress=False)
+    assert not (old / MOMENTS).exists()
+
+
+def test_a_damaged_vocabulary_of_an_older_run_is_named_alone(data, old, raw, tmp_path):
+    begin_run(tmp_path / "run", old, raw)
+    (word_file,) = registry.problem("flat_prices").vocab_files_in(old)
+    (tmp_path / "run" / word_file).write_bytes(b"\xff")
+    with pytest.raises(CheckpointError, match="is damaged") as told:
+        load(tmp_path / "run")
+    assert MOMENTS not in str(told.value) and f"cp DATA_DIR/{word_file}" in str(told.value)
+
+
+def test_runs_of_numbers_of_different_scales_are_no_ensemble(data, old, raw, tmp_path):
+    for name, folder in {"one": data, "alike": data, "unscaled": old}.items():
+        begin_run(tmp_path / name, folder, raw)
+    assert len(load([tmp_path / "one", tmp_path / "alike"]).model.models) == 2
+    unlike = r"'targets' differs.*1 number, standardized with mean.*1 number, not standardized"
+    with pytest.raises(HParamsError, match=unlike):
+        load([tmp_path / "one", tmp_path / "unscaled"])
+
+
+def test_meanings_of_numbers_are_their_count_mean_and_deviation():
+    kinds = [Real(), Real(2), Real(1, [0.0], [1.0]), Real(1, [0.5], [1.0]), Real(1, [0.0], [2.0])]
+    kinds.append(Real(1, [0.0], [1.0 + 1e-12]))  # its message looks like another's
+    found = {meanings(Features({}, {"targets": kind}), "targets") for kind in kinds}
+    assert len(found) == len(kinds)
+    alike = Features({}, {"targets": Real(1, (0.5,), (1.0,))})  # tuples for lists
+    assert meanings(alike, "targets") in found
+
+
+@pytest.mark.parametrize("student", ["standardized", "raw"])
+def test_a_teacher_of_numbers_of_another_scale_is_refused(student, data, old, raw, tmp_path):
+    ours, theirs = (data, old) if student == "standardized" else (old, data)
+    problem, hparams = registry.problem("flat_prices"), small(registry.hparams(TINY))
+    for name, folder in {"alike": ours, "unlike": theirs}.items():
+        begin_run(tmp_path / name, folder, raw)
+    given = {"flat_prices": (problem, problem.features(ours))}, ours, hparams
+    assert load_teachers(str(tmp_path / "alike"), *given).keys() == {"flat_prices"}
+    with pytest.raises(HParamsError, match=r"its targets is Real \(1 number, .*standardized"):
+        load_teachers(str(tmp_path / "unlike"), *given)
+
+
+def test_a_teacher_with_another_count_of_numbers_is_refused():
+    two, three = (Features({}, {"targets": Real(size)}) for size in (2, 3))
+    (told,) = _other_features(two, three, HParams(), HParams())
+    assert told.startswith("its targets is Real (3 numbers, not standardized), not Real (2 numbers")
 
 
 def test_a_run_that_has_lost_its_moments_is_refused(data, raw, tmp_path):
@@ -235,7 +342,7 @@ def test_prices_are_learned_in_a_short_run_and_the_artifact_answers_in_prices(ra
 
     named = ("--t2t_usr_dir=raw", "--problem=flat_prices", "--data_dir=data")
     command("t2t-datagen", *named, "--tmp_dir=raw")
-    model = ("bilstm_attention_classifier", "bilstm_attention_classifier_tiny")
+    model = ("bilstm_attention_classifier", TINY)
     flags = (f"--model={model[0]}", f"--hparams_set={model[1]}", "--hparams=batch_size=512")
     command("t2t-trainer", *named, *flags, "--output_dir=run", "--train_steps=150")
     last = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]

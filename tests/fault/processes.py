@@ -28,8 +28,7 @@ import torch
 from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
 
-from t2t_torch.bin import decoder, trainer
-from t2t_torch.checkpoint import checkpoint
+from t2t_torch.bin import decoder, exporter, trainer
 from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.compute import distributed
 from t2t_torch.compute.distributed import join_world
@@ -131,19 +130,9 @@ def run_trainer(arguments: Sequence[str]) -> int:
     return trainer.main(list(arguments))
 
 
-def run_trainer_killed_in_save(arguments: Sequence[str], file: int) -> int:
-    """`t2t-trainer`, killed as it begins to write the n-th file of its checkpoints, from 1 on."""
-    write, left = checkpoint.write_file, file
-
-    def writing(*given: Any) -> tuple[int, str]:
-        nonlocal left
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return write(*given)
-
-    pytest.MonkeyPatch().setattr(checkpoint, "write_file", writing)
-    return run_trainer(arguments)
+def run_exporter(arguments: Sequence[str]) -> int:
+    """`t2t-exporter`."""
+    return exporter.main(list(arguments))
 
 
 def train(spec: Mapping[str, Any]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import time
 from pathlib import Path
 
@@ -107,6 +106,13 @@ def contents(folder, step):
     return tensors, {name: value for name, value in state.items() if name != "seconds"}
 
 
+def kill_in_a_save(tmp_path, flags, number):
+    """Trains until a system call of a save."""
+    told = {faults.VARIABLE: f"save:{number}"}
+    child = processes.start(tmp_path / "killed.err", processes.run_trainer, flags, **told)
+    assert child.wait() == faults.KILLED, child.said
+
+
 def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, first_save=()):
     """Trains and kills at random instants; compares with a run that was left alone.
 
@@ -117,10 +123,7 @@ def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, f
     draw, run = random.Random(seed), tmp_path / "run"
     flags = {"save_checkpoints_steps": 4, "config": {"reproducibility": {"experiment_seed": 7}}}
     for number in first_save:
-        told = arguments(trial, "run", train_steps=10**9, **flags)
-        told_faults = {faults.VARIABLE: f"save:{number}"}
-        child = processes.start(tmp_path / "first.err", processes.run_trainer, told, **told_faults)
-        assert child.wait() == faults.KILLED, child.said
+        kill_in_a_save(tmp_path, arguments(trial, "run", train_steps=10**9, **flags), number)
         assert not (run / "ckpt-4").exists()
     for kill in range(kills):
         told = arguments(trial, "run", train_steps=10**9, **flags)
@@ -203,15 +206,61 @@ class Gan(PyTorchTrial):
 """
 
 
+OF_PROCESSES = (
+    STATEFUL.replace(
+        "import copy\n", "import collections, copy, enum\nimport torch.distributed as dist\n"
+    )
+    .replace(
+        "class Gan",
+        """class Phase(enum.Enum):
+    WARM = 0
+    HOT = 1
+
+Seen = collections.namedtuple("Seen", ["step", "phase", "labels"])
+
+class Gan""",
+    )
+    .replace(
+        "self.noise, self.steps",
+        """self.phase, self.seen, self.warming = Phase.WARM, collections.deque(maxlen=4), True
+        self.dice, self.parts = torch.Generator().manual_seed(1), [[1.0], [2.0]]
+        self.part = self.parts[0]
+        self.noise, self.steps""",
+    )
+    .replace(
+        "self.second.step()",
+        """for parameter in self.critic.parameters():
+                if dist.is_initialized():
+                    dist.all_reduce(parameter.grad)
+            self.second.step()
+            if self.steps == 3:
+                self.phase, self.part = Phase.HOT, self.parts[1]
+                del self.warming
+            self.part.append(float(labels.sum()))
+            for _ in range(int(labels.sum() * 9) % 3):  # another number in each process
+                torch.rand(1, generator=self.dice)
+            self.seen.append(Seen(self.steps, self.phase, (self.part[-1], sum(self.parts[1]))))""",
+    )
+    .replace(
+        "return (predictions - labels)",
+        """if self.seen:
+            predictions = predictions + 0.01 * self.seen[0].labels[1] * (self.phase is Phase.HOT)
+            predictions = predictions + 0.01 * torch.rand(1, generator=self.dice)
+        return (predictions - labels)""",
+    )
+)
+
+
 @pytest.fixture
 def named(tmp_path):
-    """Returns where a trial is; that of `STATEFUL` is written."""
+    """Returns where a trial is; those of this file are written."""
 
     def place(trial):
-        if trial != "stateful":
+        codes = {"stateful": STATEFUL, "of_processes": OF_PROCESSES}
+        if trial not in codes:
             return trial
-        file = tmp_path / "stateful.py"
-        file.write_text(STATEFUL)
+        file = tmp_path / f"{trial}.py"
+        file.write_text(codes[trial])
         return str(file)
 
     return place
@@ -223,14 +272,37 @@ def test_a_trial_with_state_of_its_own_killed_at_random_instants_ends_bit_equal(
     killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=1, steps=20, seed=4)
 
 
-def killed_in_a_save(arguments, tmp_path, trial, files):
-    """Is killed in its first saves, each time at another file; compares as above."""
+def test_each_of_two_processes_has_its_own_state_again(arguments, tmp_path, named):
+    """Their batches differ, and so do the numbers, the lists and the generators on the trial."""
+    flags = {"save_checkpoints_steps": 4, "train_steps": 11, "config": SEEDED}
+    for run, stops in (("run", [2, 5, None]), ("whole", [None])):
+        for stop in stops:
+            pause = {"pause_at_step": stop} if stop else {}
+            told = arguments(named("of_processes"), run, **flags, **pause)
+            trained(tmp_path / f"errors_of_{run}", 2, told)
+    assert contents(tmp_path / "run", 11) == contents(tmp_path / "whole", 11)
+    assert evaluated(tmp_path / "run") == evaluated(tmp_path / "whole")
+    state = json.loads((tmp_path / "run" / "ckpt-11" / "trainer.json").read_text())
+    kept = state["task"]["of_trial"]
+    assert {name for name, value in kept.items() if "each" in value} == {
+        *("self.dice", "self.part", "self.parts", "self.seen")
+    }
+    for name in ("self.dice", "self.seen"):
+        one, other = kept[name]["each"]
+        assert one != other
+
+
+def test_two_processes_with_state_killed_at_random_instants_end_bit_equal(
+    arguments, tmp_path, named
+):
+    killed_and_killed(arguments, tmp_path, named("of_processes"), 2, kills=2, steps=40, seed=6)
+
+
+def killed_in_a_save(arguments, tmp_path, trial, numbers):
+    """Is killed at system calls of its first saves, by their numbers; compares as above."""
     flags = {"save_checkpoints_steps": 4, "train_steps": 9, "config": SEEDED}
-    for file in files:
-        told = tmp_path / f"{file}.err"
-        call = processes.run_trainer_killed_in_save
-        child = processes.start(told, call, arguments(trial, "run", **flags), file, LOCAL_RANK="0")
-        assert child.wait() == -signal.SIGKILL, child.said
+    for number in numbers:
+        kill_in_a_save(tmp_path, arguments(trial, "run", **flags), number)
     for name in ("run", "whole"):
         trained(tmp_path / f"errors_of_{name}", 1, arguments(trial, name, **flags))
     assert contents(tmp_path / "run", 9) == contents(tmp_path / "whole", 9)
@@ -242,15 +314,13 @@ def test_a_trial_killed_in_its_first_save_begins_again_with_its_seed(
     arguments, tmp_path, named, trial
 ):
     """A checkpoint that was not whole decided which seed the next start took."""
-    killed_in_a_save(arguments, tmp_path, named(trial), [1, 4])
+    killed_in_a_save(arguments, tmp_path, named(trial), [1, 12])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trial", ["stateful", "mnist", "gen2"])
-def test_a_trial_killed_at_every_file_of_its_first_saves_ends_bit_equal(
-    arguments, tmp_path, named, trial
-):
-    killed_in_a_save(arguments, tmp_path, named(trial), [1, 2, 3, 4, 5, 6, 7, 1, 2, 3])
+def test_a_trial_killed_all_over_its_first_saves_ends_bit_equal(arguments, tmp_path, named, trial):
+    killed_in_a_save(arguments, tmp_path, named(trial), [*range(1, 30, 4), *range(2, 12, 3)])
 
 
 @pytest.mark.slow

@@ -38,10 +38,10 @@ ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
 @functools.cache
 def made() -> Any:
     """The module that makes the artifact by which `artifact/` is tested."""
-    return _module("made_artifact", _TESTS / "artifact" / "conftest.py")
+    return module_at("made_artifact", _TESTS / "artifact" / "conftest.py")
 
 
-def _module(name: str, path: Path) -> Any:
+def module_at(name: str, path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -96,7 +96,7 @@ def write_phrases(folder: Path) -> Path:
     from t2t_torch.bin import exporter
     from t2t_torch.data.generate import generate_data
 
-    module = _module("phrases_subject", _TESTS / "export" / "test_text_subject.py")
+    module = module_at("phrases_subject", _TESTS / "export" / "test_text_subject.py")
     (folder / "phrases_shelf").mkdir(parents=True)
     (folder / "phrases_shelf" / "phrases.py").write_text(module._PROBLEM)
     module._forget_phrases()  # what reads a run opens its folder of problems again

@@ -8,10 +8,12 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import ROW, write_artifact
+from shapes import LIVE, SHAPES, WAITS
 from test_server import Process
 
 HOST = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -96,6 +98,85 @@ def test_headers_have_a_size_and_a_count(server: Process, headers: bytes, expect
     if expected == 431:
         head, _, body = received.partition(b"\r\n\r\n")
         assert b"application/json" in head and json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_request_of_an_odd_shape_is_answered_or_its_connection_closed(
+    server: Process, name: str
+) -> None:
+    content, expected = SHAPES[name]
+    with connected(server) as one, contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError):  # it may close before it has read all
+            one.sendall(content)
+        if expected is not WAITS:
+            received = one.recv(65536)
+            assert status(received) in expected, received
+    assert server.ask("POST", "/predict", {"inputs": [ROW]})[0] == 200
+    assert not [line for line in server.log() if line["level"] == "error"]
+
+
+def test_where_a_body_ends_is_never_uncertain(server: Process) -> None:
+    """What a proxy takes for the rest of a body is no request here."""
+    for name in ("two lengths", "length and chunks"):
+        received = answers(server, SHAPES[name][0])
+        assert received.count(b"HTTP/1.1 ") == 1, received
+
+
+@pytest.mark.parametrize("size", [10**9, 1, 200])
+def test_the_body_of_a_request_that_wants_another_protocol_is_its_own(
+    server: Process, size: int
+) -> None:
+    """Httptools leaves it to the other protocol: it was taken for the next request."""
+    content = SHAPES["upgrade with a body"][0]
+    with connected(server) as one:
+        for first in range(0, len(content), size):
+            one.sendall(content[first : first + size])
+        one.sendall(SHAPES["upgrade"][0])
+        received = b""
+        while b'"live"' not in received:
+            received += (piece := one.recv(65536))
+            assert piece, received
+        assert received.count(b"HTTP/1.1 200") == 2, received
+
+
+def test_trailers_are_no_headers(server: Process) -> None:
+    content = SHAPES["trailers"][0].replace(b"X-A: b", b"X-Request-Id: from-a-trailer")
+    with connected(server) as one:
+        one.sendall(content)
+        received = one.recv(65536)
+        assert (status(received), b"from-a-trailer" in received) == (200, False)
+
+
+def test_a_request_that_was_answered_early_has_no_second_answer(server: Process) -> None:
+    """Its rest was refused with a status, which a client takes for that of its next request."""
+    with connected(server) as one:
+        one.sendall(HOST + b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n")
+        first = b""
+        while not first.endswith(b"}"):
+            first += (piece := one.recv(65536))
+            assert piece, first
+        one.sendall(b"no size\r\n")
+        assert (status(first), first.count(b"HTTP/1.1 ")) == (415, 1)
+        with contextlib.suppress(ConnectionError):
+            assert one.recv(65536) == b""
+
+
+def test_requests_that_come_at_once_do_not_fill_the_memory(server: Process) -> None:
+    """Answering one let the server read 256 KB of others, each of which needs 3 KB."""
+
+    def memory() -> int:
+        told = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(told.partition("VmRSS:")[2].split()[0])
+
+    before = memory()
+    with connected(server) as one:
+        one.settimeout(0.2)
+        for _ in range(40):
+            with contextlib.suppress(TimeoutError):
+                one.sendall(LIVE * 5000)
+            with contextlib.suppress(TimeoutError):
+                one.recv(1 << 20)
+        assert memory() - before < 30_000
 
 
 def test_a_head_has_to_be_complete_in_time_however_it_trickles(server: Process) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,23 @@ def test_health_and_the_page_need_no_key(serve: Callable[..., Served]) -> None:
         "/nowhere": 401,
     }.items():
         assert server.get(path).status_code == status, path
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "a", KEYS[0], KEYS[0] + "x", "é😀" * 20, "\udcff", "x" * 100_000]
+)
+def test_keys_are_compared_in_constant_time_and_all_of_them(
+    shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, compared = hmac.compare_digest, []
+
+    def noting(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return compare(one, other)
+
+    monkeypatch.setattr("t2t_torch.serve.key.hmac.compare_digest", noting)
+    assert Keys(KEYS).admit(None, shown) == (shown in KEYS)
+    assert compared == [(32, 32)] * len(KEYS)  # whatever the lengths of keys, and after a match
 
 
 def test_keys_are_read_from_a_file_and_the_environment(

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from served import ROW, write_artifact
+from shapes import SHAPES
 from test_fuzz import GOOD, PLACES, changed, places_in
 from test_server import Process
 
@@ -75,7 +76,7 @@ def raw_request(draw: random.Random) -> bytes:
 def send_raw(port: int, seed: int) -> int:
     """Sends a raw request at some speed; returns the status, 0 if it was closed without one."""
     draw = random.Random(seed)
-    content = raw_request(draw)
+    content = draw.choice((raw_request(draw), draw.choice(list(SHAPES.values()))[0]))
     step = draw.choice((len(content), 40_000, 1000, 50))
     with (
         contextlib.suppress(OSError, IndexError, ValueError),

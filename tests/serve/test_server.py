@@ -111,14 +111,16 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         one.code()
 
 
-def waiting(server: Process, path: Path) -> tuple[threading.Thread, list[Any]]:
+def waiting(
+    server: Process, path: Path, address: str = "/predict"
+) -> tuple[threading.Thread, list[Any]]:
     """Asks what is answered when a file is there."""
     answers: list[Any] = []
     body = {"inputs": [{**ROW, "note": f"wait for {path}"}]}
 
     def ask() -> None:
         with contextlib.suppress(OSError):  # the server may end before it answers
-            answers.append(server.ask("POST", "/predict", body))
+            answers.append(server.ask("POST", address, body))
 
     thread = threading.Thread(target=ask)
     thread.start()

@@ -123,7 +123,7 @@ def test_hparams_that_were_altered_are_refused_until_they_are_accepted(tmp_path,
     with pytest.raises(CheckpointError, match=r"hparams.json was altered") as error:
         RunDirectory(tmp_path).hparams(Transformer.HParams)
     assert f"cp {tmp_path}/ckpt-3/hparams.json {tmp_path}/hparams.json" in str(error.value)
-    accept = str(error.value).partition("on purpose: ")[2]
+    accept = str(error.value).partition("new checksum: ")[2]
     subprocess.run(accept, shell=True, check=True)
     assert RunDirectory(tmp_path).hparams(Transformer.HParams).learning_rate_constant > 6
 

@@ -50,8 +50,12 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TrialContex
 
 
 @pytest.fixture
-def made(trials, tmp_path):
-    """Makes an estimator of a trial in `tmp_path / name`, and closes it at the end."""
+def made(trials, tmp_path, monkeypatch):
+    """Makes an estimator of a trial in `tmp_path / name`, and closes it at the end.
+
+    Relative paths of configurations are in `tmp_path`, too.
+    """
+    monkeypatch.chdir(tmp_path)
     threads, opened = torch.get_num_threads(), []
     torch.set_num_threads(1)
 

@@ -234,7 +234,7 @@ def test_a_trial_that_has_changed_its_second_optimizer_is_refused(made, write):
     first.train(2)
     first.close()
     again = write(code.replace("{}", "other", 1).replace("{}", "SGD"))
-    with pytest.raises(TrialError, match=r"the state of self\.second, and the trial does not make"):
+    with pytest.raises(TrialError, match=r"of self\.second \(optimizer\), and the trial does not"):
         made(again, config={}).begin()
 
 
@@ -242,7 +242,7 @@ def test_a_small_trial_keeps_nothing_beside_its_weights(made, write):
     estimator = made(write(small()), config={})
     estimator.train(2)
     assert not (estimator.directory.path / "ckpt-2" / "task.safetensors").exists()
-    assert "kept" not in estimator.state.task
+    assert "of_trial" not in estimator.state.task
 
 
 def test_other_kinds_of_state_are_put_back(made, write):
@@ -263,3 +263,55 @@ def test_other_kinds_of_state_are_put_back(made, write):
     assert trial.best == 0.125
     assert list(trial.seen) == [(0, "a"), (1, "a"), (2, "a")]
     assert trial.seen[0, "a"] == [torch.ones(1), None]
+
+
+def test_an_evaluation_has_nothing_of_the_checkpoint_before_it(made, write):
+    """An attribute that is as it was made again is not in a checkpoint."""
+    code = small(
+        optimizer="self.own, self.warm, self.seen, self.steps = model, True, [], 0",
+        losses="self.steps += torch.is_grad_enabled(); "
+        "self.warm = self.steps != 2; self.seen[:] = [1] * (self.steps == 2)",
+    ).replace('"error": losses', '"error": losses, "warm": self.warm, "seen": len(self.seen)')
+    trained = made(write(code), config={})
+    for step in (1, 2, 3):
+        trained.train(step)
+        trained.save(must_succeed=True)
+    trained.close()
+    alone = made(write(code), config={})
+    for step, expected in ((2, (0, 1)), (3, (1, 0)), (2, (0, 1)), (1, (1, 0))):
+        alone.restore(alone.checkpoints.at(step))
+        trial = alone.task.trial
+        assert (trial.warm, len(trial.seen), trial.steps) == (*expected, step)
+
+
+def test_an_enum_decides_after_a_resume(made, write):
+    """`is` and `==` of the trial's own code see the member and the object of before."""
+    code = small(
+        optimizer="self.own, self.phases, self.step = model, [Phase(0), Phase(1)], 0; "
+        "self.kind, self.cur = Kind.WARM, self.phases[0]",
+        losses="self.step += 1; "
+        "self.kind, self.cur = ((Kind.HOT, self.phases[1]) if self.step > 1 else "
+        "(self.kind, self.cur)); self.cur.seen += 1; "
+        "predictions = predictions * (2 if self.kind is Kind.HOT else 1) * self.phases[1].seen",
+    ).replace(
+        "class Kept",
+        """import enum
+
+class Kind(enum.Enum):
+    WARM = 0
+    HOT = 1
+
+class Phase:
+    def __init__(self, number):
+        self.number, self.seen = number, 0
+
+class Kept""",
+    )
+    whole = made(write(code), name="whole", config={})
+    whole.train(5)
+    for until in (2, 3, 5):
+        parts = made(write(code), name="parts", config={})
+        parts.train(until)
+        parts.close()
+    assert_same(weights(parts.model), weights(whole.model))
+    assert parts.task.trial.cur is parts.task.trial.phases[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import json
 import logging
 
@@ -196,6 +197,17 @@ def test_what_no_checkpoint_holds_is_warned_of(caplog):
         told = state_of(scheduler)
     assert "queue" not in told
     assert "StepLR keeps queue as deque, which no checkpoint holds" in caplog.text
+
+
+def test_an_enum_is_left_as_it_was_made_and_warned_of(caplog):
+    """An IntEnum is an int, and would come back as one."""
+    kind = enum.IntEnum("Kind", ["WARM", "HOT"])
+    one, other = made("StepLR")[1], made("StepLR")[1]
+    one.kind, other.kind = kind.HOT, kind.WARM
+    with caplog.at_level(logging.WARNING):
+        restore_state(other, json.loads(json.dumps(state_of(one))))
+    assert other.kind is kind.WARM
+    assert "StepLR keeps kind as Kind" in caplog.text
 
 
 def test_a_model_that_a_scheduler_knows_is_not_written_with_it():
