@@ -51,7 +51,9 @@ AT_LEAST_ONE = frozenset(
         "max_consecutive_nonfinite",
     }
 )
-"""The numbers of a `RunConfig` that are at least 1; the others, but the seed, are at least 0."""
+"""The numbers of a `RunConfig` that are at least 1; the others, but the seed, are at least 0.
+
+With `train_epochs`, `train_steps` may be 0."""
 
 AT_MOST = {"reduce_lr_on_plateau_factor": 1.0}
 """The largest values of numbers of a `RunConfig`."""
@@ -174,7 +176,9 @@ class RunConfig:
             name, value = field.name, getattr(self, field.name)
             if name == "random_seed" or not isinstance(value, int | float):
                 continue
-            least, most = int(name in AT_LEAST_ONE), AT_MOST.get(name, math.inf)
+            by_epochs = name == "train_steps" and self.train_epochs > 0
+            least = int(name in AT_LEAST_ONE and not by_epochs)
+            most = AT_MOST.get(name, math.inf)
             if not least <= value <= most:
                 bound = f"at least {least}" if not value > most else f"at most {most:g}"
                 faults.append(f"{name}={value}, which should be {bound}")

@@ -182,7 +182,7 @@ def test_what_is_for_problems_is_refused_by_name(
     if command in (decoder, eval_command):
         assert flags[-1].split("=")[0] in told or "several runs" in told
     else:
-        assert "t2t-exporter makes" in told
+        assert "t2t-exporter and then" in told
 
 
 def test_latency_tells_that_a_trial_is_no_model_of_labels(run: Path, capsys: Any) -> None:

@@ -295,7 +295,7 @@ def test_weights_are_a_folder_that_is_loaded_as_the_run(tmp_path: Path, capsys: 
     expected = t2t_torch.load(run, "best")(rows)
     (tmp_path / "made" / "small.py").unlink()
     np.testing.assert_array_equal(t2t_torch.load(target, trust_code=True)(rows), expected)
-    with pytest.raises(UsageError, match="is one model, of step 2"):
+    with pytest.raises(UsageError, match="is an exported model of step 2"):
         t2t_torch.load(target, 1, trust_code=True)
     (target / "code" / "small.py").write_text("")
     with pytest.raises(ArtifactError, match="is not as it was exported"):

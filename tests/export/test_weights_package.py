@@ -73,7 +73,7 @@ def test_what_weights_have_not_is_refused(request_of, run: Path) -> None:
     with pytest.raises(UsageError, match="holds the weights of one model"):
         export(request_of(others=[run]))
     done = export(request_of())
-    with pytest.raises(UsageError, match="is one model, of step 3, and has no checkpoint 2"):
+    with pytest.raises(UsageError, match="is an exported model of step 3 and has no checkpoint 2"):
         load_run(done.folder, 2)
     with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
         t2t_torch.load(done.folder, threads=2)

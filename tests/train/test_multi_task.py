@@ -303,10 +303,16 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
         assert not decoder.main([f"--output_dir={run}", f"--problem={problem}", *files])
         assert len(target.read_text(encoding="utf-8").split()) == words
     assert decoder.main([f"--output_dir={run}", *files])
-    assert "one of tiny_kind, tiny_tags" in capsys.readouterr().err
+    assert (
+        "Choose one with --problem= (in Python problem=): tiny_kind, tiny_tags"
+        in capsys.readouterr().err
+    )
     twice = [where[0], f"--output_dir={run},{run}/ckpt-3", "--worker_gpu=0"]
     assert evaluate_command.main(twice) == 2
-    assert "one of tiny_kind, tiny_tags" in capsys.readouterr().err
+    assert (
+        "Choose one with --problem= (in Python problem=): tiny_kind, tiny_tags"
+        in capsys.readouterr().err
+    )
     rows = tmp_path / "rows.tsv"
     for which in (where, [*twice, "--problem=tiny_kind"]):
         asked = ["--decode_hparams=beam_size=4", f"--output={rows}", "--worker_gpu=0"]

@@ -128,5 +128,5 @@ def test_a_teacher_with_other_words_is_refused(make_multi, train, tiny_problems)
     lines = (run / vocabulary).read_text("utf-8").splitlines()
     (run / vocabulary).write_text("\n".join([*lines[:-2], *lines[:-3:-1], ""]), encoding="utf-8")
     task = make_multi()
-    with pytest.raises(HParamsError, match="cannot teach tiny_kind: it was not trained with the"):
+    with pytest.raises(HParamsError, match=r"cannot teach tiny_kind: .* was not trained with the"):
         load_teachers(str(run), known(task), tiny_problems, task.hparams)
