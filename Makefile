@@ -54,6 +54,9 @@ slow: .venv/developer ## run the tests that `make test` leaves out, as they take
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
 	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
 
+size: .venv/developer ## measure files, lines, importers, cycles: what tests/test_package_size.py holds
+	$(BIN)/python tests/test_package_size.py
+
 check: .venv/developer ## format, lint, types, spelling, tests: what a change must pass
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

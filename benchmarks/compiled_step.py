@@ -29,8 +29,7 @@ def predictor(seed: int, device: str) -> Any:
     from t2t_torch import registry
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.features import Features, Text
-    from t2t_torch.text.encoder import NUM_RESERVED
-    from t2t_torch.text.integer import IntegerEncoder
+    from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
 
     text = Text(IntegerEncoder(_VOCAB_SIZE - NUM_RESERVED))
     features = Features(inputs={"inputs": text}, targets={"targets": text})
@@ -54,7 +53,7 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.decode.hparam import DecodeHParams
 
     keep_freed_memory()

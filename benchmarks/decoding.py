@@ -68,7 +68,7 @@ _WARM_UP = 32  # sentences
 def ours(settings: Settings) -> Turn:
     """Prepares our side."""
     import t2t_torch
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.decode.hparam import DecodeHParams
 
     if settings.kept:
@@ -150,7 +150,7 @@ def theirs(settings: Settings) -> Turn:
     from marian import check_same_function, marian, take_weights
 
     import t2t_torch
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.text.encoder import EOS, PAD
 
     if settings.kept:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
 from t2t_torch.hparams.transformer import TransformerHParams
-from t2t_torch.layers.positions import sinusoids
+from t2t_torch.layers.transformer_layer import sinusoids
 from t2t_torch.text.encoder import EOS, PAD
 
 _POSITIONS = 512

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from t2t_torch.train.learner import Learner
+    from t2t_torch.train.estimator import Learner
     from t2t_torch.train.task import Batch, Task
 
 
@@ -29,11 +29,10 @@ class OurTraining:
     """
 
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
-        from t2t_torch.checkpoint.trainer_state import TrainerState
-        from t2t_torch.compute.distributed import World
-        from t2t_torch.train.learner import Learner
-        from t2t_torch.train.randomness import INITIALIZATION, seed_batch
-        from t2t_torch.train.warm_up import warm_up
+        from t2t_torch.checkpoint.checkpoint import TrainerState
+        from t2t_torch.distributed.process_group import World
+        from t2t_torch.train.crash import INITIALIZATION, seed_batch
+        from t2t_torch.train.estimator import Learner, warm_up
 
         world = World(0, 1, device)
         self.state = TrainerState(seed=seed)

@@ -9,8 +9,7 @@ import time
 import numpy as np
 from report import print_header, print_table, spread
 
-from t2t_torch.pipeline.bucketing import batching_scheme
-from t2t_torch.pipeline.plan import EpochPlan
+from t2t_torch.pipeline.plan import EpochPlan, batching_scheme
 
 
 def lengths(rows: int, seed: int) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from report import print_header
 
-from t2t_torch.artifact.signature import EXAMPLES
+from t2t_torch.runtime.signature import EXAMPLES
 
 CLOSE = 1e-4  # of probabilities; a batch adds in another order
 

@@ -24,7 +24,7 @@ from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
 from report import print_header, print_table
 
 if TYPE_CHECKING:
-    from t2t_torch.train.batch import Batch
+    from t2t_torch.train.task import Batch
 
 _OURS = "t2t_torch auto"
 _FEW = {"pad_batch": True, "length_bucket_step": 1.6}  # shapes
@@ -66,8 +66,8 @@ class Settings:
 
 def _training(settings: Settings, count: int) -> OurTraining:
     """Makes what the trainer makes; `auto` is chosen as it chooses."""
-    from t2t_torch.compute.distributed import ONE_PROCESS
-    from t2t_torch.compute.probe import resolve
+    from t2t_torch.distributed.precision import resolve
+    from t2t_torch.distributed.process_group import ONE_PROCESS
 
     chosen = resolve(hparams(**settings.changes), ONE_PROCESS)
     made = task(settings.data_dir, chosen)
@@ -76,7 +76,7 @@ def _training(settings: Settings, count: int) -> OurTraining:
 
 def ours(settings: Settings) -> Turn:
     """Prepares our side."""
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -99,7 +99,7 @@ def theirs(settings: Settings) -> Turn:
     from marian import check_same_function, marian, take_weights
     from torch.nn import functional as F
 
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -239,7 +239,7 @@ def main() -> None:
     make_data(arguments.data_dir, arguments.tmp_dir)
     print_header(arguments.seed)
     if arguments.loss_curve:
-        from t2t_torch.allocator import keep_freed_memory
+        from t2t_torch.bin.flags import keep_freed_memory
 
         keep_freed_memory()
         _compare_losses(arguments)

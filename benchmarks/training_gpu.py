@@ -97,7 +97,7 @@ class _Source:
 def _task(settings: Settings) -> Any:
     """Returns a task of random ids; all but the data is what `t2t-trainer` trains."""
     from t2t_torch.features import Features, Text
-    from t2t_torch.text.integer import IntegerEncoder
+    from t2t_torch.text.encoder import IntegerEncoder
     from t2t_torch.train.problem_task import ProblemTask
 
     class RandomIds(ProblemTask):

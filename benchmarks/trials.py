@@ -28,8 +28,8 @@ HPARAMS: dict[str, Any] = {
 
 
 def _task(path: str) -> Any:
-    from t2t_torch.compute.distributed import ONE_PROCESS
-    from t2t_torch.trial.experiment_config import ExperimentConfig
+    from t2t_torch.distributed.process_group import ONE_PROCESS
+    from t2t_torch.trial.config import ExperimentConfig
     from t2t_torch.trial.preparation import prepare
 
     written = {"data": {"path": path, "url": ""}, "hyperparameters": HPARAMS}
@@ -39,7 +39,7 @@ def _task(path: str) -> Any:
 
 def ours(settings: tuple[str, int]) -> Turn:
     """Prepares our side: each turn goes on with the run."""
-    from t2t_torch.allocator import keep_freed_memory
+    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord

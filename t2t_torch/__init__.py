@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from t2t_torch import registry
-    from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.errors import (
@@ -30,7 +29,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from t2t_torch.loading import load
+    from t2t_torch.runtime.session import Artifact
     from t2t_torch.trial.pytorch_trial import PyTorchTrial
+
 
 __version__ = "0.1.0"
 
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
-    "Artifact": "t2t_torch.artifact.session",
+    "Artifact": "t2t_torch.runtime.session",
     "LabelPredictor": "t2t_torch.decode.label_predictor",
     "Predictor": "t2t_torch.decode.predictor",
     "PyTorchTrial": "t2t_torch.trial.pytorch_trial",

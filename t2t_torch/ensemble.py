@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.layers.attended import Attended, Attending
-from t2t_torch.layers.key_value_cache import Growing
+from t2t_torch.layers.attention import Attended, Attending, Growing
 from t2t_torch.modality import Guesses, Hidden, Modality
 from t2t_torch.model import Output, State, T2TModel
 

@@ -17,19 +17,312 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from t2t_torch.input_hparam import InputHParams
-from t2t_torch.loss_hparam import (
-    LossHParams,
-    MultiProblemHParams,
-    SamplingHParams,
-    ScheduledSamplingHParams,
-    TagHParams,
-)
-from t2t_torch.optimization_hparam import OptimizationHParams
 from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature
+
+
+# The hyperparameters of what is trained on; `hparam.py` has the others.
+
+
+class LossHParams(Params):
+    """Loss: what is trained on; see docs/losses.md."""
+
+    loss: str = hp(
+        "",
+        "Registered loss of every target, or of each, as in [intent:focal,slots:cross_entropy].  "
+        "Empty: the problem's, else that of the target's kind.",
+    )
+    class_weights: str = hp(
+        "",
+        "How much each class counts, training only: [0.5,2] in the order of the ids, or balanced "
+        "or sqrt_balanced from the training data's counts; [intent:balanced] for one of several "
+        "targets.  Empty: all the same.",
+    )
+    target_weights: str = hp(
+        "",
+        "What the loss of each target is multiplied by, training only: [intent:0.2,slots:0.5].  "
+        "Those that are not named, and all if empty: 1.",
+    )
+    focal_gamma: float = hp(2.0, "Loss focal: what is known already counts less.", low=0)
+    focal_alpha: float = hp(
+        0.25,
+        "Loss focal of several labels: weight of one that is there, 1 less it of one that is not.",
+        low=0,
+        high=1,
+    )
+    loss_margin: float = hp(
+        1.0, "Losses hinge and margin_ranking: by how much the right score has to lead.", above=0
+    )
+    distill_from: str = hp(
+        "",
+        "Run directory, or a checkpoint's, of a teacher to imitate; several with commas in [] are "
+        "one teacher, of several problems each of its own.  Empty: none.",
+    )
+    distill_weight: float = hp(
+        0.5, "Share of the teacher in the training loss, the rest is the data's.", low=0, high=1
+    )
+    distill_temperature: float = hp(
+        1.0, "Teacher's and student's scores are divided by this for each other.", above=0
+    )
+
+
+class MultiProblemHParams(Params):
+    """Several problems: what they share, and how much each counts; see docs/several_problems.md."""
+
+    multiproblem_shared: tuple[str, ...] = hp(
+        (),
+        "Regular expressions: problems share the weights in whose name one is found.  Empty: all "
+        "but what belongs to a target.",
+    )
+    multiproblem_weights: str = hp(
+        "",
+        "What the loss of each problem is multiplied by, training only: [name:0.5,other:2].  Those "
+        "that are not named, and all if empty: 1.",
+    )
+
+
+class TagHParams(Params):
+    """Tags: how a label for each word is chosen."""
+
+    tag_decoder: Literal["softmax", "crf"] = hp(
+        "softmax",
+        "softmax: each word's tag has a probability by itself; crf: a sentence's tags have one "
+        "together, by a linear-chain conditional random field.",
+    )
+    tag_constraints: Literal["none", "decode", "train"] = hp(
+        "none",
+        "Of tags named as IOB2 or IOBES.  decode: guesses are sequences in which I-X follows B-X "
+        "or I-X; train: a CRF's loss leaves out all others, too.",
+    )
+
+
+class SamplingHParams(Params):
+    """Sampling: which rows, and of several problems which of them, training batches are of."""
+
+    mixing_schedule: str = hp(
+        "",
+        "Which problem a batch is of: round_robin, by_size, shares as 0.7 0.3, or by step, as "
+        "linear @0 1 0 @1000 0 1.  Empty: as the problem says.",
+    )
+    bagging_share: float = hp(
+        0.0,
+        "Mean number of times that a training row is in an epoch, a Poisson draw for each row; 1: "
+        "a bootstrap, for a model of an ensemble.  0: every row once.",
+        low=0,
+        high=10,
+    )
+    bagging_seed: int = hp(0, "Seed of that draw: one of each model of an ensemble.", low=0)
+
+
+class ScheduledSamplingHParams(Params):
+    """Scheduled sampling: the model reads some of its own guesses while it is trained."""
+
+    scheduled_sampling_prob: float = hp(
+        0.0, "Factor on the share of targets that are replaced; 1 is all of it.", low=0, high=1
+    )
+    scheduled_sampling_method: Literal["parallel"] = hp(
+        "parallel", "All positions of a pass are sampled at once."
+    )
+    scheduled_sampling_warmup_steps: int = hp(
+        50000, "Steps until the share is reached.  0: at once.", low=0
+    )
+    scheduled_sampling_gold_mixin_prob: float = hp(
+        0.5, "Share of the targets that stay as they are, after the warm-up.", low=0, high=1
+    )
+    scheduled_sampling_num_passes: int = hp(
+        1, "Passes that sample, each from what the one before it made.", low=1
+    )
+    scheduled_sampling_warmup_schedule: Literal["exp", "linear", "sigmoid"] = hp(
+        "exp", "How the share grows from 0.001 of it."
+    )
+
+
+# The hyperparameters of what a model reads; `hparam.py` has the others.
+
+
+class InputHParams(Params):
+    """Inputs: the vectors of words and of their characters; see docs/tokens.md."""
+
+    pretrained_embeddings: str = hp(
+        "",
+        "File of word vectors that a new run's tables begin with: GloVe or word2vec text, word2vec "
+        "binary, fastText .vec or .bin; packed with gzip or not.  Empty: none.",
+    )
+    word_dropout: float = hp(
+        0.0,
+        "Probability of reading a word as the unknown word, or as nothing where the vocabulary has "
+        "none; training only.",
+        low=0,
+        below=1,
+    )
+    singleton_dropout: float = hp(
+        0.0,
+        "Probability of reading a word that the training data has once as the unknown word; "
+        "training only.",
+        low=0,
+        high=1,
+    )
+    character_embedding_size: int = hp(32, "Width of the vector of a character or byte.", low=1)
+    character_kernels: tuple[int, ...] = hp(
+        (3,), "Characters or bytes that the filters over a word see: one number for each kind."
+    )
+    character_filters: tuple[int, ...] = hp(
+        (), "Filters of each kind.  Empty: as many of each as fill the width of the result."
+    )
+    character_activation: Literal["none", "relu", "tanh"] = hp(
+        "none", "What is taken of each filter's greatest value."
+    )
+    character_highway_layers: int = hp(
+        0, "Highway layers over the filters of a word.", low=0, high=10_000
+    )
+    contextual_embeddings: str = hp(
+        "",
+        "Run directory of a trained language model of the same vocabulary, whose states, frozen, "
+        "are a part of the vector of each token that is given.  Empty: none.",
+    )
+    contextual_size: int = hp(64, "Width of that part, a linear map of the states.", low=1)
+    contextual_architecture: str = hp(
+        "",
+        "What that language model is, as JSON: t2t-trainer reads it once from its run directory, "
+        "and the run keeps it.",
+    )
+
+
+# The hyperparameters of how weights are changed; `hparam.py` has the others.
+
+
+class OptimizationHParams(Params):
+    """Optimization: the optimizer and its learning rate."""
+
+    optimizer: str = hp("adam", "Registered optimizer.")
+    optimizer_adam_epsilon: float = hp(1e-6, "Adam's epsilon, added to the root.", above=0)
+    optimizer_adam_beta1: float = hp(
+        0.85, "Decay of Adam's first moment, per step.", low=0, below=1
+    )
+    optimizer_adam_beta2: float = hp(
+        0.997, "Decay of Adam's second moment, per step.", low=0, below=1
+    )
+    optimizer_multistep_accumulate_steps: int = hp(
+        0, "Batches per process whose gradients make one step.  0: one.", low=0
+    )
+    optimizer_zero_grads: bool = hp(
+        False, "A weight that a step did not use has a gradient of zero, not none: moments decay."
+    )
+    optimizer_adafactor_beta1: float = hp(
+        0.0, "Decay of Adafactor's first moment, per step.  0: it has none.", low=0, below=1
+    )
+    optimizer_adafactor_beta2: float = hp(
+        0.999, "Decay of its second moment where decay_type is adam.", low=0, below=1
+    )
+    optimizer_adafactor_factored: bool = hp(
+        True, "The second moment of a matrix is kept as its rows' and its columns' means."
+    )
+    optimizer_adafactor_decay_type: Literal["pow", "adam"] = hp(
+        "pow", "How the second moment's decay grows: pow by memory_exponent, adam up to beta2."
+    )
+    optimizer_adafactor_memory_exponent: float = hp(
+        0.8, "Decay of the second moment at step t, from 1: 1 - t^-exponent.", low=0
+    )
+    optimizer_adafactor_clipping_threshold: float = hp(
+        1.0, "Largest root mean square of a weight's update before its rate.", above=0
+    )
+    optimizer_adafactor_multiply_by_parameter_scale: bool = hp(
+        True, "A weight's rate is multiplied by its root mean square, 0.001 at least."
+    )
+    optimizer_momentum_momentum: float = hp(
+        0.9, "Part of the last update that momentum keeps.", low=0, below=1
+    )
+    optimizer_momentum_nesterov: bool = hp(False, "Momentum looks one step ahead.")
+    optimizer_muon_momentum: float = hp(0.95, "Part of the sum that muon keeps.", low=0, below=1)
+    optimizer_muon_excludes: tuple[str, ...] = hp(
+        ("modalities", "embedding", "target_space"),
+        "Patterns of the names of matrices that muon leaves to adam_w: tables and the softmax.",
+    )
+    grad_noise_scale: float = hp(
+        0.0, "Deviation of the noise that is added to each gradient.  0: none.", low=0
+    )
+    weight_noise: float = hp(
+        0.0,
+        "Noise is added to the body's weights at each step, of a deviation of this times the "
+        "learning rate / 1000.  0: none.",
+        low=0,
+    )
+    freeze: tuple[str, ...] = hp(
+        (), "Regular expressions; weights in whose name one is found are not trained."
+    )
+    unfreeze_schedule: tuple[str, ...] = hp(
+        (),
+        "pattern=step: weights in whose name the pattern is found are not trained before so many "
+        "steps are done; the first that is found counts.",
+    )
+    ema_decay: float = hp(
+        0.0,
+        "Part of the moving average of the weights that a step keeps; it is what is evaluated and "
+        "decoded.  0: no average.",
+        low=0,
+        below=1,
+    )
+    swa_start_step: int = hp(
+        0,
+        "Step whose weights are the first of their plain mean, which is what is evaluated and "
+        "decoded.  0: no mean.",
+        low=0,
+    )
+    swa_patience: int = hp(
+        0, "The mean begins when an evaluation is worse than the best of all but the last n.", low=0
+    )
+    swa_every: int = hp(1, "Steps between the weights that the mean is of.", low=1)
+    learning_rate_schedule: str = hp(
+        "legacy", "Factors joined by *, as in constant*linear_warmup*rsqrt_decay."
+    )
+    learning_rate_constant: float = hp(1.0, "The factor constant.", low=0)
+    learning_rate_decay_scheme: Literal["none", "noam", "exp", "piecewise", "cosine", "sqrt"] = hp(
+        "none", "Decay of the schedule legacy."
+    )
+    learning_rate_decay_steps: int = hp(5000, "Steps over which a factor decays.", low=1)
+    learning_rate_decay_staircase: bool = hp(False, "Exponential decay goes in whole steps.")
+    learning_rate_minimum: float | None = hp(None, "The learning rate never falls below it.", low=0)
+    learning_rate_decay_rate: float = hp(1.0, "Exponential decay per decay_steps.", low=0)
+    learning_rate_warmup_steps: int = hp(100, "Steps until the warm-up ends.", low=0)
+    learning_rate_cosine_cycle_steps: int = hp(
+        250000, "Steps of a cycle of the legacy decay cosine.", low=1
+    )
+    learning_rate: float = hp(0.1, "Factor of the schedule legacy.", low=0)
+    learning_rate_boundaries: tuple[int, ...] = hp(
+        (), "Steps at which the legacy decay piecewise changes."
+    )
+    learning_rate_multiples: tuple[float, ...] = hp(
+        (), "Factor of the legacy decay piecewise from each boundary on."
+    )
+    learning_rate_end_factor: float = hp(
+        0.0,
+        "Where polynomial_decay and cosine_annealing end, and the lowest of cyclic, as a part of "
+        "the peak.",
+        low=0,
+        high=1,
+    )
+    learning_rate_decay_power: float = hp(1.0, "Exponent of polynomial_decay.", above=0)
+    learning_rate_cut_fraction: float = hp(
+        0.1, "Part of the run in which slanted_triangular rises.", above=0, below=1
+    )
+    learning_rate_ratio: float = hp(
+        32.0, "Peak of slanted_triangular, as a multiple of its lowest.", low=1
+    )
+    learning_rate_scales: tuple[str, ...] = hp(
+        (),
+        "pattern=factor: weights in whose name the pattern is found learn at the rate times the "
+        "factor; the first that is found counts.",
+    )
+    learning_rate_layer_decay: float = hp(
+        1.0,
+        "Each layer of a stack learns at the rate of the one above it times this, embeddings at "
+        "that of the lowest times this.",
+        above=0,
+        high=1,
+    )
+
 
 __all__ = [
     "DataHParams",

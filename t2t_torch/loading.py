@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.artifact.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
 from t2t_torch.errors import UsageError
-from t2t_torch.trust import trusting
-
-_TASK = "task.json"  # as `RunDirectory` writes it
+from t2t_torch.registry import trusting
+from t2t_torch.runtime.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
 
 if TYPE_CHECKING:
     import torch
 
-    from t2t_torch.artifact.session import Artifact
-    from t2t_torch.artifact.tensor_session import TensorArtifact
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.runtime.session import Artifact, TensorArtifact
     from t2t_torch.trial.predictor import TrialPredictor
+
+
+_TASK = "task.json"  # as `RunDirectory` writes it
 
 
 def load(
@@ -68,7 +68,7 @@ def load(
             "shows. Give the run, or export it with --format=onnx."
         )
     if form == ONNX:
-        from t2t_torch.artifact.opening import open_artifact
+        from t2t_torch.runtime.session import open_artifact
 
         return open_artifact(path, threads=threads)  # type: ignore[arg-type]
     if isinstance(path, str | Path) and not Path(path).exists():

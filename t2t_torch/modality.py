@@ -18,6 +18,7 @@ from t2t_torch.loss import Loss
 if TYPE_CHECKING:
     from t2t_torch.modalities.objective import Objective
 
+
 __all__ = ["Beside", "Guess", "Hidden", "Loss", "Modality", "modality_of"]
 
 

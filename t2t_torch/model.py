@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, final
 
@@ -15,19 +16,138 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Feature, RowWeight, Text
-from t2t_torch.hparam import HParams
-from t2t_torch.layers.scheduled_sampling import ScheduledSampling
+from t2t_torch.features import Feature, Features, RowWeight, Text
+from t2t_torch.hparam import HParams, ScheduledSamplingHParams
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import target_weights
 from t2t_torch.modality import Beside, Hidden, Modality
-from t2t_torch.model_features import check_features
 from t2t_torch.overrides import MODEL, refuse_overrides
+from t2t_torch.text.encoder import PAD
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble
-    from t2t_torch.features import Features
+
+
+# Whether a model can learn a problem: the kinds of its inputs and of its targets.
+
+
+def check_features(model: type[T2TModel], features: Features, problem: str = "") -> None:
+    """Checks that a model can learn a problem's targets from its inputs.
+
+    Args:
+      model: the class.
+      features: the problem's.
+      problem: its name, for messages.
+
+    Raises:
+      HParamsError: it cannot; says what it can.
+    """
+    look = "Look for a model that does:  t2t-trainer --registry_help"
+    of = f" of {problem}" if problem else ""
+    for target, feature in features.targets.items():
+        if not isinstance(feature, model.produces):
+            raise HParamsError(
+                f"model {model.name!r} produces {_named(model.produces)}; {target!r}{of} is a "
+                f"{type(feature).__name__}. {look}"
+            )
+    for name, feature in features.inputs.items():
+        if not isinstance(feature, model.reads):
+            raise HParamsError(
+                f"model {model.name!r} reads {_named(model.reads)}; {name!r}{of} is a "
+                f"{type(feature).__name__}. {look}"
+            )
+    texts = [name for name, feature in features.inputs.items() if isinstance(feature, Text)]
+    fewest, most = model.texts
+    if not fewest <= len(texts) <= most:
+        wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+        wanted = {"0": "no text", "1": "one text"}.get(wanted, f"{wanted} texts")
+        raise HParamsError(
+            f"model {model.name!r} reads {wanted}, and {problem or 'this problem'} has "
+            f"{', '.join(texts) or 'none'}. {look}"
+        )
+
+
+def _named(kinds: tuple[type[Feature], ...]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds) or "no inputs"
+
+
+# Scheduled sampling: in training, some targets that a model reads are its own guesses.
+#
+# Bengio et al. 2015, arXiv:1506.03099, in the parallel form of Duckworth et al. 2019,
+# arXiv:1906.04331, with tensor2tensor's hyperparameters: a teacher-forced pass guesses every target
+# from those before it, and the next pass reads guesses in place of some of them.
+
+
+_LEAST = 0.001  # of the warm-up, tensor2tensor, utils/scheduled_sampling.py
+
+
+class ScheduledSampling(nn.Module):
+    """Replaces targets by guesses, the more the longer training lasts.
+
+    Attributes:
+      share: of the targets that are replaced, [] float32: a tensor, so that a compiled model is not
+        compiled anew when it changes.
+
+    Args:
+      hparams: scheduled_sampling_*.
+    """
+
+    share: Tensor
+
+    def __init__(self, hparams: ScheduledSamplingHParams) -> None:
+        super().__init__()
+        self._most = hparams.scheduled_sampling_prob * (
+            1.0 - hparams.scheduled_sampling_gold_mixin_prob
+        )
+        self._steps = hparams.scheduled_sampling_warmup_steps
+        self._schedule = hparams.scheduled_sampling_warmup_schedule
+        self.passes = hparams.scheduled_sampling_num_passes if self._most else 0
+        self.register_buffer("share", torch.tensor(0.0), persistent=False)
+        self.at_step(0)
+
+    def at_step(self, step: int) -> None:
+        """Sets the share for the step after so many."""
+        self.share.fill_(self._most * warm_up(self._schedule, step, self._steps))
+
+    def mix(self, gold: Tensor, read: Tensor, guesses: Tensor, number: int) -> Tensor:
+        """Returns what the next pass reads.  Padding stays.
+
+        Args:
+          gold: the targets, [B, T].
+          read: what the last pass has read, [B, T].
+          guesses: what it has found, [B, T].
+          number: of the pass, from 0: so many first targets are kept as they were read, since pass
+            after pass they have been guessed from what stands before them.
+        """
+        drawn = torch.rand(gold.shape, device=gold.device) < self.share
+        mixed = torch.where(drawn & (gold != PAD), guesses, gold)
+        later = torch.arange(gold.size(1), device=gold.device) >= number
+        return torch.where(later, mixed, read)
+
+
+def warm_up(schedule: str, step: int, steps: int) -> float:
+    """Returns how far the warm-up is, from 0.001 at step 0 to 1 from `steps` on.
+
+    tensor2tensor, layers/common_layers.py, inverse_exp_decay, inverse_lin_decay,
+    inverse_sigmoid_decay.
+
+    Args:
+      schedule: "exp", "linear" or "sigmoid".
+      step: steps done.
+      steps: of the warm-up; 0 is none.
+    """
+    if step >= steps:
+        return 1.0
+    done = step / steps
+    if schedule == "exp":
+        return _LEAST ** (1.0 - done)
+    if schedule == "sigmoid":  # from where a sigmoid is _LEAST to where it is 1 - _LEAST
+        end = math.log((1.0 - _LEAST) / _LEAST)
+        sigmoid = 1.0 / (1.0 + math.exp(end - 2.0 * end * done))
+        done = (sigmoid - _LEAST) / (1.0 - 2.0 * _LEAST)
+    return _LEAST + (1.0 - _LEAST) * done
+
 
 __all__ = ["Loss", "Output", "State", "T2TModel"]
 

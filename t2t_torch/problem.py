@@ -9,16 +9,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
-from t2t_torch.data.learner import Learner, learn
-from t2t_torch.data.raw_file import RawFile, found, get_all
-from t2t_torch.data.samples import samples_of
+from t2t_torch.data.raw_file import RawFile, found, get_all, samples_of
+from t2t_torch.data.vocabulary_builder import Learner, learn
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
-from t2t_torch.problem_name import get_problem_name
-from t2t_torch.readers.bad_records import BadRecords
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.registry import get_problem_name
+from t2t_torch.text.encoder import WordCutter
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
@@ -67,7 +66,7 @@ class Problem(ABC):
       batch_size_means_tokens: whether `batch_size` counts tokens (else examples).
       batch_size_multiplier: multiplies the lengths of the buckets and `max_length`: so many
         positions of an example count as one token.
-      mixing_schedule: of a mixture, its problems' shares (`families/mixing_schedule.py`), or None.
+      mixing_schedule: of a mixture, its problems' shares (`problem_types/mixture.py`), or None.
       input_space_id: tensor2tensor's `SpaceID` of the inputs, 0 to 31; 0 is "generic".
       target_space_id: the same of the targets.
       shuffle_seed: of the order of the examples in the shards; tensor2tensor's `--random_seed`.

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from t2t_torch import registry
-from t2t_torch.data.learner import (
+from t2t_torch.data.manifest import datagen_command
+from t2t_torch.data.vocabulary_builder import (
     UNKNOWN_WORD,
     CharacterLearner,
     LabelLearner,
@@ -18,16 +19,17 @@ from t2t_torch.data.learner import (
     WordLearner,
     load_moments,
 )
-from t2t_torch.data.manifest import datagen_command
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features, Real, RowWeight, Text
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import TextEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
-from t2t_torch.text.vocabulary import load_subwords
+from t2t_torch.text.encoder import (
+    ByteEncoder,
+    CharacterEncoder,
+    ClassLabelEncoder,
+    TextEncoder,
+    TokenEncoder,
+)
+from t2t_torch.text.subword import load_subwords
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams

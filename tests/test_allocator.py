@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from t2t_torch.allocator import keep_freed_memory
+from t2t_torch.bin.flags import keep_freed_memory
 import torch
 if sys.argv[1] == "keep":
     assert keep_freed_memory()

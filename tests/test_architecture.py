@@ -25,21 +25,18 @@ COMMANDS = sorted(
 
 # A room or file of the package -> its floor.  Imports run to the same floor or down.
 FLOORS = {
-    "errors": 0, "overrides": 0, "mode": 0, "allocator": 0, "problem_name": 0,
-    "shelf": 0, "registry": 0, "params": 0, "hparam": 0, "loss_hparam": 0, "input_hparam": 0,
-    "optimization_hparam": 0, "ranged_hparam": 0, "trust": 0,
-    "artifact": 1,
-    "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
+    "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
+    "search_space": 0,
+    "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "token_hparam": 1,
-    "problem": 2, "text_problem": 2, "families": 2, "declaration": 2, "problems": 2,
-    "census": 2, "report": 2,
+    "problem": 2, "text_problem": 2, "problem_types": 2, "declaration": 2, "problems": 2,
+    "reports": 2,
     "pipeline": 3, "layers": 3,
     "metrics": 4, "loss": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
-    "model_features": 4, "ensemble": 4,
-    "checkpoint": 5, "optimizers": 5, "optimization": 5, "compute": 5, "summary": 5,
-    "hooks": 5, "train": 5, "decode": 5, "export": 5,
-    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "random_batch": 6,
-    "loading": 6,
+    "ensemble": 4,
+    "checkpoint": 5, "optimizers": 5, "optim": 5, "distributed": 5, "hooks": 5, "train": 5,
+    "decode": 5, "export": 5,
+    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6,
 }  # fmt: skip
 TORCH_LINE = 2
 """The last floor above which nothing imports torch."""
@@ -227,7 +224,7 @@ def test_a_file_has_one_subject() -> None:
     long: list[str] = []
     for path in SOURCES:
         lines = path.read_text("utf-8").count("\n")
-        if lines > 600:
+        if lines > 900:
             long.append(f"{path}: {lines} lines; split it by subject")
         for node in ast.walk(TREES[module_of(path)]):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

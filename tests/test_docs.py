@@ -31,11 +31,10 @@ from t2t_torch.bin import (
 )
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.bin import server as serving
-from t2t_torch.declaration.kinds import KINDS, MIXTURE
-from t2t_torch.declaration.schema import Beside, Declaration
+from t2t_torch.declaration.schema import KINDS, MIXTURE, Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.problem_name import parse_problem_name
 from t2t_torch.readers.formats import FORMATS
+from t2t_torch.registry import parse_problem_name
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -13,9 +13,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.hparam import DataHParams
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import ByteEncoder, IntegerEncoder, WordCutter
 
 
 class Spelling(Problem):

@@ -11,7 +11,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.hparam import HParams
-from t2t_torch.ranged_hparam import (
+from t2t_torch.search_space import (
     CategoricalRange,
     DiscreteRange,
     FloatRange,

@@ -15,7 +15,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError
 from t2t_torch.hparam import HParams
-from t2t_torch.problem_name import get_problem_name, parse_problem_name
+from t2t_torch.registry import get_problem_name, parse_problem_name
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "names.json").read_text("utf-8"))
 

@@ -12,7 +12,7 @@ from t2t_torch import testing
 SHELF = '''
 """Problems of a user."""
 
-from t2t_torch.families.mixture import MixtureProblem
+from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 

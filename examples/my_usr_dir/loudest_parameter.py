@@ -15,7 +15,7 @@ import torch
 
 from t2t_torch.registry import register_hook
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.hook import Hook
+from t2t_torch.train.task import Hook
 
 
 @register_hook

@@ -107,10 +107,10 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
       OSError: a trainer has deleted one.
       SafetensorError: so, too.
     """
-    from t2t_torch.bin.following import give_time, time_of
-    from t2t_torch.checkpoint.averaging import average_checkpoints
+    from t2t_torch.bin.flags import give_time, time_of
     from t2t_torch.checkpoint.checkpoint import MANIFEST
     from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.checkpoint.warm_start import average_checkpoints
 
     time = time_of(max(group))
     copied = _copy_run(run, target, group[-1]) if is_first else []
@@ -143,7 +143,7 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
             )
         yield best
     else:
-        from t2t_torch.bin.following import follow_checkpoints
+        from t2t_torch.bin.flags import follow_checkpoints
 
         last: list[Checkpoint] = []
         for checkpoint in follow_checkpoints(source, _flag("min_steps"), _flag("wait_minutes")):
@@ -159,12 +159,11 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
 
     Of a trial it is what says how it was trained, and its code.
     """
-    from t2t_torch.data.staging import staged
+    from t2t_torch.files import staged
     from t2t_torch.loading import trial_of
-    from t2t_torch.train.checksums import FILE as SUMS
-    from t2t_torch.train.checksums import check_files, read_checked, renewed
-    from t2t_torch.trial.code_copy import FOLDER
-    from t2t_torch.trial.run_record import NAME
+    from t2t_torch.train.run_directory import FILE as SUMS
+    from t2t_torch.train.run_directory import check_files, read_checked, renewed
+    from t2t_torch.trial.run_record import FOLDER, NAME
 
     own = NAME if trial_of(run) else "hparams.json"
     names = [own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]

@@ -23,7 +23,8 @@ from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
 
 if TYPE_CHECKING:
-    from t2t_torch.decode.translations import ScoreEvents, Translation
+    from t2t_torch.metrics.text_scores import ScoreEvents, Translation
+
 
 FLAGS = flags.FlagValues()
 shared.define(FLAGS, "registry_help")
@@ -114,12 +115,12 @@ def _run() -> int:
     if asked:
         raise UsageError(f"{', '.join(asked)}: read with --translations_dir alone. Leave it out.")
     shared.require(FLAGS, *_SIDES)
-    from t2t_torch.decode import scoring
+    from t2t_torch.metrics import text_scores
 
     outputs = _lines(Path(_flag("translation")))
     references = _lines(Path(_flag("reference")))
-    scoring.check_counts(len(outputs), len(references), f"--reference={_flag('reference')}")
-    print(scoring.table(outputs, references, _names(), tokenize=_flag("bleu_tokenize")))
+    text_scores.check_counts(len(outputs), len(references), f"--reference={_flag('reference')}")
+    print(text_scores.table(outputs, references, _names(), tokenize=_flag("bleu_tokenize")))
     return 0
 
 
@@ -129,7 +130,7 @@ def _names() -> Sequence[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    from t2t_torch.text.lines import read_lines
+    from t2t_torch.files import read_lines
 
     return [line.strip() for line in read_lines(path)]
 
@@ -141,9 +142,8 @@ def _score_folder(folder: Path) -> int:
       DataError: a file has not as many lines as the reference.
       UsageError: the folder is not there, and does not come.
     """
-    from t2t_torch.bin.following import follow
-    from t2t_torch.decode.scoring import score
-    from t2t_torch.decode.translations import ScoreEvents, translations_in
+    from t2t_torch.bin.flags import follow
+    from t2t_torch.metrics.text_scores import ScoreEvents, score, translations_in
 
     references = _lines(Path(_flag("reference")))
     score([], [], _names(), tokenize=_flag("bleu_tokenize"))  # names that are wrong are told now
@@ -168,7 +168,7 @@ def _score_folder(folder: Path) -> int:
 
 
 def _wait_for(folder: Path) -> None:
-    from t2t_torch.bin.following import POLL_SECONDS
+    from t2t_torch.bin.flags import POLL_SECONDS
 
     end = time.monotonic() + _flag("wait_minutes") * 60
     while not folder.is_dir():
@@ -181,13 +181,13 @@ def _wait_for(folder: Path) -> None:
 
 
 def _report_zero(events: ScoreEvents, folder: Path) -> None:
-    from t2t_torch.decode.translations import start_of
+    from t2t_torch.metrics.text_scores import start_of
 
     events.write(0, start_of(folder), dict.fromkeys(_names(), 0.0))
 
 
 def _score(one: Translation, references: Sequence[str], events: ScoreEvents) -> None:
-    from t2t_torch.decode.scoring import check_counts, score
+    from t2t_torch.metrics.text_scores import check_counts, score
 
     outputs = _lines(one.path)
     told = f"{one.path} cannot be scored: --reference={_flag('reference')}"

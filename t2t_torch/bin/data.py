@@ -23,11 +23,12 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
-    from t2t_torch.census.buckets import BucketTable
-    from t2t_torch.census.census import Census
     from t2t_torch.data.shards import Shards
     from t2t_torch.features import Features
     from t2t_torch.problem import Problem
+    from t2t_torch.reports.column_statistics import BucketTable
+    from t2t_torch.reports.statistics import Census
+
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(
@@ -54,11 +55,9 @@ def _run() -> int:
     shared.require(FLAGS, "problem", "data_dir")
     if FLAGS["hparams"].present and not _flag("hparams_set"):
         raise UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
-    from t2t_torch.report.findings import findings
-    from t2t_torch.report.page import page
-    from t2t_torch.report.plots import INSTALL, can_draw, draw
-    from t2t_torch.report.sections import sections_of
-    from t2t_torch.report.terminal import told
+    from t2t_torch.reports.data_report import findings, sections_of, told
+    from t2t_torch.reports.page import page
+    from t2t_torch.reports.plots import INSTALL, can_draw, draw
 
     problem = registry.problem(_flag("problem"))
     outputs = _outputs()
@@ -78,7 +77,7 @@ def _run() -> int:
 
 def _outputs() -> dict[str, Path]:
     """The files to be written; UsageError, before any work, if one cannot be."""
-    from t2t_torch.decode.target import check_target
+    from t2t_torch.files import check_target
 
     files = {name: Path(_flag(name)) for name in ("report", "json") if _flag(name)}
     for name, file in files.items():
@@ -94,7 +93,7 @@ def _outputs() -> dict[str, Path]:
 
 
 def _write(file: Path, text: str) -> None:
-    from t2t_torch.decode.target import open_target
+    from t2t_torch.files import open_target
 
     try:
         with open_target(file) as stream:
@@ -105,9 +104,9 @@ def _write(file: Path, text: str) -> None:
 
 
 def _census(problem: Problem, data_dir: Path) -> Census:
-    from t2t_torch.census.census import Reader
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.statistics import Reader
 
     if list(problem.components) != [problem]:
         names = ", ".join(one.full_name for one in problem.components)
@@ -134,10 +133,9 @@ def _census(problem: Problem, data_dir: Path) -> Census:
 
 def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) -> BucketTable:
     """The batches of an epoch of training."""
-    from t2t_torch.census.buckets import bucket_table
-    from t2t_torch.pipeline.batching import Batching
-    from t2t_torch.pipeline.lengths import Limits
-    from t2t_torch.pipeline.plan import EpochPlan
+    from t2t_torch.pipeline.plan import Batching, EpochPlan
+    from t2t_torch.pipeline.reader import Limits
+    from t2t_torch.reports.column_statistics import bucket_table
 
     changes = _flag("hparams")
     hparams = registry.hparams(_flag("hparams_set")).parse(changes)

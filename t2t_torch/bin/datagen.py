@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import math
+import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -26,13 +29,215 @@ from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin.next_command import next_command
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import RegistryError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.problem_name import parse_problem_name
+from t2t_torch.registry import parse_problem_name
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
+    from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
+
+
+# `t2t-datagen --declare`: prints or writes the declaration of a problem.
+
+
+def declare(path: Path, target: Path | None) -> int:
+    """Prints or writes a declaration; prints samples and doubts on stderr.
+
+    Raises:
+      UsageError: `target` exists or cannot be written.
+    """
+    from t2t_torch.declaration.draft import draft
+
+    if target is not None:
+        _check_absent(target)
+    found = draft(path)
+    if target is not None:
+        _write_new(target, found.text)
+    name, folder = found.content["problem"], found.path.parent
+    told = ["The first rows, as samples:"]
+    told += [f"  {field}: {_shown(value)}" for row in found.samples for field, value in row.items()]
+    told += ["Not sure:", *(f"  - {doubt}" for doubt in found.doubts)] if found.doubts else []
+    usr_dir = folder if target is None else target.parent
+    command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
+    if usr_dir.resolve() != folder.resolve():
+        command.append(f"--tmp_dir={folder}")
+    if found.has_bad_rows:
+        command.append("--on_bad_record=skip")
+    if target is None:
+        again = ["t2t-datagen", f"--declare={path}", f"--declare_to={found.path}"]
+        told += ["", f"Save it:  {shlex.join(again)}"]
+        told += ["Look it over, and run:", f"  {shlex.join(command)}"]
+        told += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
+    else:
+        told += ["", f"Wrote {target}. Look it over, and run:", f"  {shlex.join(command)}", ""]
+    print("\n".join(told), file=sys.stderr)
+    if target is None:
+        print(found.text)
+    return 0
+
+
+def _check_absent(target: Path) -> None:
+    if target.suffix != ".json":
+        raise UsageError(
+            f"--declare_to={target}: expected a new file whose name ends with .json, such as "
+            f"{target / 'mine.json' if target.is_dir() else target.with_suffix('.json')}."
+        )
+    if os.path.lexists(target):
+        raise UsageError(
+            f"--declare_to={target} exists, and is not overwritten. Give another name, or move it."
+        )
+
+
+def _write_new(target: Path, text: str) -> None:
+    """Writes a file that must not exist; makes the folders above it."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x", encoding="utf-8") as file:
+            try:
+                file.write(f"{text}\n")
+                file.flush()
+            except OSError:
+                target.unlink()
+                raise
+    except FileExistsError:
+        _check_absent(target)
+        raise UsageError(f"--declare_to={target}: {target.parent} is not a folder.") from None
+    except OSError as error:
+        raise UsageError(f"--declare_to={target} cannot be written: {error.strerror}.") from None
+
+
+def _shown(value: object) -> str:
+    """A value on one line, not too long."""
+    text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+# The command that t2t-datagen suggests next, and how long it may take.
+
+
+_EPOCHS = 20
+_FEWEST_STEPS, _MOST_STEPS = 300, 50_000
+_FEWEST_STEPS_OF_TEXTS = 2000
+_WARM_UPS = 3  # A warm-up of more than one of so many parts of the steps is shortened.
+_STEP_SECONDS = 0.005  # of a step, beside its matrix products
+_SHARE_OF_PEAK = 0.4  # of the speed of a large matrix product that training reaches
+_PRODUCTS = 6  # floating point operations for each weight and token: forward, and twice backward
+
+
+def next_command(name: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
+    """Returns the command of t2t-trainer, and an estimate of its time on this machine's CPUs.
+
+    Args:
+      name: of the problem, whose data has been generated.
+      data_dir: where its data is; of a mixture, that of its problems.
+      usr_dirs: of the problem.
+    """
+    problem = registry.problem(name)
+    words = problem.suggested_flags.split()
+    flags = dict(word.split("=", 1) for word in words)
+    command = ["t2t-trainer", f"--problem={name}", *words, f"--data_dir={data_dir}"]
+    command += ["--output_dir=run", *(f"--t2t_usr_dir={directory}" for directory in usr_dirs)]
+    try:
+        hparams: HParams = registry.hparams(flags["--hparams_set"])
+    except (KeyError, RegistryError):  # a set of the user's own, which need not be there yet
+        return f"  {shlex.join(command)}"
+    manifests = _manifests(problem, data_dir)
+    rows = sum(one.splits["train"].rows for one in manifests)
+    length = max(1.0, _positions(manifests) / max(1, rows))
+    by_tokens = problem.batch_size_means_tokens
+    rows_of_batch = max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
+    steps = int(flags.get("--train_steps", 0))
+    if not steps:
+        steps = _steps(rows / rows_of_batch, writes_texts=_writes_texts(problem, data_dir))
+        added = [f"--train_steps={steps}"]
+        if "--hparams" not in flags and _WARM_UPS * hparams.learning_rate_warmup_steps > steps:
+            added.append(f"--hparams={_shorter_warm_up(steps // _WARM_UPS, hparams)}")
+        command[2 + len(words) : 2 + len(words)] = added
+    rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
+    operations = _operations(manifests, hparams) * rows_of_step * length
+    seconds = steps * (_STEP_SECONDS + operations / _speed())
+    epochs = steps * rows_of_step / max(1, rows)
+    return (
+        f"  {shlex.join(command)}\n"
+        f"({steps:,} steps, {epochs:,.0f} times the data: roughly {_told(seconds)} on the CPUs of "
+        "this machine. The trainer reports the time left.)"
+    )
+
+
+def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
+    from t2t_torch.data.manifest import Manifest
+
+    parts = problem.components if problem.mixing_schedule is not None else [problem]
+    return [Manifest.load(data_dir, part.dataset_name) for part in parts]
+
+
+def _positions(manifests: Sequence[Manifest]) -> int:
+    """The positions of all training rows, of the longest feature of words or ids."""
+    return sum(
+        max((entry.tokens[n] for n, f in one.features.items() if f.vocab_size), default=entry.rows)
+        for one in manifests
+        for entry in (one.splits["train"],)
+    )
+
+
+def _writes_texts(problem: Problem, data_dir: Path) -> bool:
+    parts = problem.components if problem.mixing_schedule is not None else [problem]
+    targets = (feature for part in parts for feature in part.features(data_dir).targets.values())
+    return any(target.generates for target in targets)
+
+
+def _steps(batches: float, *, writes_texts: bool) -> int:
+    """Steps of some epochs, within bounds, rounded up to two digits."""
+    least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
+    steps = min(max(_EPOCHS * batches, least), _MOST_STEPS)
+    unit = 10 ** max(0, math.floor(math.log10(steps)) - 1)
+    return math.ceil(steps / unit) * unit
+
+
+def _shorter_warm_up(steps: int, hparams: HParams) -> str:
+    """Hyperparameters of a warm-up of so many steps to the same learning rate."""
+    changed = f"learning_rate_warmup_steps={steps}"
+    if "rsqrt_decay" not in hparams.learning_rate_schedule:
+        return changed
+    factor = math.sqrt(steps / hparams.learning_rate_warmup_steps)
+    return f"{changed},learning_rate_constant={hparams.learning_rate_constant * factor:.2g}"
+
+
+def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
+    """Floating point operations of a training step for each position, by the set's sizes."""
+    hidden, layers = hparams.hidden_size, max(1, hparams.num_hidden_layers)
+    inner = getattr(hparams, "filter_size", None) or 2 * hidden
+    sides = 2 if any("inputs" in one.features for one in manifests) else 1
+    weights = layers * sides * (4 * hidden * hidden + 2 * hidden * inner)
+    texts = [
+        entry.vocab_size or 0
+        for one in manifests
+        for entry in one.features.values()
+        if entry.role == "targets"
+    ]
+    return float(_PRODUCTS * (weights + hidden * max(texts, default=0)))
+
+
+def _speed() -> float:
+    """Floating point operations a second that training may reach, by a product of matrices."""
+    import numpy as np
+
+    matrix, seconds = np.ones((768, 768), np.float32), []
+    for _ in range(6):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - start)
+    return _SHARE_OF_PEAK * 2 * len(matrix) ** 3 / max(1e-9, min(seconds))
+
+
+def _told(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return "2 minutes or less"
+
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(
@@ -129,8 +334,6 @@ def _flag(name: str) -> Any:
 
 def _run() -> int:
     if _flag("declare"):
-        from t2t_torch.bin.declare import declare
-
         target = _flag("declare_to")
         return declare(Path(_flag("declare")), Path(target) if target else None)
     if _flag("declare_to"):
@@ -176,11 +379,11 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     num_tasks, task_id = _flag("num_tasks"), _flag("task_id")
     manifest: Manifest | None
     if _flag("runner") == "ray":
-        from t2t_torch.data.ray_runner import generate_on_ray
+        from t2t_torch.data.generate import generate_on_ray
 
         manifest = generate_on_ray(problem, data_dir, tmp_dir, num_tasks=num_tasks, **options)
     elif num_tasks is not None:
-        from t2t_torch.data.task import run_task
+        from t2t_torch.data.generate import run_task
 
         options |= {"num_processes": _flag("num_concurrent_processes")}
         outcome = run_task(
@@ -256,8 +459,8 @@ def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
 
 def _tell_scales(name: str, data_dir: Path) -> None:
     """Warns of numbers whose scale makes learning hard."""
-    from t2t_torch.census.numbers import scale_warnings
     from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import scale_warnings
 
     problem = registry.problem(name)
     shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)

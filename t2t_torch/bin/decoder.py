@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin.asked_run import check_is_of_run
+from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import UsageError
 from t2t_torch.loading import trial_of
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
+
 
 _WHOLE = {
     "shards": 1,
@@ -124,9 +124,9 @@ def _run() -> int:
         print(hparams.describe(), end="")
         return 0
     if _flag("output_dir") and any(map(trial_of, _flag("output_dir").split(","))):
-        from t2t_torch.bin import trial_decode
+        from t2t_torch.bin import trial_answers
 
-        return trial_decode.run(FLAGS)
+        return trial_answers.run(FLAGS)
     _check_flags(hparams)
     if _flag("score_file"):
         _score_file(hparams)
@@ -213,11 +213,18 @@ def _generating(hparams: DecodeHParams) -> Predictor:
 
 
 def _decode_file(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode import files, label_files, scoring
-    from t2t_torch.decode.outputs import decodes_name, one_line
+    from t2t_torch.decode import files
+    from t2t_torch.decode.outputs import (
+        decodes_name,
+        name_of_shard,
+        one_line,
+        part_of,
+        rows_of_shard,
+        shard_of,
+    )
     from t2t_torch.decode.predictor import Predictor
-    from t2t_torch.decode.shards import name_of_shard, part_of, rows_of_shard, shard_of
-    from t2t_torch.decode.target import check_target, goes_to_stdout
+    from t2t_torch.files import check_target, goes_to_stdout
+    from t2t_torch.metrics import text_scores
 
     given, references = Path(_flag("decode_from_file")), None
     reference = Path(_flag("decode_reference")) if _flag("decode_reference") else None
@@ -234,13 +241,13 @@ def _decode_file(hparams: DecodeHParams) -> None:
     if reference is not None:
         references = files.read_inputs(reference, hparams.separator)
         inputs = files.read_inputs(source, hparams.separator)
-        scoring.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
+        text_scores.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
         references = references[rows_of_shard(hparams, len(references))]
     predictor = _load(hparams)
     if not isinstance(predictor, Predictor):
-        lines = label_files.label_file(predictor, source, target and str(target), hparams)
+        lines = files.label_file(predictor, source, target and str(target), hparams)
         path = target or Path()
-        names = scoring.label_scores_of(predictor.features)
+        names = text_scores.label_scores_of(predictor.features)
     else:
         path = decodes_name(source, predictor, hparams, shard)
         if target:
@@ -251,22 +258,22 @@ def _decode_file(hparams: DecodeHParams) -> None:
         print(f"{decoded}: {path}", file=report)
         best = hparams.replace(return_beams=False, write_beam_scores=False)
         lines = [one_line(found, best) for found in decoded.predictions]
-        names = scoring.scores_of(predictor.features)
+        names = text_scores.scores_of(predictor.features)
     if references is not None:
         report = sys.stderr if goes_to_stdout(path) else sys.stdout
-        print(scoring.table(lines, references, names), file=report)
+        print(text_scores.table(lines, references, names), file=report)
 
 
 def _score_file(hparams: DecodeHParams) -> None:
     import math
 
-    from t2t_torch.decode import line_scores
-    from t2t_torch.decode.target import check_target, goes_to_stdout
+    from t2t_torch.decode import evaluation
+    from t2t_torch.files import check_target, goes_to_stdout
 
     source = Path(_flag("score_file"))
     target = Path(_flag("decode_to_file") or f"{source}.scores")
     check_target(target, source)
-    found = line_scores.score_file(_generating(hparams), source, target)
+    found = evaluation.score_file(_generating(hparams), source, target)
     total = sum(score.log_probability for score in found)
     tokens = sum(score.tokens for score in found)
     told = "0 lines, nothing to score"
@@ -283,10 +290,10 @@ def _score_file(hparams: DecodeHParams) -> None:
 
 
 def _decode_dataset(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode import files, scoring
-    from t2t_torch.decode.outputs import decodes_name, one_line
-    from t2t_torch.decode.shards import shard_of
-    from t2t_torch.decode.target import check_target, is_stream
+    from t2t_torch.decode import files
+    from t2t_torch.decode.outputs import decodes_name, one_line, shard_of
+    from t2t_torch.files import check_target, is_stream
+    from t2t_torch.metrics import text_scores
     from t2t_torch.mode import Split
 
     if not _flag("data_dir"):
@@ -320,12 +327,11 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
     if mended := sum(found.hypotheses[0].mended for found in decoded.predictions):
         print(f"mended, as they were no trees over the words: {mended:,}")
-    print(scoring.table(outputs, targets, scoring.scores_of(predictor.features)))
+    print(text_scores.table(outputs, targets, text_scores.scores_of(predictor.features)))
 
 
 def _interact(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode.interactive import Prompt
-    from t2t_torch.decode.label_prompt import LabelPrompt
+    from t2t_torch.decode.interactive import LabelPrompt, Prompt
     from t2t_torch.decode.predictor import Predictor
 
     def write(text: str) -> None:

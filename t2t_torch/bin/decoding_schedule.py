@@ -10,21 +10,22 @@ from t2t_torch.bin.trainer_flags import eval_split, flag
 from t2t_torch.decode.checkpoints import CheckpointDecoder, Decodes, score_names
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
-from t2t_torch.families.multi import MultiProblem
-from t2t_torch.summary.decode_samples import choose_samples, show_samples
+from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.train.experiment import DeletedError
 from t2t_torch.train.multi_task import MultiTask
+from t2t_torch.train.run_page import choose_samples, show_samples
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.compute.distributed import World
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.mode import Split
     from t2t_torch.problem import Problem
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
     from t2t_torch.train.problem_task import ProblemTask
     from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.stop import StopRequest
+    from t2t_torch.train.stopping import StopRequest
+
 
 _DONE, _GOES_ON, _FAILED, _GONE = range(4)
 

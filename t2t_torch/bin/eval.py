@@ -33,12 +33,13 @@ from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.compute.distributed import World
-    from t2t_torch.decode.evaluation_report import Files
+    from t2t_torch.decode.evaluation import Files
     from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
+
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(
@@ -115,10 +116,10 @@ def _run() -> int:
     record = _checked(directory, "problem", "model", "hparams_set")
     target = _json_target()
     files, decoding = _files()
-    from t2t_torch.compute.distributed import join_world
-    from t2t_torch.summary.summary import Summary
+    from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.stop import StopRequest
+    from t2t_torch.train.stopping import StopRequest
+    from t2t_torch.train.summary import Summary
 
     split = _split()
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
@@ -144,7 +145,7 @@ def _run() -> int:
 
 
 def _evaluate_trial() -> int:
-    from t2t_torch.bin.trial_eval import evaluated
+    from t2t_torch.bin.trial_answers import evaluated
 
     target = _json_target()
     found = evaluated(FLAGS, _restored)
@@ -195,9 +196,9 @@ def _files() -> tuple[Files | None, DecodeHParams]:
     Raises:
       UsageError: it cannot be written, or not all rows are evaluated.
     """
-    from t2t_torch.decode.evaluation_report import Files
+    from t2t_torch.decode.evaluation import Files
     from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.decode.target import check_target
+    from t2t_torch.files import check_target
 
     hparams = parse_decode_hparams(_flag("decode_hparams"))
     if not _flag("output"):
@@ -221,9 +222,8 @@ def _make_ready(task: ProblemTask | MultiTask, decoding: DecodeHParams) -> None:
     Raises:
       HParamsError: `--decode_hparams` sets what the rows of `--output` do not read.
     """
-    from t2t_torch.decode.evaluated import check_rows
-    from t2t_torch.decode.evaluation_report import label_metrics
-    from t2t_torch.train.more_metrics import add_metrics
+    from t2t_torch.decode.evaluation import check_rows, label_metrics
+    from t2t_torch.train.experiment import add_metrics
 
     if _flag("output"):
         tasks = getattr(task, "tasks", {task.name: task})
@@ -249,8 +249,7 @@ def _write(
       how: texts are decoded.
       dtype: in which the metrics were computed; None: as the run was trained.
     """
-    from t2t_torch.decode.evaluated import EvaluatedRows
-    from t2t_torch.decode.evaluation_report import confusion, write_results, write_rows
+    from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
     from t2t_torch.decode.loading import load
 
     device = None if _flag("worker_gpu") else "cpu"
@@ -363,7 +362,7 @@ def _results(
     metrics: Mapping[str, float],
 ) -> dict[str, Any]:
     """Returns what is told; JSON has no NaN, which becomes null."""
-    from t2t_torch.decode.evaluation_report import label_tables
+    from t2t_torch.decode.evaluation import label_tables
 
     tables, plain = label_tables(metrics)
     return {
@@ -380,7 +379,7 @@ def _results(
 
 
 def _report(results: dict[str, Any], target: Path | None) -> None:
-    from t2t_torch.decode.evaluation_report import told_tables, write_results
+    from t2t_torch.decode.evaluation import told_tables, write_results
 
     if str(target) == "-":
         print(json.dumps(results, indent=2))

@@ -30,9 +30,9 @@ from t2t_torch.errors import UsageError
 from t2t_torch.loading import trial_of
 
 if TYPE_CHECKING:
-    from t2t_torch.export.folder import Exported
-    from t2t_torch.export.request import Request
+    from t2t_torch.export.request import Exported, Request
     from t2t_torch.export.verification import Verified
+
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define(
@@ -134,10 +134,10 @@ def _run() -> int:
 
 
 def _export_trial(request: Request) -> None:
-    from t2t_torch.trial import exporter, weights_export
+    from t2t_torch.trial import exporter
 
     exporter.check_is_met(request)
-    export: Any = weights_export.export if request.form == "safetensors" else exporter.export
+    export: Any = exporter.export_weights if request.form == "safetensors" else exporter.export
     print(export(request))
 
 
@@ -170,19 +170,19 @@ def _check_flags() -> None:
 
 def _export(request: Request) -> None:
     if request.form == "ctranslate2":
-        from t2t_torch.interop import ctranslate2, ctranslate2_export
+        from t2t_torch.interop import ctranslate2
 
         if request.quantize and request.quantize not in ctranslate2.QUANTIZATIONS:
             raise UsageError(
                 f"--quantize={request.quantize}: CTranslate2 has "
                 f"{', '.join(ctranslate2.QUANTIZATIONS)}; or leave it out."
             )
-        print(ctranslate2_export.export(request))
+        print(ctranslate2.export(request))
         return
     if request.form == "torch":
         from t2t_torch.export.torch_package import export
     elif request.form == "safetensors":
-        from t2t_torch.export.weights_package import export
+        from t2t_torch.export.exporter import export_weights as export
     else:
         from t2t_torch.export.exporter import export
     _report(export(request))

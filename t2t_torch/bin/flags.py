@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import difflib
 import errno
 import gc
@@ -25,23 +26,28 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from absl import flags, logging
 
 from t2t_torch import registry
-from t2t_torch.errors import EXIT_CODE, T2TError, UsageError
-from t2t_torch.trust import trusting
+from t2t_torch.errors import EXIT_CODE, CheckpointError, RegistryError, T2TError, UsageError
+from t2t_torch.registry import trusting
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.mode import Split
+    from t2t_torch.params import Params
+    from t2t_torch.problem import Problem
+    from t2t_torch.train.run_directory import TaskRecord
+
 
 # The interpreter's last collection of torch's objects takes 1 to 2 s and frees nothing.
 atexit.register(gc.freeze)
 
-if TYPE_CHECKING:
-    from t2t_torch.mode import Split
-    from t2t_torch.params import Params
-    from t2t_torch.problem import Problem
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
@@ -358,3 +364,153 @@ def _help(values: flags.FlagValues, doc: str | None) -> str:
         text = f"{flag.help}{default}"
         lines += textwrap.wrap(text, 92, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
+
+
+# How a process keeps the memory that tensors are made of.
+
+
+# glibc, <malloc.h>
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_LARGE = 2**30  # bytes: larger than the tensors of a step
+
+
+def keep_freed_memory() -> bool:
+    """Makes this process keep what it frees, up to a gigabyte, instead of returning it each time.
+
+    By default glibc gives a large tensor back to the kernel, and the next step pays for every page
+    again.  What that costs depends on the machine and on how large the tensors are: a training step
+    of `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without, one that makes
+    all logits 0.56 s and 0.90 s (docs/benchmarks.md).  Without glibc nothing changes.
+
+    Returns:
+      Whether the C library took both settings.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return all([mallopt(_M_MMAP_THRESHOLD, _LARGE), mallopt(_M_TRIM_THRESHOLD, _LARGE)])
+
+
+# What a command is told of a run that the run itself knows: checked against it.
+
+
+def check_is_of_run(values: flags.FlagValues, task: TaskRecord, run: str) -> None:
+    """Checks `--problem`, `--model` and `--hparams_set` against a run.
+
+    Args:
+      values: the flags.
+      task: what the run is of.
+      run: its directory, for errors.
+
+    Raises:
+      UsageError: the run is of another one.
+    """
+    for name in ("problem", "model", "hparams_set"):
+        asked, here = values[name].value, getattr(task, name)
+        # A run of several problems is asked for one of them: `load` knows whether it has it.
+        if asked and asked != here and not (name == "problem" and _is_of_several(here)):
+            raise UsageError(
+                f"--{name}={asked}, but '{run}' is a run of {name} {here!r}. Leave "
+                f"--{name} out, or give the --output_dir of another run."
+            )
+
+
+def _is_of_several(problem: str) -> bool:
+    try:
+        return registry.problem(problem).mixing_schedule is not None
+    except RegistryError:  # of a folder of the user's, which is imported later
+        return True
+
+
+# What comes one after another, as a trainer or a decoder writes it.
+
+
+POLL_SECONDS = 10.0
+
+
+class OfAStep(Protocol):
+    """What was made at a step of training."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps done."""
+
+
+S = TypeVar("S", bound=OfAStep)
+
+
+def follow(
+    list_now: Callable[[], Iterable[S]],
+    wait_minutes: float,
+    *,
+    clock: Callable[[], float] | None = None,
+    pause: Callable[[float], None] | None = None,
+) -> Iterator[S]:
+    """Yields what there is, the fewest steps first, and what comes, until nothing comes any more.
+
+    Args:
+      list_now: returns what there is; of each step one is taken.
+      wait_minutes: how long to wait for another one; 0: do not.
+      clock: returns seconds.
+      pause: waits for seconds.
+    """
+    clock, pause = clock or time.monotonic, pause or time.sleep
+    seen: set[int] = set()
+    came_at = clock()
+    while True:
+        for one in sorted(list_now(), key=lambda one: one.step):
+            if one.step in seen:
+                continue
+            seen.add(one.step)
+            yield one
+            came_at = clock()  # what was done with it takes its time, too
+        left = wait_minutes * 60 - (clock() - came_at)
+        if left <= 0:
+            return
+        pause(min(POLL_SECONDS, left))
+
+
+def follow_checkpoints(
+    directory: CheckpointDirectory, min_steps: int, wait_minutes: float
+) -> Iterator[Checkpoint]:
+    """Yields the whole checkpoints as they come, until none came for some minutes.
+
+    A broken one is told of and left out; one that a trainer deletes meanwhile is let go.
+
+    Args:
+      directory: of a run; a trainer may be at work in it.
+      min_steps: those of fewer are left out.
+      wait_minutes: how long to wait for another one; 0: do not.
+    """
+
+    def list_now() -> list[Checkpoint]:
+        return [one for one in directory.list() if one.step >= min_steps]
+
+    for checkpoint in follow(list_now, wait_minutes):
+        try:
+            checkpoint.verify()
+        except CheckpointError as fault:
+            if checkpoint.path.is_dir():
+                print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
+            continue
+        yield checkpoint
+
+
+def keep_time(checkpoint: Checkpoint, made: Path) -> None:
+    """Gives a file that was made of a checkpoint its time, so that curves over time are right."""
+    give_time(made, time_of(checkpoint))
+
+
+def time_of(checkpoint: Checkpoint) -> int:
+    """Returns when a checkpoint was written, in nanoseconds."""
+    from t2t_torch.checkpoint.checkpoint import MANIFEST
+
+    return (checkpoint.path / MANIFEST).stat().st_mtime_ns
+
+
+def give_time(made: Path, written: int) -> None:
+    """Gives a file the time, in nanoseconds, at which what it is made of was written."""
+    os.utime(made, ns=(written, written))

@@ -24,13 +24,14 @@ from absl import flags
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.text.lines import read_lines
+from t2t_torch.files import read_lines
 
 if TYPE_CHECKING:
-    from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.label_predictor import LabelPredictor
     from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.runtime.session import Artifact
     from t2t_torch.serve.latency import Latency
+
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 shared.define_path(FLAGS, "artifact", None, "What t2t-exporter has written.")
@@ -86,7 +87,7 @@ def _run() -> int:
             "artifact answers for one. Leave it out."
         )
     _check_json()
-    from t2t_torch.artifact.session import Artifact
+    from t2t_torch.runtime.session import Artifact
     from t2t_torch.serve.latency import measure
 
     answerers: dict[str, Callable[[Sequence[Any]], Any]] = {}
@@ -131,9 +132,9 @@ def _eager(run: str, artifact: Artifact) -> LabelPredictor | Predictor:
     """
     import torch
 
-    from t2t_torch.compute.precision import in_float32
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.decode.loading import load
+    from t2t_torch.distributed.precision import in_float32
 
     torch.set_num_threads(_flag("threads"))
     search, of = artifact.signature.search, artifact.signature.problem
@@ -160,7 +161,7 @@ def _inputs(artifact: Artifact, predictor: LabelPredictor | Predictor | None) ->
     elif predictor is not None and _flag("data_dir"):
         found = _rows(predictor, Path(_flag("data_dir")))
     else:
-        from t2t_torch.artifact.signature import EXAMPLES
+        from t2t_torch.runtime.signature import EXAMPLES
 
         found = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
     found = found[: _flag("rows")]
@@ -176,7 +177,7 @@ def _check_answers(name: str, answerer: Callable[[Sequence[Any]], Any], inputs: 
     Raises:
       DataError: one is refused; says where it stands.
     """
-    from t2t_torch.artifact.answer import InputError
+    from t2t_torch.runtime.prediction import InputError
 
     try:
         answerer(inputs)
@@ -220,7 +221,7 @@ def _read(path: Path) -> list[Any]:
 def _rows(predictor: LabelPredictor | Predictor, data_dir: Path) -> list[Any]:
     from t2t_torch.decode.loading import Loaded
     from t2t_torch.decode.predictor import Predictor
-    from t2t_torch.export.text_subject import TextSubject
+    from t2t_torch.export.targets import TextSubject
     from t2t_torch.export.verification import rows_of
     from t2t_torch.mode import Split
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
     from t2t_torch.serve.repository import Source
 
+
 INSTALL = install_extra("serve")
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -115,13 +116,9 @@ def _run() -> int:
 
 def _serve(sources: Sequence[Source]) -> int:
     from t2t_torch.serve.application import Application
-    from t2t_torch.serve.drain import Drain
-    from t2t_torch.serve.gate import Gate
-    from t2t_torch.serve.key import Keys
-    from t2t_torch.serve.log import start_log, tell
-    from t2t_torch.serve.metrics import Metrics
+    from t2t_torch.serve.gate import Gate, Keys, Metrics
     from t2t_torch.serve.repository import Repository
-    from t2t_torch.serve.server import listen_at, serve
+    from t2t_torch.serve.server import Drain, listen_at, serve, start_log, tell
 
     keys = Keys.read(_flag("api_key_file"))
     start_log()

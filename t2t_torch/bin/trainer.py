@@ -1,6 +1,6 @@
 """Trains and evaluates a model on a problem; resumes exactly where it stopped.
 
-    t2t-trainer --problem=translate_multi30k_ende --model=transformer \\
+    t2t-trainer --problem=translate_multi30k_ende --model=transformer \
         --hparams_set=transformer_small --data_dir=data --output_dir=run --train_steps=10000
 
 Run again with the same --output_dir to go on; problem, model, hparams, --train_steps and how it is
@@ -20,19 +20,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch import registry
-from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import named_run, run_json, trial_run
-from t2t_torch.bin.flag_conflicts import check_flags
-from t2t_torch.bin.trainer_flags import FLAGS, chosen, eval_split, flag, run_config, trains
+from t2t_torch.bin import named_run, trainer_flags, trial_run
+from t2t_torch.bin.flags import keep_freed_memory
+from t2t_torch.bin.trainer_flags import (
+    FLAGS,
+    check_flags,
+    chosen,
+    eval_split,
+    flag,
+    run_config,
+    trains,
+)
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.stop import EarlyExit, StopRequest
+from t2t_torch.train.stopping import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
-    from t2t_torch.compute.distributed import World
     from t2t_torch.data.manifest import Manifest
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
@@ -46,12 +53,12 @@ _OF_SEARCHES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    return shared.run_main(_run, FLAGS, __doc__, argv, prepare=run_json.expanded)
+    return shared.run_main(_run, FLAGS, __doc__, argv, prepare=trainer_flags.expanded)
 
 
 def _run() -> int:
     if flag("hparams_range"):
-        from t2t_torch.bin.autotune import autotune
+        from t2t_torch.bin.tuner import autotune
 
         return autotune()
     if trial_run.is_asked():
@@ -98,7 +105,7 @@ def _prepare(early: EarlyExit) -> int:
             if name not in registry.list_names(kind):
                 getattr(registry, kind)(name)  # says which there are, before torch is imported
     if flag("print_config"):
-        print(run_json.written(named_run.config_of(directory, record, hparams)), end="")
+        print(trainer_flags.written(named_run.config_of(directory, record, hparams)), end="")
         return 0
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
@@ -112,9 +119,11 @@ def _nowhere() -> Path:
 
 def _tell(directory: RunDirectory, recalled: Sequence[str]) -> None:
     if flag("config"):
-        run_json.RunJson.read(Path(flag("config")), FLAGS).warn(named_run.processes())
+        trainer_flags.RunJson.read(Path(flag("config")), FLAGS).warn(named_run.processes())
     if recalled:
-        print(f"as in {directory.path / run_json.NAME}:  {' '.join(recalled)}", file=sys.stderr)
+        print(
+            f"as in {directory.path / trainer_flags.NAME}:  {' '.join(recalled)}", file=sys.stderr
+        )
     if flag("warm_start_from") and directory.has_checkpoints:
         print(
             f"--warm_start_from={flag('warm_start_from')} was where this run began; it goes on "
@@ -128,12 +137,11 @@ def _run_schedule(
 ) -> int:
     # torch takes seconds to import: everything before is answered without it.
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
-    from t2t_torch.compute.distributed import join_world
-    from t2t_torch.compute.probe import resolve
-    from t2t_torch.train.chosen_hooks import chosen_hooks
-    from t2t_torch.train.contextual import with_architecture
+    from t2t_torch.distributed.precision import resolve
+    from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.experiment import Experiment
+    from t2t_torch.train.experiment import Experiment, chosen_hooks
+    from t2t_torch.train.problem_task import with_architecture
 
     keep_freed_memory()
     before = directory.hparams(type(hparams)) if directory.exists else None
@@ -173,12 +181,11 @@ def _dry_run() -> int:
         raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
     if not flag("output_dir"):
         shared.require(FLAGS, "problem", "model", "hparams_set")
-    from t2t_torch.compute.distributed import join_world
-    from t2t_torch.train.chosen_hooks import chosen_hooks
-    from t2t_torch.train.contextual import with_architecture
+    from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.dry_run import dry_run_lines
-    from t2t_torch.train.more_metrics import add_metrics
+    from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.multi_task import task_of
+    from t2t_torch.train.problem_task import with_architecture
 
     directory = RunDirectory(flag("output_dir") or _nowhere())
     named_run.recall(directory)
@@ -205,7 +212,7 @@ def _task(
 ) -> ProblemTask | MultiTask:
     """Joins what the flags name, in a run directory that is claimed if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
-    from t2t_torch.train.more_metrics import add_metrics
+    from t2t_torch.train.experiment import add_metrics
     from t2t_torch.train.multi_task import task_of
     from t2t_torch.train.problem_task import check_pairing
 
@@ -253,7 +260,7 @@ def _evaluates() -> bool:
 
 
 def _claim(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> None:
-    config = run_json.written(named_run.config_of(directory, record, hparams))
+    config = trainer_flags.written(named_run.config_of(directory, record, hparams))
     policy = flag("resume_data")
     for change in directory.claim(record, hparams, config=config, resume_data=policy):
         print(f"changed since the checkpoint:  {change}", file=sys.stderr)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+import t2t_torch
 from t2t_torch.bin import flags as shared
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.hparam import HParams
 from t2t_torch.mode import Split
+from t2t_torch.train import run_directory
 from t2t_torch.train.run_config import (
     AT_LEAST_ONE,
     AT_MOST,
+    DECODING,
+    IN_TURNS,
     RESUME_DATA,
     SAVE_ERRORS,
     SCHEDULES,
@@ -333,3 +346,392 @@ def run_config(train_steps: int) -> RunConfig:
     for name in ("warm_start_patterns", "hooks"):
         values[name] = tuple(values[name])
     return RunConfig(train_steps=train_steps, eval_split=eval_split(), **values)
+
+
+# Flags of `t2t-trainer` that do not go together, or that nothing would read.
+
+
+_OF_DECODING = (
+    *("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"),
+    "decode_problem",
+)
+_OF_TRAINING = (
+    *("profile", "pause_at_step", "warm_start_from", "train_epochs", "train_seconds"),
+    "generate_data",
+)
+
+
+def check_flags() -> None:
+    """Checks the flags that were given against each other.
+
+    Raises:
+      UsageError: some contradict each other, or one would be read by nothing; all are told.
+    """
+    faults = [*_of_length(), *_of_rules(), *_of_schedule(), *_of_decoding(), *_of_place()]
+    if faults:
+        raise UsageError("\n".join(faults))
+
+
+def _of_length() -> Iterator[str]:
+    if given("train_steps") and flag("train_epochs"):
+        yield "--train_steps and --train_epochs both say where the run ends: give one of them."
+    if flag("warm_start_patterns") and not flag("warm_start_from"):
+        yield "--warm_start_patterns chooses among the parameters of --warm_start_from: give it."
+    if flag("worker_gpu") > 1:
+        yield (
+            f"--worker_gpu={flag('worker_gpu')}: a process trains on one GPU. Start several: "
+            f"torchrun --nproc-per-node={flag('worker_gpu')} -m t2t_torch.bin.trainer ..."
+        )
+    if flag("print_config") and flag("dry_run"):
+        yield "--print_config and --dry_run both print and exit: give one of them."
+
+
+def _of_rules() -> Iterator[str]:
+    """Yields what is wrong with early stopping, and with the rate that falls at a plateau."""
+    stops = flag("eval_early_stopping_steps") > 0
+    falls = flag("reduce_lr_on_plateau_factor") < 1
+    if flag("reduce_lr_on_plateau_factor") == 0:
+        yield "--reduce_lr_on_plateau_factor=0 would end all learning; give more, at most 1."
+    for name, on in {
+        "eval_early_stopping_steps": stops,
+        "reduce_lr_on_plateau_factor": falls,
+    }.items():
+        if not on or not chosen(name):
+            continue
+        if flag("schedule") not in IN_TURNS:
+            yield (
+                f"--{name} needs evaluations while training, which --schedule={flag('schedule')} "
+                f"does not make. Give --schedule={' or '.join(sorted(IN_TURNS))}."
+            )
+        elif not flag("local_eval_frequency"):
+            yield f"--{name} needs evaluations on the way: --local_eval_frequency=0 makes none."
+    if chosen("eval_early_stopping_metric_delta") and not stops:
+        yield "--eval_early_stopping_metric_delta is read with --eval_early_stopping_steps alone."
+    for name in ("reduce_lr_on_plateau_patience", "reduce_lr_on_plateau_threshold"):
+        if chosen(name) and not falls:
+            yield f"--{name} is read with --reduce_lr_on_plateau_factor below 1 alone."
+
+
+def _of_schedule() -> Iterator[str]:
+    schedule = flag("schedule")
+    for name in _OF_TRAINING:
+        if schedule not in TRAINING and chosen(name):
+            yield f"--{name} is for training, which --schedule={schedule} does not do."
+    if schedule == "test" and flag("pause_at_step"):
+        yield "--pause_at_step: --schedule=test trains one step."
+    if schedule.endswith("_on_train_data") and flag("eval_use_test_set"):
+        yield f"--eval_use_test_set: --schedule={schedule} looks at the training split."
+
+
+def _of_decoding() -> Iterator[str]:
+    schedule = flag("schedule")
+    asked = [name for name in _OF_DECODING if chosen(name)]
+    if schedule not in DECODING:
+        for name in asked:
+            yield f"--{name} is for decoding, which --schedule={schedule} does not do."
+        return
+    if schedule.endswith("_from_file") and not flag("decode_from_file"):
+        yield f"--schedule={schedule} needs --decode_from_file."
+    if schedule.endswith("_data"):
+        for name in ("decode_from_file", "decode_reference"):
+            if name in asked:
+                yield f"--{name}: --schedule={schedule} decodes the generated data."
+    elif flag("decode_reference") and not flag("decode_from_file"):
+        yield "--decode_reference belongs to --decode_from_file; data has its own targets."
+    for name in ("decode_from_file", "decode_reference"):
+        if flag(name) and not Path(flag(name)).is_file():
+            yield f"--{name}={flag(name)}: there is no such file."
+
+
+def _of_place() -> Iterator[str]:
+    out, data = flag("output_dir"), flag("data_dir")
+    if out and data and Path(out).resolve() == Path(data).resolve():
+        yield "--output_dir and --data_dir are the same folder; give a run its own."
+
+
+# A run as one JSON file: any flag, and the hyperparameters as an object.
+#
+#     {"problem": "translate_multi30k_ende", "model": "transformer", "train_steps": 10000,
+#      "hparams_set": "transformer_small", "hparams": {"hidden_size": 512}}
+#
+# `--config=run.json` reads it; flags of the command line win.  Every run writes the file that
+# reproduces it, `config.json`, which also says what wrote it: `version` and `processes`.
+
+
+NAME = "config.json"
+"""What a run calls its own."""
+
+_ABOUT = ("version", "processes")
+_NOT_KEPT = frozenset(
+    """
+    autotune_max_trials autotune_maximize autotune_objective autotune_parallel_trials config dry_run
+    generate_data help_hparams hp hparams hparams_range output_dir pause_at_step print_config
+    registry_help resume_data test_mode teacher tmp_dir trust_code verbosity verify_data
+    """.split()
+)
+_ENDS = ("train_steps", "train_epochs")
+_HP = re.compile(r"--?hp_(\w+)(?:=(.*))?", re.DOTALL)
+
+
+def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+    """Returns arguments without files: those of `--config` first, so that given ones win.
+
+    `--hp_name=value` and `--hp_name value`, tensor2tensor's, become `--hp=name=value`.
+
+    Raises:
+      UsageError: the file cannot be read, or something in it is no flag or of a wrong type.
+    """
+    known = _without_shorthands(arguments)
+    file = _value_of("config", known)
+    if not file or _value_of("trial", known) or file.endswith((".yaml", ".yml")):
+        return known  # of a trial it is the experiment's
+    read = RunJson.read(Path(file).expanduser(), values)
+    # A list is added to, not replaced, by absl: what is given replaces it as other flags do.
+    given = {word.lstrip("-").partition("=")[0] for word in known if word.startswith("-")}
+    for one, other in (_ENDS, _ENDS[::-1]):
+        if _value_of(one, known) not in ("", "0"):
+            given.add(other)  # where the run ends is said in one way or the other
+    return [
+        *(word for name, words in read.words.items() if name not in given for word in words),
+        *known,
+    ]
+
+
+def _without_shorthands(arguments: Sequence[str]) -> list[str]:
+    words, pending = [], list(arguments)
+    while pending:
+        word = pending.pop(0)
+        match = _HP.fullmatch(word)
+        if match is None:
+            words.append(word)
+            continue
+        value = match[2]
+        if value is None:
+            if not pending:
+                raise UsageError(f"{word} needs a value: {word}=...")
+            value = pending.pop(0)
+        words.append(f"--hp={match[1]}={value}")
+    return words
+
+
+def _value_of(name: str, arguments: Sequence[str]) -> str:
+    """Returns what the last `--name=value` or `--name value` says; "" if there is none."""
+    value = ""
+    for index, word in enumerate(arguments):
+        bare = word.lstrip("-") if word.startswith("-") else ""
+        if bare.startswith(f"{name}="):
+            value = bare.partition("=")[2]
+        elif bare == name and index + 1 < len(arguments):
+            value = arguments[index + 1]
+    return value
+
+
+class RunJson:
+    """A file of flags and hyperparameters, checked.
+
+    Attributes:
+      words: flag -> the arguments that it stands for.
+      hparams: what its object says.
+
+    Args:
+      path: the file, for messages.
+      content: what stands in it.
+      values: the flags that there are.
+
+    Raises:
+      UsageError: something is no flag, or of a wrong type; all are named.
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any], values: flags.FlagValues) -> None:
+        self.path = path
+        self.words: dict[str, list[str]] = {}
+        self.hparams: dict[str, Any] = {}
+        faults = []
+        for name, value in content.items():
+            if name == "hparams" and isinstance(value, dict):
+                self.hparams = value
+            elif name in _ABOUT:
+                continue
+            elif name not in values or name in ("config", "flagfile"):
+                faults.append(_unknown(name, values))
+            else:
+                words = _words(values[name], name, value)
+                if words is None:
+                    faults.append(f"{name}: {json.dumps(value)} should be {_kind(values[name])}.")
+                else:
+                    self.words[name] = words
+        if faults:
+            raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
+        self._about = {name: content[name] for name in _ABOUT if name in content}
+
+    @classmethod
+    def read(cls, path: Path, values: flags.FlagValues) -> RunJson:
+        """Reads a file.
+
+        Raises:
+          UsageError: as the class; or it is not there, or is no JSON object.
+        """
+        return cls(path, _content(path), values)
+
+    def applied(self, hparams: HParams) -> HParams:
+        """Returns a set changed by the file's object, which signs only what it changes.
+
+        Raises:
+          UsageError: a name is unknown, or a value not of its type.
+        """
+        changes = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.hparams.items()
+            if name != "provenance"
+        }
+        fields = type(hparams).model_fields
+        changes = {
+            name: value
+            for name, value in changes.items()
+            if name not in fields or not _same(getattr(hparams, name), value)
+        }
+        try:
+            return hparams.replace(**changes).signed(self.path.name) if changes else hparams
+        except HParamsError as error:
+            raise UsageError(f"{self.path}: hparams: {error}") from None
+
+    def warn(self, processes: int) -> None:
+        """Says on stderr if another version wrote the file, or a run of more or fewer processes."""
+        here = {"version": t2t_torch.__version__, "processes": processes}
+        for name, value in self._about.items():
+            if value != here[name]:
+                print(
+                    f"WARNING: {self.path} is of {name} {value}, here it is {here[name]}: the "
+                    "result may be another one",
+                    file=sys.stderr,
+                )
+
+
+def content_of(
+    values: flags.FlagValues, hparams: HParams, known: Mapping[str, Any], *, processes: int
+) -> dict[str, Any]:
+    """Returns the JSON that reproduces a run.
+
+    `--output_dir` is not in it: it is for the next run to say.
+
+    Args:
+      values: the flags.
+      hparams: as they were resolved.
+      known: what is known better than the flags say it: None leaves one out.
+      processes: that train together.
+    """
+    content: dict[str, Any] = {"version": t2t_torch.__version__, "processes": processes}
+    for name in values:
+        value = known.get(name, values[name].value)
+        if name in _NOT_KEPT or value in (None, "", []):
+            continue
+        is_path = values[name].parser.flag_type() == "path"
+        content[name] = str(Path(value).absolute()) if is_path else value
+    content["hparams"] = hparams.model_dump(mode="json")
+    return content
+
+
+def written(content: Mapping[str, Any]) -> str:
+    """Returns the file's text."""
+    return json.dumps(content, indent=2) + "\n"
+
+
+def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) -> dict[str, Any]:
+    """Returns what a run's own file says of some flags; of another version it may know fewer.
+
+    Raises:
+      CheckpointError: it is no JSON object, or a value is of a wrong type.
+    """
+    path = directory / NAME
+    if not path.exists():
+        return {}
+    try:
+        with contextlib.suppress(OSError):  # `_content` says what is wrong
+            run_directory.read_checked(directory, NAME)
+        content = _content(path)
+        found = {name: content[name] for name in names if name in content}
+        RunJson(path, found, values)  # checks them
+    except UsageError as error:
+        raise CheckpointError(
+            f"{error}\n{run_directory.how_to_restore(directory, NAME)}\nOr delete it and give the "
+            "flags again that are not the defaults: it remembers how the run is evaluated and "
+            "saved."
+        ) from error
+    return found
+
+
+def argument(values: flags.FlagValues, name: str, value: Any) -> str:
+    """Returns what says a flag's JSON value on the command line."""
+    return " ".join(_words(values[name], name, value) or ())
+
+
+def _content(path: Path) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in items]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(f"{path} says {', '.join(twice)} twice.")
+        return dict(items)
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=pairs)
+    except FileNotFoundError:
+        raise UsageError(f"--config={path}: there is no such file.") from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. A JSON file was expected, such as the "
+            f"{NAME} of a run."
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(
+            f'{path} should be a JSON object of flags, like {{"problem": "...", "hparams": '
+            f'{{"batch_size": 1024}}}}, not {type(content).__name__}.'
+        )
+    return content
+
+
+def _unknown(name: str, values: flags.FlagValues) -> str:
+    if name in HParams.model_fields:
+        return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
+    near = difflib.get_close_matches(name, list(values), n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"unknown flag {name!r}.{hint} All flags: --help"
+
+
+def _kind(flag: flags.Flag[Any]) -> str:
+    """Says which JSON a flag takes."""
+    if flag.name == "hparams":
+        return 'an object, {"name": value}, or a string, "name=value,..."'
+    if _is_repeated(flag) or isinstance(flag.parser, flags.ListParser):
+        return "a list of strings"
+    if flag.boolean:
+        return "true or false"
+    kinds = {"int": "an integer", "float": "a number"}
+    return kinds.get(flag.parser.flag_type(), "a string")
+
+
+def _is_repeated(flag: flags.Flag[Any]) -> bool:
+    return isinstance(flag, flags.MultiFlag)
+
+
+def _words(flag: flags.Flag[Any], name: str, value: Any) -> list[str] | None:
+    """Returns the arguments that say a JSON value; None if it is not of the flag's type."""
+    if value is None:
+        return [] if flag.default is None else None
+    kind = _kind(flag)
+    if kind == "a list of strings":
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            return None
+        items = value if _is_repeated(flag) else [",".join(value)]
+        return [f"--{name}={item}" for item in items]
+    if isinstance(value, bool):
+        return [f"--{name}={str(value).lower()}"] if flag.boolean else None
+    kinds: dict[str, Any] = {"an integer": int, "a number": (int, float), "true or false": bool}
+    return [f"--{name}={value}"] if isinstance(value, kinds.get(kind, str)) else None
+
+
+def _same(ours: Any, value: Any) -> bool:
+    """Whether a value is a field's; true is not 1."""
+    return bool(ours == value) and isinstance(ours, bool) == isinstance(value, bool)

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from t2t_torch.allocator import keep_freed_memory
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin.asked_run import check_is_of_run
+from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.decode.checkpoints import CheckpointDecoder
     from t2t_torch.decode.hparam import DecodeHParams
+
 
 _UNFINISHED = ".unfinished"
 _OF_SEARCH = ("beam_size", "alpha")
@@ -76,7 +76,7 @@ def _run() -> int:
     shared.require(FLAGS, "model_dir", "source")
     hparams = _hparams()
 
-    from t2t_torch.bin.following import follow_checkpoints
+    from t2t_torch.bin.flags import follow_checkpoints
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.decode.checkpoints import CheckpointDecoder
     from t2t_torch.train.run_directory import RunDirectory
@@ -179,8 +179,8 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
 
 def _describe(file: Path, made_of: Mapping[str, Any], run: Path) -> None:
     """Writes what the files of a folder are made of, with the time at which training began."""
-    from t2t_torch.data.staging import staged
-    from t2t_torch.decode.translations import start_of
+    from t2t_torch.files import staged
+    from t2t_torch.metrics.text_scores import start_of
 
     (file.parent / _UNFINISHED).mkdir(parents=True, exist_ok=True)
     if file.exists():
@@ -195,8 +195,8 @@ def _decode(
     decoder: CheckpointDecoder, directory: CheckpointDirectory, checkpoint: Checkpoint, out: Path
 ) -> None:
     """Decodes with a checkpoint, unless that was done; tells what was made."""
-    from t2t_torch.bin.following import keep_time
-    from t2t_torch.data.staging import sync
+    from t2t_torch.bin.flags import keep_time
+    from t2t_torch.files import sync
 
     if out.exists():
         print(f"{out} is there", flush=True)

@@ -1,7 +1,7 @@
 """Searches hyperparameters: trains many, stops what falls behind, tells what is best.
 
-    t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
-        --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \\
+    t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \
+        --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \
         --metric=loss --max_trials=16 --train_steps=400 --parallel=2
     t2t-tuner --trial=my_trial --config=experiment.yaml --output_dir=search
 
@@ -22,18 +22,21 @@ from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import tuner_flags
-from t2t_torch.bin.asked_search import asked_search
-from t2t_torch.bin.tuner_flags import FLAGS, flag
+from t2t_torch.bin import search_flags
+from t2t_torch.bin.search_flags import FLAGS, asked_search, flag
+from t2t_torch.bin.trainer_flags import FLAGS as TRAINER_FLAGS
+from t2t_torch.bin.trainer_flags import chosen, given
+from t2t_torch.bin.trainer_flags import flag as trainer_flag
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.train.stop import StopRequest
-from t2t_torch.tune.outcome import PAGE, check_any_value, write_outcome
+from t2t_torch.train.stopping import StopRequest
+from t2t_torch.tune.tuner import PAGE, check_any_value, write_outcome
 
 if TYPE_CHECKING:
-    from t2t_torch.tune.presence import Presence
     from t2t_torch.tune.search_record import SearchRecord
     from t2t_torch.tune.shared_search import SharedSearch
+    from t2t_torch.tune.study import Presence
     from t2t_torch.tune.subject import Subject
+
 
 _PAGE_SECONDS = 30.0
 """From one writing of the page to the next, while the search goes on."""
@@ -47,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run() -> int:
     shared.require(FLAGS, "output_dir")
     output_dir = Path(flag("output_dir")).absolute()
-    known_steps = tuner_flags.recall(output_dir)
+    known_steps = search_flags.recall(output_dir)
     for folder in flag("t2t_usr_dir"):
         registry.import_usr_dir(folder)
     if flag("report_only"):
@@ -57,12 +60,12 @@ def _run() -> int:
     search = _opened(output_dir)
     asked.subject.check_data()
     search.begin(asked.plan, asked.space, asked.subject.identity())
-    from t2t_torch.tune.presence import Presence
-    from t2t_torch.tune.run_folders import claim_runs
+    from t2t_torch.tune.shared_search import claim_runs
+    from t2t_torch.tune.study import Presence
 
     if (old := claim_runs(output_dir, search.id)) is not None:
         print(f"runs of another search are now in {old}", file=sys.stderr)
-    tuner_flags.remember(output_dir, asked.steps_of)
+    search_flags.remember(output_dir, asked.steps_of)
     with (
         StopRequest() as stop,
         Presence(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
@@ -79,11 +82,10 @@ def _opened(output_dir: Path) -> SharedSearch:
     Raises:
       DataError: --report_only, and there is none.
     """
-    from t2t_torch.tune.ledger import Ledger
     from t2t_torch.tune.shared_search import NONE_BEGUN, SharedSearch
-    from t2t_torch.tune.study import JOURNAL, open_storage
+    from t2t_torch.tune.study import JOURNAL, Ledger, open_storage
 
-    looks, name = flag("report_only"), tuner_flags.study_name(output_dir)
+    looks, name = flag("report_only"), search_flags.study_name(output_dir)
     if looks and not flag("storage") and not (output_dir / JOURNAL).exists():
         raise DataError(NONE_BEGUN)
     storage = open_storage(output_dir, flag("storage") or "")
@@ -100,15 +102,13 @@ def _tune(
     max_restarts: int,
     stop: StopRequest,
 ) -> SearchRecord:
-    from t2t_torch.tune.published import publish
-    from t2t_torch.tune.recording import record_of
-    from t2t_torch.tune.runs import TRAINER
+    from t2t_torch.tune.progress import Progress
     from t2t_torch.tune.search_page import write_page
-    from t2t_torch.tune.table import Progress
-    from t2t_torch.tune.tuner import Tuner, TunerConfig
+    from t2t_torch.tune.shared_search import publish, record_of
+    from t2t_torch.tune.tuner import TRAINER, Tuner, TunerConfig
 
     progress = Progress(sys.stderr)
-    command = tuner_flags.command(output_dir)
+    command = search_flags.command(output_dir)
 
     def record() -> SearchRecord:
         return record_of(search, output_dir, command=command, trial=flag("trial") or "")
@@ -147,16 +147,71 @@ def _tell(search: SharedSearch, found: SearchRecord) -> None:
 
 
 def _report_only(output_dir: Path) -> int:
-    from t2t_torch.tune.recording import record_of
+    from t2t_torch.tune.shared_search import record_of
 
     if not output_dir.is_dir():
         raise UsageError(f"--output_dir={output_dir} is not there: no search to report on.")
     search = _opened(output_dir)
     search.sync()
-    command = tuner_flags.command(output_dir)
+    command = search_flags.command(output_dir)
     _tell(search, record_of(search, output_dir, command=command, trial=flag("trial") or ""))
     return 0
 
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+# tensor2tensor's `t2t-trainer --hparams_range=... --autotune_*`: the search of `t2t-tuner`.
+
+
+_SAME = (
+    *("problem", "model", "hparams_set", "hparams", "data_dir", "output_dir", "eval_metrics"),
+    *("train_steps", "eval_steps", "local_eval_frequency", "worker_gpu", "hparams_range"),
+)
+"""Flags that the tuner has, too."""
+
+_NAMED = {
+    "random_seed": "seed",
+    "autotune_objective": "metric",
+    "autotune_max_trials": "max_trials",
+    "autotune_parallel_trials": "parallel",
+}
+"""Flags that it has by another name."""
+
+_OTHERS = (
+    *("autotune_maximize", "t2t_usr_dir", "trust_code", "registry_help", "verbosity", "schedule"),
+)
+
+
+def autotune() -> int:
+    """Runs the search that the flags name; returns the command's exit code.
+
+    Raises:
+      UsageError: a flag is given that a search does not read.
+    """
+    read = {*_SAME, *_NAMED, *_OTHERS}
+    strange = [name for name in TRAINER_FLAGS if name not in read and chosen(name)]
+    if strange:
+        raise UsageError(
+            f"--{', --'.join(strange)}: nothing in a search (--hparams_range) reads it. Leave it "
+            "out, or run t2t-tuner, which has more flags."
+        )
+    if given("schedule") and chosen("schedule"):
+        raise UsageError(
+            f"--schedule={trainer_flag('schedule')}: a search trains and evaluates in turns."
+        )
+    words = [f"--{name}={_said(name)}" for name in _SAME if given(name)]
+    words += [f"--{other}={trainer_flag(name)}" for name, other in _NAMED.items() if given(name)]
+    if not given("autotune_max_trials"):
+        words.append(f"--max_trials={trainer_flag('autotune_max_trials')}")
+    words += [f"--t2t_usr_dir={folder}" for folder in trainer_flag("t2t_usr_dir")]
+    words += ["--trust_code"] if trainer_flag("trust_code") else []
+    if given("autotune_maximize"):
+        words.append(f"--metric_minimize={str(not trainer_flag('autotune_maximize')).lower()}")
+    return main(words)
+
+
+def _said(name: str) -> str:
+    value = trainer_flag(name)
+    return ",".join(value) if isinstance(value, list) else str(value)

@@ -6,26 +6,203 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pydantic
 import torch
 from torch import Tensor, nn
 
 import t2t_torch
-from t2t_torch.checkpoint.disk import make_folder, sync_folder, write_file
-from t2t_torch.checkpoint.snapshot import Average, Snapshot
-from t2t_torch.checkpoint.stored_tensors import part_header, part_name, tensors_at
-from t2t_torch.checkpoint.tensor_file import chunks_of
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import (
+from t2t_torch.checkpoint.storage import make_folder, sync_folder, write_file
+from t2t_torch.checkpoint.tensors import (
+    Share,
+    chunks_of,
     load_optimizer,
     load_weights,
+    model_tensors,
     optimizer_metadata,
+    optimizer_tensors,
+    part_header,
+    part_name,
     read_tensors,
+    tensors_at,
 )
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
+
+# Where a run stands, beside weights and optimizer.
+
+
+class SinceReport(pydantic.BaseModel, extra="forbid", frozen=True):
+    """What was counted since the last report, so that the next one is exact over a resume.
+
+    Attributes:
+      sums: loss, weight, positions with data, positions.
+      grad_norm: of the last step that was not skipped; None if there was none.
+      steps: in all.
+      skipped: of them.
+    """
+
+    sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
+    grad_norm: float | None = None
+    steps: int = 0
+    skipped: int = 0
+
+
+class TrainerState(pydantic.BaseModel, extra="forbid"):
+    """Where a run stands, beside weights and optimizer: all that decides how it goes on.
+
+    Attributes:
+      step: optimizer steps done, those that were skipped among them.
+      batches_consumed: global batches consumed: the position in the data.
+      batches_per_step: micro-batches of all processes that make a step.
+      tokens: the loss's weight seen: target tokens, padding not counted, or examples.
+      seconds: trained, without evaluations, over all resumes.
+      seed: of initialization, dropout and order.
+      plan_fingerprint: of the order of the data.
+      epoch_batches: global batches of an epoch; 0 if not known, as of a mixture.
+      version: of t2t_torch.
+      skipped: steps that moved nothing, as the loss or the gradient was not finite.
+      skipped_in_a_row: the last of them, if the last step was one.
+      loss_scale: what losses are multiplied by before a backward pass in float16; 0: not yet known.
+      loss_scale_steps: finite steps since it last changed.
+      evaluated: step of the last evaluation that the stopping rules have seen.
+      watched: the metric that they watch, and its better direction; see `train/stopping.py`.
+      best_value: the best that it was; None before the first.
+      best_step: when; or when it was first looked at.
+      bad_evaluations: evaluations since then.
+      plateau_factor: what the learning rate is multiplied by, as the metric stood still.
+      plateau_value: the best that it was, by the plateau's threshold.
+      plateau_bad: evaluations since then, or since the factor last changed.
+      mean_begun: step of the evaluation at which the mean of the weights began, if it waits for
+        one.
+      mean_values: the watched metric at evaluations that it has waited for.
+      since_report: what the next report will be of.
+      hooks: what each hook remembers, by its name.
+      task: what a task remembers, as the optimizer's settings of a trial that schedules its own.
+    """
+
+    step: int = 0
+    batches_consumed: int = 0
+    batches_per_step: int = 1
+    tokens: float = 0.0
+    seconds: float = 0.0
+    seed: int = 0
+    plan_fingerprint: str = ""
+    epoch_batches: int = 0
+    version: str = ""
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    loss_scale: float = 0.0
+    loss_scale_steps: int = 0
+    evaluated: int = -1
+    watched: str = ""
+    best_value: float | None = None
+    best_step: int = -1
+    bad_evaluations: int = 0
+    plateau_factor: float = 1.0
+    plateau_value: float | None = None
+    plateau_bad: int = 0
+    mean_begun: int = -1
+    mean_values: tuple[float, ...] = ()
+    since_report: SinceReport = SinceReport()
+    hooks: dict[str, dict[str, Any]] = {}
+    task: dict[str, Any] = {}
+
+
+# What a checkpoint will hold, copied away from a run that goes on.
+
+
+class Average(Protocol):
+    """A running mean of the weights, as `train.weight_average.WeightAverage` is one."""
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Returns the means by the parameters' names, of a shared one by its first."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes back what `tensors` returned."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A state of a run in memory of its own, on the CPU.
+
+    Attributes:
+      state: where the run stands.
+      weights: parameters and buffers; a shared one stands once.
+      slots: of the optimizer, '<parameter>/<slot>'; None of an average of checkpoints.
+      stateless: parameters for which the optimizer has no slots.
+      average: the running mean of the parameters, if the run keeps one.
+      task: tensors that belong to `state.task`, by name; whole, of the first process.
+      averaged_steps: of the checkpoints that `weights` are the mean of; empty for a run's own.
+      share: of what processes hold parts of, which parts the tensors here are; None: all is whole.
+    """
+
+    state: TrainerState
+    weights: Mapping[str, Tensor]
+    slots: Mapping[str, Tensor] | None
+    stateless: tuple[str, ...] = ()
+    average: Mapping[str, Tensor] | None = None
+    task: Mapping[str, Tensor] | None = None
+    averaged_steps: tuple[int, ...] = ()
+    share: Share | None = None
+
+    @classmethod
+    def take(
+        cls,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: TrainerState,
+        average: Average | None = None,
+        task: Mapping[str, Tensor] | None = None,
+    ) -> Snapshot:
+        """Copies a run's state; takes as long as copying takes.
+
+        Where each process holds a part of the weights, each copies its own parts, of the optimizer
+        and the average, too.  Nothing is exchanged and nothing is put together.
+
+        Args:
+          model: of the run.
+          optimizer: of the run.
+          state: where the run stands.
+          average: of the weights.
+          task: tensors that belong to `state.task`.
+
+        Raises:
+          CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
+        """
+        weights = model_tensors(model)  # first: it divides again what a pass has put together
+        slots, stateless = optimizer_tensors(optimizer, model)
+        tensors: dict[str, Mapping[str, Tensor]] = {"model": weights, "optimizer": slots}
+        if average is not None:
+            tensors["average"] = average.tensors()
+        share, parts = Share.of(tensors)
+        own = {kind: _own(named) for kind, named in parts.items()}
+        return cls(
+            state=state.model_copy(deep=True),
+            weights=own["model"],
+            slots=own["optimizer"],
+            stateless=stateless,
+            average=own.get("average"),
+            task=_own(task or {}),
+            share=share,
+        )
+
+
+def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies tensors to the CPU, contiguous; from a GPU all at once."""
+    copies, devices = {}, set()
+    for name, tensor in tensors.items():
+        on_gpu = tensor.device.type == "cuda"
+        # Pinned memory, which torch keeps for the next time: no detour, no wait for each tensor.
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
+        copies[name] = copy.copy_(tensor.detach(), non_blocking=on_gpu)
+        if on_gpu:
+            devices.add(tensor.device)
+    for device in devices:
+        torch.cuda.current_stream(device).synchronize()
+    return copies
+
 
 MANIFEST = "MANIFEST.json"
 MODEL = "model.safetensors"

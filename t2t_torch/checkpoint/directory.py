@@ -20,32 +20,327 @@ is left of it.  Nothing is ever unpickled.
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import hashlib
 import json
+import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Collection, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import safetensors
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.checkpoint.deletion import Deletion
-from t2t_torch.checkpoint.disk import free_name, rename, replace_file
-from t2t_torch.checkpoint.explanations import (
+from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, kinds_of
+from t2t_torch.checkpoint.storage import (
     Explanations,
+    Patience,
+    Peers,
     checkpoint_folders,
     folders_set_aside,
+    free_name,
+    make_folder,
+    remove_folder,
+    rename,
+    replace_file,
+    together,
 )
-from t2t_torch.checkpoint.patience import Patience
-from t2t_torch.checkpoint.peers import Peers, together
-from t2t_torch.checkpoint.ratings import Ratings
-from t2t_torch.checkpoint.retention import Retention
-from t2t_torch.checkpoint.share_writing import write_share
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.data.staging import sync
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import sync
+
+# Which checkpoints are kept.
+
+
+_SECONDS = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """Which checkpoints are kept when another one has been written.
+
+    The one just written and the best one always are.
+
+    Attributes:
+      last: newest ones; 0 keeps all.
+      best: best ones.
+      every: steps; those of its multiples are kept; 0: none for that reason.
+      every_n_hours: of training; the first of each such period is kept, not of the period in which
+        training began; 0: none for that reason.
+    """
+
+    last: int = 0
+    best: int = 0
+    every: int = 0
+    every_n_hours: float = 0.0
+
+    def superfluous(
+        self, checkpoints: Sequence[Checkpoint], written: Checkpoint, ranked: Sequence[int]
+    ) -> list[Checkpoint]:
+        """Returns those to delete.
+
+        Args:
+          checkpoints: all, oldest first.
+          written: the newest that is known to be whole.
+          ranked: steps, the best first.
+        """
+        if not self.last:
+            return []
+        there = {checkpoint.step for checkpoint in checkpoints}
+        best = [step for step in ranked if step in there][: max(self.best, 1)]
+        kept = {written.step, *best, *self._of_hours(checkpoints)}
+        return [
+            checkpoint
+            for checkpoint in checkpoints[: -self.last]
+            if checkpoint.step not in kept
+            and not (self.every and checkpoint.step % self.every == 0)
+        ]
+
+    def _of_hours(self, checkpoints: Sequence[Checkpoint]) -> set[int]:
+        """Returns the steps of the first checkpoint of each period after the first."""
+        if not self.every_n_hours:
+            return set()
+        first: dict[int, int] = {}
+        for checkpoint in checkpoints:
+            try:
+                seconds = checkpoint.trainer_state().seconds
+            except (CheckpointError, OSError):  # a broken one is kept for no reason of its own
+                continue
+            period = int(seconds // (self.every_n_hours * _SECONDS))
+            if period:
+                first.setdefault(period, checkpoint.step)
+        return set(first.values())
+
+
+# How good each checkpoint was found to be (`best.json`).
+
+
+FILE = "best.json"
+
+
+class _Record(pydantic.BaseModel, extra="forbid"):
+    """The content of the file: values of one metric by step, and their checksum.
+
+    Files of earlier versions have no checksum, and are taken as they are.
+    """
+
+    metric: str = ""
+    lower_is_better: bool
+    values: dict[int, float]
+    sha256: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all other fields."""
+        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
+
+    def is_of(self, metric: str, *, lower_is_better: bool) -> bool:
+        """Whether values of a metric compare with these; an older file does not name its own."""
+        return self.metric in ("", metric) and self.lower_is_better == lower_is_better
+
+
+class Ratings:
+    """The watched metric of a run's checkpoints, kept in a file that every process can read.
+
+    Args:
+      folder: the run directory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+
+    def add(
+        self,
+        step: int,
+        value: float,
+        *,
+        lower_is_better: bool,
+        others: Collection[int],
+        metric: str = "",
+    ) -> None:
+        """Remembers a value; one that is not finite is none.
+
+        A file that cannot be written is warned of.  Values of another metric, or of another
+        direction, do not compare: they are forgotten.
+
+        Args:
+          step: of the checkpoint.
+          value: of the metric.
+          lower_is_better: whether less of it is better.
+          others: steps of checkpoints whose values are worth keeping.
+          metric: its name in full.
+        """
+        try:
+            before = self._read()
+        except CheckpointError as error:
+            print(f"warning: {error}; begun anew", file=sys.stderr, flush=True)
+            before = None
+        values = {}
+        if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
+            values = {one: known for one, known in before.values.items() if one in others}
+        values.pop(step, None)
+        if math.isfinite(value):
+            values[step] = value
+        record = _Record(
+            metric=metric, lower_is_better=lower_is_better, values=dict(sorted(values.items()))
+        )
+        record.sha256 = record.digest
+        try:
+            replace_file(self._file, record.model_dump_json(indent=2) + "\n")
+        except OSError as error:
+            print(f"warning: {self._file} cannot be written: {error}", file=sys.stderr, flush=True)
+
+    def ranked(self) -> list[int]:
+        """Returns the steps that have a value, the best first; of equal ones the earliest.
+
+        Raises:
+          CheckpointError: the file is damaged.
+        """
+        record = self._read()
+        if record is None:
+            return []
+        sign = 1 if record.lower_is_better else -1
+        return sorted(record.values, key=lambda step: (sign * record.values[step], step))
+
+    def _read(self) -> _Record | None:
+        try:
+            text = self._file.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            record = _Record.model_validate_json(text)
+        except pydantic.ValidationError as error:
+            faults = "; ".join(str(fault["msg"]) for fault in error.errors()[:3])
+            raise CheckpointError(
+                f"{self._file}, which says which checkpoint is best, is damaged: {faults}"
+            ) from None
+        if record.sha256 not in (None, record.digest):
+            raise CheckpointError(
+                f"{self._file}, which says which checkpoint is best, was altered: its sha256 does "
+                "not fit. Delete it and evaluate again, or name a checkpoint by its step."
+            )
+        finite = {step: value for step, value in record.values.items() if math.isfinite(value)}
+        return record.model_copy(update={"values": finite})
+
+
+# Deleting the checkpoints that need not be kept.
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Deletion:
+    """Deletes checkpoints once there are later ones, or to make room for them.
+
+    Args:
+      retention: which are kept.
+      ratings: of those that were evaluated.
+    """
+
+    def __init__(self, retention: Retention, ratings: Ratings) -> None:
+        self._retention = retention
+        self._ratings = ratings
+
+    def after(self, written: Checkpoint, checkpoints: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
+        """Deletes what is superfluous; returns it.
+
+        Args:
+          written: the newest that is known to be whole.
+          checkpoints: all, oldest first.
+
+        Raises:
+          OSError: the disk fails.
+          CheckpointError: `best.json` is damaged.
+        """
+        ranked = self._ratings.ranked()
+        superfluous = self._retention.superfluous(checkpoints, written, ranked)
+        for checkpoint in superfluous:
+            # Renamed first: a crash in the middle of deleting leaves nothing that looks like one.
+            removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
+            rename(checkpoint.path, removed)
+            remove_folder(removed)
+        return superfluous
+
+    def before(self, coming: Checkpoint, there: Sequence[Checkpoint], error: Exception) -> None:
+        """Deletes what would go once another is written, if that failed as the disk is full.
+
+        The newest stays, and if it is not whole all do.
+
+        Args:
+          coming: that is being written.
+          there: all others, oldest first.
+          error: why it failed.
+        """
+        if not (isinstance(error, OSError) and error.errno in _FULL) or len(there) < 2:
+            return
+        try:
+            there[-1].verify()
+            deleted = self.after(there[-1], sorted([*there, coming]))
+            if deleted:
+                names = ", ".join(one.path.name for one in deleted)
+                _warn(f"deleted before {coming.path.name} is written, to make room: {names}")
+        except (OSError, CheckpointError) as fault:
+            _warn(f"nothing is deleted to make room: {fault}")
+
+
+# A checkpoint to which each of several processes adds its own parts.
+
+
+def write_share(
+    snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: Peers
+) -> None:
+    """Writes this process's parts; returns when the checkpoint of all is there.
+
+    The leader makes the folder, and when all have written and read back their files it adds the
+    manifest, with the sums that they tell it, and renames the folder.
+
+    Args:
+      snapshot: a share.
+      final: the checkpoint that is to be.
+      begin: called in the leader; returns the temporary folder, which it makes, or None if the
+        checkpoint is there already.
+      peers: all of which must call this, with shares of the same step.
+
+    Raises:
+      OSError, CheckpointError: it could not be written, be it in another process; nothing half is
+        left.
+      RuntimeError, PeerDefectError: another process died, or has a defect.
+    """
+    leads = peers.rank == 0
+    made: list[Path] = []
+
+    def make_folders() -> str:
+        staged = begin() if leads else None
+        if staged is None:
+            return ""
+        made.append(staged)
+        for folder in (staged, *(staged / kind for kind in kinds_of(snapshot))):
+            make_folder(folder)
+        return staged.name
+
+    def finish() -> None:
+        if leads:
+            tensors = {name: entry for one in files for name, entry in one.items()}
+            said = Explanations.of(final.path.parent)
+            Checkpoint.write_rest(
+                staged, snapshot, tensors, copies=said.copies, vocabularies=said.vocabularies
+            )
+            rename(staged, final.path)
+
+    try:
+        name = together(peers, make_folders)[0]
+        if name:
+            staged = final.path.with_name(name)
+            files = together(peers, lambda: Checkpoint.write_tensors(staged, snapshot))
+            together(peers, finish)
+    except Exception:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
 
 _SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
 

@@ -2,25 +2,257 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import fcntl
+import os
 import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pydantic
 from absl import logging
+from tqdm import tqdm
 
-from t2t_torch import registry
-from t2t_torch.data.encoding import Encoder, MakeFeatures
-from t2t_torch.data.manifest import Manifest
-from t2t_torch.data.parts import Parts
-from t2t_torch.data.publish import Publication
-from t2t_torch.data.request import Request
-from t2t_torch.data.share import encode_share, whole
-from t2t_torch.data.shuffle import Shuffle
-from t2t_torch.data.staging import STAGED_SUFFIX
-from t2t_torch.readers.bad_records import Policy
+from t2t_torch import errors, registry
+from t2t_torch.data import raw_file
+from t2t_torch.data.encoding import Encoder, MakeFeatures, Share, ShareEntry, encode_share, whole
+from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, fault_of
+from t2t_torch.data.publish import Publication, Request
+from t2t_torch.data.raw_file import exclusive
+from t2t_torch.data.shuffle import Shuffle, merged
+from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
+from t2t_torch.files import STAGED_SUFFIX, staged, sync
+from t2t_torch.mode import Split
+from t2t_torch.readers.text_file import Policy
 
 if TYPE_CHECKING:
     from t2t_torch.problem import Problem
+
+
+# The folder in which the tasks of one data set put their parts, until all have ended.
+#
+# plan.json        what is made, by how many tasks; written when the vocabulary is there
+# vocab/           the vocabulary that all tasks use
+# part-00003/      a task's share of each split, encoded and sorted: train/run-00000 ...
+# part-00003.json  says that it is whole
+# part-00003.lock  is held by the process that makes it
+#
+# Beside the folder, `.NAME.tasks.done` says which tasks of the latest plan have told what is there.
+
+
+class _Entry(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+class Plan(_Entry):
+    """What all tasks agree on.
+
+    Attributes:
+      settings: everything that changes the bytes.
+      num_tasks: how many shares there are.
+      raw_files: that the samples are read from.
+      vocab_files: of the vocabulary, by their names.
+      vocab_in_folder: whether they are in the data folder, as none is learnt.
+      identity: of this plan and no other, even of the same settings.
+    """
+
+    settings: Mapping[str, Any]
+    num_tasks: int
+    raw_files: Mapping[str, RawFileEntry]
+    vocab_files: Mapping[str, RawFileEntry]
+    vocab_in_folder: bool
+    identity: str = pydantic.Field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class RunEntry(_Entry):
+    """A file of sorted rows: its path below the part's folder, its size in bytes."""
+
+    file: str
+    bytes: int
+
+
+class Report(_Entry):
+    """Which tasks of a plan have told what is there; it outlives the plan.
+
+    Attributes:
+      identity: of the plan.
+      num_tasks: of the plan.
+      told: the tasks that have, rising.
+      published: whether the plan's data has been.
+    """
+
+    identity: str
+    num_tasks: int
+    told: Sequence[int] = ()
+    published: bool = False
+
+
+class PartEntry(_Entry):
+    """What a task has made: by split what it holds, and its files."""
+
+    splits: Mapping[str, ShareEntry]
+    runs: Mapping[str, Sequence[RunEntry]]
+
+
+class Parts:
+    """The parts of one data set.
+
+    Attributes:
+      folder: `.NAME.tasks` in the data folder.
+      vocab: the folder of the vocabulary.
+      done: the file of the report.
+    """
+
+    def __init__(self, data_dir: Path, name: str) -> None:
+        """Makes nothing yet."""
+        self.folder = data_dir / f".{name}.tasks"
+        self.vocab = self.folder / "vocab"
+        self.done = data_dir / f".{name}.tasks.done"
+
+    def plan(self) -> Plan | None:
+        """The plan there is; None if there is none, or none that can be read."""
+        try:
+            return Plan.model_validate_json((self.folder / "plan.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def save_plan(self, plan: Plan) -> None:
+        """Writes the plan, when all of the vocabulary is there."""
+        for path in self.vocab.iterdir():
+            sync(path)
+        sync(self.vocab)
+        with staged(self.folder / "plan.json") as temporary:
+            temporary.write_text(plan.model_dump_json(indent=2), encoding="utf-8")
+
+    def report(self) -> Report | None:
+        """The report of the latest plan; None if there is none, or none that can be read."""
+        try:
+            return Report.model_validate_json(self.done.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def tell(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
+        """Notes in the report that a task of a plan has ended, or that its data is published.
+
+        The caller holds the data set's lock.
+        """
+        report = self.report()
+        if report is None or report.identity != plan.identity:
+            report = Report(identity=plan.identity, num_tasks=plan.num_tasks)
+        told = {*report.told, *(() if task is None else (task,))}
+        self._save_report(report, told, published=report.published or published)
+
+    def tell_again(self, task: int) -> None:
+        """Notes that a task of the plan that was published has told so."""
+        report = self.report()
+        if report is not None:
+            self._save_report(report, {*report.told, task}, published=report.published)
+
+    def _save_report(self, report: Report, told: Iterable[int], *, published: bool) -> None:
+        changes = {"told": sorted(told), "published": published}
+        with staged(self.done) as temporary:
+            temporary.write_text(report.model_copy(update=changes).model_dump_json(), "utf-8")
+
+    def has_to_tell(self, task: int, num_tasks: int) -> bool:
+        """Whether the data there is that of so many tasks, of which this one has not told yet."""
+        report = self.report()
+        return (
+            report is not None
+            and report.published
+            and report.num_tasks == num_tasks
+            and task not in report.told
+        )
+
+    def place(self, task: int) -> Path:
+        """The folder of a task's files."""
+        return self.folder / f"part-{task:05d}"
+
+    def lock(self, task: int) -> Path:
+        """The file that is locked by the process that makes a part."""
+        return self.folder / f"part-{task:05d}.lock"
+
+    def part(self, task: int) -> PartEntry | None:
+        """What a task has made; None if it has not ended, or a file of it is gone."""
+        place = self.place(task)
+        try:
+            part = PartEntry.model_validate_json(place.with_suffix(".json").read_text("utf-8"))
+            runs = [run for entries in part.runs.values() for run in entries]
+            good = all((place / run.file).stat().st_size == run.bytes for run in runs)
+        except (OSError, ValueError):
+            return None
+        return part if good else None
+
+    def save_part(
+        self, task: int, splits: Mapping[str, ShareEntry], runs: Mapping[str, Sequence[Path]]
+    ) -> None:
+        """Says that a part is whole.
+
+        Args:
+          task: whose part.
+          splits: what it holds.
+          runs: by split, its files; all are in its folder.
+        """
+        place = self.place(task)
+        for path in (path for paths in runs.values() for path in paths):
+            sync(path)
+        for path in (*place.iterdir(), place):
+            sync(path)
+        entries = {
+            split: [
+                RunEntry(file=path.relative_to(place).as_posix(), bytes=path.stat().st_size)
+                for path in paths
+            ]
+            for split, paths in runs.items()
+        }
+        with staged(place.with_suffix(".json")) as temporary:
+            text = PartEntry(splits=splits, runs=entries).model_dump_json()
+            temporary.write_text(text, encoding="utf-8")
+
+    def runs(self, split: Split, parts: Sequence[PartEntry]) -> list[Path]:
+        """The files of a split, of all tasks."""
+        return [
+            self.place(task) / run.file
+            for task, part in enumerate(parts)
+            for run in part.runs[split.value]
+        ]
+
+    def clear(self, *, or_refuse: bool = False) -> None:
+        """Removes all, unless a task is at work on a part; the caller holds the data set's lock.
+
+        Raises:
+          DataError: a task is at work, and `or_refuse` is set.
+        """
+        if not self.folder.exists():
+            return
+        with contextlib.ExitStack() as held:
+            for lock in sorted(self.folder.glob("part-*.lock")):
+                if held.enter_context(_held(lock)):
+                    continue
+                if not or_refuse:
+                    return
+                raise DataError(
+                    f"A task is at work in {self.folder} on data that was asked for otherwise. "
+                    "End it, or choose another --data_dir."
+                )
+            removed = self.folder.with_name(f"{self.folder.name}.removed")
+            shutil.rmtree(removed, ignore_errors=True)
+            self.folder.rename(removed)
+            shutil.rmtree(removed, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _held(lock: Path) -> Iterator[bool]:
+    """Tries to take a lock without waiting; says whether it is taken."""
+    with lock.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def generate_data(
@@ -108,3 +340,447 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
         return publication.publish(made_from, vocab_folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+# A data set made by several tasks: the jobs of an array, on one machine or on many.
+#
+# All tasks run the same command with another number and share the data folder.
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What is there after a task.
+
+    Attributes:
+      missing: the numbers of the tasks that have not ended yet.
+      manifest: of the data set, once nothing is missing.
+    """
+
+    missing: Sequence[int] = ()
+    manifest: Manifest | None = None
+
+
+def run_task(
+    problem: Problem,
+    data_dir: str | Path,
+    tmp_dir: str | Path,
+    *,
+    task_id: int,
+    num_tasks: int,
+    num_processes: int | None = None,
+    seed: int | None = None,
+    max_cases: int = 0,
+    on_bad_record: Policy = "fail",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Outcome:
+    """Makes one task's share of a data set; the last task to end merges all and publishes.
+
+    Every task gives the same arguments but `task_id`.  It generates all samples and encodes every
+    `num_tasks`-th block of them.  The shards are those that `generate_data` makes, byte for byte.
+    A task that was killed is run again; one that has ended is not made again.
+
+    Args:
+      problem: what to generate.
+      data_dir: where to; shared by all tasks.
+      tmp_dir: the raw files; shared or not.
+      task_id: from 0 to num_tasks - 1.
+      num_tasks: how many tasks there are.
+      num_processes: how many processes of this task encode; None takes all CPUs for large data.
+      seed: as for `generate_data`.
+      max_cases: as for `generate_data`.
+      on_bad_record: as for `generate_data`.
+      overwrite: make the data anew, whatever is there.  A task that finds the parts of others goes
+        on with them; one that was cut off before it could tell that the data was done, tells it.
+      progress: show a progress bar on stderr.
+
+    Raises:
+      UsageError: there is no such task.
+      DataError: as `generate_data`; or the tasks differ in their settings, their number, their raw
+        files or their samples.
+    """
+    if not 0 <= task_id < num_tasks:
+        raise UsageError(
+            f"task {task_id} of {num_tasks} is not there; --task_id counts from 0 to "
+            f"--num_tasks - 1, here {num_tasks - 1}."
+        )
+    request = Request.of(
+        problem,
+        data_dir,
+        tmp_dir,
+        seed=seed,
+        max_cases=max_cases,
+        on_bad_record=on_bad_record,
+    )
+    tasks = Tasks(request, num_tasks)
+    plan, manifest = tasks.begin(task_id, overwrite=overwrite)
+    if plan is None:
+        return Outcome(manifest=manifest)
+    tasks.run(plan, task_id, num_processes, progress=progress)
+    return tasks.finish(plan, task_id)
+
+
+class Tasks:
+    """The tasks that make one data set, as one of their processes sees them.
+
+    Args:
+      request: the data set.
+      num_tasks: how many tasks there are, the same for all.
+
+    Raises:
+      UsageError: that is less than one.
+    """
+
+    def __init__(self, request: Request, num_tasks: int) -> None:
+        if num_tasks < 1:
+            raise UsageError(f"{num_tasks} tasks make nothing; --num_tasks counts from 1.")
+        self._request = request
+        self._num_tasks = num_tasks
+        self._parts = Parts(request.folder, request.name)
+
+    def begin(
+        self, task: int | None = None, *, overwrite: bool = False, anew: bool = False
+    ) -> tuple[Plan | None, Manifest | None]:
+        """Makes the plan and the vocabulary, or finds them made.
+
+        Args:
+          task: whose beginning this is; None for what begins all of them.
+          overwrite: replace data, and parts of other settings.  Parts of these settings are kept,
+            since every task of an array says the same, and so is data that this array has made
+            and this task has not told yet.
+          anew: replace everything.
+
+        Returns:
+          The plan, or the manifest if nothing is left to do.
+
+        Raises:
+          DataError: there is data, or there are parts, of other settings or other raw files; or a
+            task is at work on what is to be replaced.
+        """
+        request = self._request
+        with request.lock():
+            plan = self._parts.plan()
+            manifest = None
+            if not anew and (not overwrite or self._only_tells(plan, task)):
+                manifest = self._complete(overwrite=overwrite)
+            if manifest is not None:
+                if not overwrite:
+                    request.tell_complete()
+                if task is not None:
+                    self._parts.tell_again(task)
+                self._parts.clear()
+                return None, manifest
+            faults = self._faults(plan) if plan else []
+            if faults and not overwrite:
+                raise self._refusal(faults)
+            if plan is None or faults or anew:
+                return self._make_plan(), None
+        request.prepare()  # on this machine, if the folder of raw files is its own
+        if changes := raw_file.changes(request.problem, request.raw_folder, plan.raw_files):
+            if not overwrite:
+                raise self._refusal(changes)
+            with request.lock():
+                if self._parts.plan() == plan:
+                    plan = self._make_plan()
+        return plan, None
+
+    def run(
+        self, plan: Plan, task: int, num_processes: int | None = None, *, progress: bool
+    ) -> None:
+        """Encodes a task's share, unless that is done, or the plan is no longer what is made here.
+
+        A second process with the same number waits for the first, and then finds it done.
+
+        Args:
+          plan: what `begin` returned, here or elsewhere.
+          task: its number, from 0.
+          num_processes: how many processes encode; None takes all CPUs when the data is large.
+          progress: show a progress bar on stderr.
+
+        Raises:
+          DataError: a raw file is malformed or a sample cannot be encoded.
+        """
+        with exclusive(self._parts.lock(task), f"encoding task {task} of {self._request.name!r}"):
+            if self._parts.plan() == plan and self._parts.part(task) is None:
+                self._encode(plan, task, num_processes, progress=progress)
+
+    def finish(self, plan: Plan, task: int | None = None) -> Outcome:
+        """Merges and publishes, if all parts are there.
+
+        Args:
+          plan: what `begin` returned, here or elsewhere.
+          task: the one that ends; None for what waits for all of them.
+
+        Raises:
+          DataError: the parts do not fit together, or another command makes other data here.
+        """
+        with self._request.lock():
+            if self._parts.plan() != plan:
+                manifest = self._request.complete(thorough=False)  # another task has published it
+                if manifest is None:
+                    raise DataError(
+                        f"The data of {self._request.name!r} in {self._request.folder} is being "
+                        "made otherwise by another command. Run this task again."
+                    )
+                if task is not None:
+                    self._parts.tell_again(task)
+                self._parts.clear()
+                return Outcome(manifest=manifest)
+            self._parts.tell(plan, task)
+            parts = [self._parts.part(task) for task in range(plan.num_tasks)]
+            missing = [task for task, part in enumerate(parts) if part is None]
+            if missing:
+                return Outcome(missing=missing)
+            manifest = self._merge(plan, [part for part in parts if part is not None])
+            self._parts.tell(plan, published=True)
+            self._parts.clear()
+            return Outcome(manifest=manifest)
+
+    def _only_tells(self, plan: Plan | None, task: int | None) -> bool:
+        """Whether a task that says --overwrite belongs to the array that made what is there."""
+        if plan is not None or task is None:
+            return False
+        return self._parts.has_to_tell(task, self._num_tasks)
+
+    def _complete(self, *, overwrite: bool) -> Manifest | None:
+        try:
+            return self._request.complete(thorough=False)
+        except DataError:
+            if not overwrite:
+                raise
+            return None
+
+    def _make_plan(self) -> Plan:
+        """The first task makes the vocabulary; the plan is written when it is there."""
+        parts = self._parts
+        parts.clear(or_refuse=True)
+        parts.vocab.mkdir(parents=True)
+        made_from, vocab_folder = self._request.learn(parts.vocab)
+        plan = Plan(
+            settings=self._request.settings,
+            num_tasks=self._num_tasks,
+            raw_files=made_from,
+            vocab_files={
+                file: raw_file.entry(vocab_folder / file)
+                for file in self._request.problem.vocab_files_in(vocab_folder)
+            },
+            vocab_in_folder=vocab_folder != parts.vocab,
+        )
+        parts.save_plan(plan)
+        return plan
+
+    def _vocab_folder(self, plan: Plan) -> Path:
+        return self._request.folder if plan.vocab_in_folder else self._parts.vocab
+
+    def _encode(self, plan: Plan, task: int, num_processes: int | None, *, progress: bool) -> None:
+        request, problem = self._request, self._request.problem
+        place = self._parts.place(task)
+        shutil.rmtree(place, ignore_errors=True)  # of a task that was killed
+        place.mkdir()
+        vocab_folder = self._vocab_folder(plan)
+        features = problem.stored_features(vocab_folder)
+        make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
+        skip_unfit = request.on_bad_record == "skip"
+        splits, runs = {}, {}
+        with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
+            for split in problem.shards:
+                shuffle = Shuffle(
+                    f"{request.seed}:{split.value}",
+                    place / split.value,
+                    keeps_order=problem.keeps_order,
+                )
+                splits[split.value] = encode_share(
+                    request,
+                    split,
+                    features,
+                    encoder,
+                    shuffle,
+                    share=Share(task, plan.num_tasks),
+                    progress=progress,
+                )
+                runs[split.value] = shuffle.spill()
+        self._parts.save_part(task, splits, runs)
+
+    def _merge(self, plan: Plan, parts: Sequence[PartEntry]) -> Manifest:
+        """Writes the shards; what a killed merge leaves is made again from the parts."""
+        if faults := self._vocab_faults(plan):
+            raise self._refusal(faults)
+        request = self._request
+        staging = self._parts.folder / "shards"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        vocab_folder = self._vocab_folder(plan)
+        if not plan.vocab_in_folder:  # copied, since publishing moves it
+            for path in vocab_folder.iterdir():
+                shutil.copyfile(path, staging / path.name)
+            vocab_folder = staging
+        features = request.problem.stored_features(vocab_folder)
+        publication = Publication(request, features, staging)
+        for split in request.problem.shards:
+            entry = whole([part.splits[split.value] for part in parts], request.where(split))
+            publication.write(split, entry, merged(self._parts.runs(split, parts)))
+        return publication.publish(plan.raw_files, vocab_folder)
+
+    def _faults(self, plan: Plan) -> list[str]:
+        """How the plan differs from what is asked for."""
+        faults = self._request.differences(plan.settings)
+        if plan.num_tasks != self._num_tasks:
+            faults.append(f"num_tasks: there {plan.num_tasks}, asked {self._num_tasks}")
+        return faults + self._vocab_faults(plan)
+
+    def _vocab_faults(self, plan: Plan) -> list[str]:
+        """How the vocabulary differs from what it was when the plan was made."""
+        folder = self._vocab_folder(plan)
+        found = (fault_of(folder / file, entry) for file, entry in plan.vocab_files.items())
+        return [fault for fault in found if fault]
+
+    def _refusal(self, faults: Sequence[str]) -> DataError:
+        name, folder = self._request.name, self._request.folder
+        return DataError(
+            f"{folder} has parts of {name!r} that tasks made otherwise:\n  "
+            + "\n  ".join(faults)
+            + "\nRun the missing tasks as these were run, or replace them:  "
+            + f"{datagen_command(name, folder)} --num_tasks={self._num_tasks} --task_id=... "
+            + "--overwrite"
+        )
+
+
+# A data set made by the tasks of a Ray cluster.
+
+
+# How often a task is run again when its worker dies: a machine of a cluster may be taken away, but
+# what dies four times dies of the data.
+_RETRIES = 3
+
+
+def generate_on_ray(
+    problem: Problem,
+    data_dir: str | Path,
+    tmp_dir: str | Path,
+    *,
+    num_tasks: int | None = None,
+    seed: int | None = None,
+    max_cases: int = 0,
+    on_bad_record: Policy = "fail",
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Manifest:
+    """Generates a data set by the tasks of an array (`run_task`), which Ray runs and runs again.
+
+    The cluster is that of the environment variable RAY_ADDRESS; without one, Ray is started on this
+    machine.  All of its machines have this library and see `data_dir` and the user's folders under
+    the same paths.  The shards are those that `generate_data` makes, byte for byte.
+
+    Args:
+      problem: what to generate; a registered one, which the workers look up by its name.
+      data_dir: where to; shared by all machines.
+      tmp_dir: the raw files; shared or not.
+      num_tasks: how many tasks there are; by default one for each CPU of the cluster.
+      seed: as for `generate_data`.
+      max_cases: as for `generate_data`.
+      on_bad_record: as for `generate_data`.
+      overwrite: replace a data set that was made with other settings, or make it again.
+      progress: show a progress bar on stderr.
+
+    Raises:
+      UsageError: Ray is not installed.
+      DataError: as `run_task`, or a task's worker died again and again.
+    """
+    ray = _imported()
+    folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
+    options: dict[str, Any] = {
+        "seed": seed,
+        "max_cases": max_cases,
+        "on_bad_record": on_bad_record,
+    }
+    request = Request.of(problem, folder, raw_folder, **options)
+    usr_dirs = [str(Path(directory).resolve()) for directory in registry.usr_dirs()]
+    with _cluster(ray):
+        count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        tasks = Tasks(request, count)
+        plan, manifest = tasks.begin(overwrite=overwrite, anew=overwrite)
+        if manifest is not None:
+            return manifest
+        assert plan is not None
+        logging.info("%r: %d tasks on Ray.", request.name, count)
+        options |= {"num_tasks": count, "overwrite": overwrite, "num_processes": 1}
+        _run_all(ray, (problem.full_name, usr_dirs, folder, raw_folder), options, progress=progress)
+        outcome = tasks.finish(plan)
+    if outcome.manifest is None:
+        raise DataError(f"The tasks {outcome.missing} of {request.name!r} did not end. Run again.")
+    return outcome.manifest
+
+
+def _run_all(
+    ray: Any, what: tuple[str, list[str], Path, Path], options: dict[str, Any], *, progress: bool
+) -> None:
+    """Runs all tasks and waits for them; the first error ends the others."""
+    remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
+    count = options["num_tasks"]
+    waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
+    disable = None if progress else True
+    with tqdm(desc=f"{what[0]} on Ray", total=count, unit=" tasks", disable=disable) as bar:
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            try:
+                fault = ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                _cancel(ray, waiting)
+                raise DataError(
+                    f"A task of {what[0]!r} died on Ray, {_RETRIES + 1} times: {error}\n"
+                    "Look at the cluster's memory and disks, and run it again: what other tasks "
+                    "have made is kept."
+                ) from error
+            if fault is not None:
+                _cancel(ray, waiting)
+                kind, told = fault
+                raise getattr(errors, kind, DataError)(told)
+            bar.update()
+
+
+def _run(
+    name: str, usr_dirs: list[str], folder: Path, raw_folder: Path, options: dict[str, Any]
+) -> tuple[str, str] | None:
+    """Runs a task in a worker of Ray; returns the kind and the text of an error of ours.
+
+    Ray would hand on an exception with the traceback in its text.
+    """
+    for directory in usr_dirs:
+        registry.import_usr_dir(directory)
+    try:
+        run_task(registry.problem(name), folder, raw_folder, progress=False, **options)
+    except T2TError as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+def _cancel(ray: Any, tasks: list[Any]) -> None:
+    for task in tasks:
+        ray.cancel(task, force=True)
+
+
+@contextlib.contextmanager
+def _cluster(ray: Any) -> Iterator[None]:
+    """Connects to the cluster, or starts one, unless the caller of this library has."""
+    if ray.is_initialized():
+        yield
+        return
+    here = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
+    try:
+        ray.init(logging_level="WARNING", **here)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"Ray cannot be reached: {error}. Look at RAY_ADDRESS, or unset it to run Ray here."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(f"--runner=ray needs Ray:  {install_extra('ray')}") from None
+    return ray

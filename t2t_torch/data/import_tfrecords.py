@@ -4,32 +4,392 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from absl import logging
 from tqdm import tqdm
 
 from t2t_torch import registry
-from t2t_torch.data import ragged
+from t2t_torch.data import shards as ragged
 from t2t_torch.data.manifest import Manifest, RawFileEntry, SplitEntry, fault_of, sha256_of
-from t2t_torch.data.publish import Publication
-from t2t_torch.data.ragged import Rows
-from t2t_torch.data.request import Request
-from t2t_torch.data.shards import ShardWriter, schema_of, shard_name
-from t2t_torch.data.staging import STAGED_SUFFIX
-from t2t_torch.data.tf_declaration import declaration_of
-from t2t_torch.data.tf_rows import TfRows, refuse_pictures
-from t2t_torch.data.tf_shards import find_shards, vocabularies
+from t2t_torch.data.publish import Publication, Request
+from t2t_torch.data.shards import Ragged, Rows, ShardWriter, schema_of, shard_name, value_dtype
+from t2t_torch.data.tfrecord import (
+    Records,
+    Values,
+    float_rows,
+    int64_rows,
+    parse_example,
+    read_records,
+)
 from t2t_torch.errors import DataError
+from t2t_torch.files import STAGED_SUFFIX
 from t2t_torch.mode import Split
-from t2t_torch.problem_name import parse_problem_name
+from t2t_torch.registry import parse_problem_name
+from t2t_torch.text.encoder import ByteEncoder
 
 if TYPE_CHECKING:
-    from t2t_torch.features import Features
+    from t2t_torch.features import Feature, Features
     from t2t_torch.problem import Problem
+
+
+# Which of tensor2tensor's files a folder holds.
+
+
+_MAX_NAMED = 10
+
+
+def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
+    """Returns the shards of each split of a data set that is there, in order.
+
+    They are called `NAME-train-00000-of-00100`, `NAME-dev-...` and `NAME-test-...`.  Those that
+    tensor2tensor had not shuffled, `NAME-unshuffled-...`, are of a run that was not finished.
+
+    Raises:
+      DataError: there is no training data, a shard is missing, or there are two sets of shards.
+    """
+    found: dict[Split, dict[int, set[int]]] = {split: defaultdict(set) for split in Split}
+    pattern = re.compile(rf"{re.escape(name)}-(train|dev|test)-(\d{{5}})-of-(\d{{5}})")
+    unfinished = 0
+    for entry in _entries(folder):
+        if match := pattern.fullmatch(entry):
+            found[Split(match[1])][int(match[3])].add(int(match[2]))
+        unfinished += entry.startswith((f"{name}-unshuffled-", f"{name}-train-unshuffled-"))
+    if not found[Split.TRAIN]:
+        hint = ""
+        if unfinished:
+            hint = (
+                f" There are {unfinished} unshuffled ones, of a t2t-datagen that was not finished."
+            )
+        raise DataError(
+            f"{folder} has no files {name}-train-00000-of-..., as tensor2tensor writes them.{hint} "
+            f"{_names(folder)}"
+        )
+    shards = {}
+    for split, counts in found.items():
+        if len(counts) > 1:
+            told = " and ".join(f"{name}-{split.value}-...-of-{count:05d}" for count in counts)
+            raise DataError(f"{folder} has shards of two data sets, {told}. Move one set away.")
+        for count, numbers in counts.items():
+            shards[split] = _complete_shards(folder, f"{name}-{split.value}", count, numbers)
+    return shards
+
+
+def vocabularies(folder: Path) -> list[str]:
+    """The names of the vocabulary files in a folder."""
+    return sorted(entry for entry in _entries(folder) if entry.startswith("vocab."))
+
+
+def _complete_shards(folder: Path, stem: str, count: int, numbers: set[int]) -> list[Path]:
+    files = [folder / f"{stem}-{index:05d}-of-{count:05d}" for index in range(count)]
+    missing = [file.name for index, file in enumerate(files) if index not in numbers]
+    if missing:
+        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+        raise DataError(
+            f"{folder} has {count - len(missing)} of {count} shards {stem}; missing: "
+            f"{', '.join(missing[:_MAX_NAMED])}{more}. Copy them there too."
+        )
+    return files
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise DataError(
+            f"Cannot read the folder of TFRecords, {folder}: {error.strerror}."
+        ) from None
+
+
+def _names(folder: Path) -> str:
+    """Says which data sets there are."""
+    shard = re.compile(r"(.+?)(-unshuffled)?-(train|dev|test)-\d{5}-of-\d{5}")
+    names = {match[1] for entry in _entries(folder) if (match := shard.fullmatch(entry))}
+    there = ", ".join(sorted(names)) or "none"
+    return f"There is data of: {there}. Name the folder or the problem that was meant."
+
+
+# Packed examples, taken apart.
+#
+# tensor2tensor's packed problems store several examples in one: `targets` holds them one after
+# another, and `targets_segmentation` says of each id to which it belongs: 1, 2, ..., 0 between
+# them.
+
+
+SUFFIX = "_segmentation"
+"""What the names of the numbers of the segments end with."""
+
+
+def separate(rows: Rows, segments: Mapping[str, Ragged]) -> Rows:
+    """Returns the examples that rows are packed of, in their order.
+
+    Args:
+      rows: by feature.
+      segments: by feature, the number of the example of each value; 0 is padding.
+
+    Raises:
+      ValueError: a feature has not one number for each value, its numbers fall, or the features
+        have not the same examples.
+    """
+    apart: dict[str, Ragged] = {}
+    examples: npt.NDArray[np.int64] | None = None
+    for name, row in rows.items():
+        apart[name], found = _apart(name, row, segments[name])
+        if examples is not None and not np.array_equal(found, examples):
+            raise ValueError(f"the features {', '.join(rows)} are not packed of the same examples")
+        examples = found
+    return apart
+
+
+def _apart(name: str, row: Ragged, segment: Ragged) -> tuple[Ragged, npt.NDArray[np.int64]]:
+    """The examples of a feature, and for each its row and number, as one number."""
+    if not np.array_equal(row.lengths, segment.lengths):
+        raise ValueError(f"{name!r} and {name + SUFFIX!r} have different lengths")
+    kept = np.flatnonzero(segment.values)
+    most = int(segment.values.max(initial=0)) + 1
+    number = np.repeat(np.arange(len(row)), row.lengths) * most + segment.values
+    number = number[kept]  # rises from row to row
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    if (np.diff(number) < 0).any() or segment.values.min(initial=0) < 0:
+        raise ValueError(f"the numbers in {name + SUFFIX!r} fall")
+    offsets = np.append(starts, len(kept)).astype(np.int64)
+    # `most` differs between features: what is compared does not depend on it.
+    identity = (number[starts] // most) << 32 | (number[starts] % most)
+    return Ragged(row.values[kept], offsets), identity
+
+
+# A guess at the problem that tensor2tensor's records are of, for who has not declared it yet.
+
+
+_MAX_READ = 10_000  # records of each split
+_TARGETS = ("targets", "label")
+_NO_INPUTS = [0]  # what tensor2tensor stores as the inputs of a language model, when it packs
+
+
+def declaration_of(source: Path, name: str) -> str:
+    """Returns a declaration, in JSON, that fits the records of a data set.
+
+    Raises:
+      DataError: there are no records of this name, or they are of nothing that can be declared.
+    """
+    shards = find_shards(source, name)
+    examples = [example for files in shards.values() for example in _first_examples(files)]
+    names = set().union(*examples)
+    key = next((key for key in _TARGETS if key in names), None)
+    if not examples or key is None or any(name.startswith("image/") for name in names):
+        there = ", ".join(sorted(names)) or "nothing"
+        raise DataError(
+            f"The records of {name!r} in {source} hold {there}; only those with inputs of ids, and "
+            "'targets' or 'label', can be taken over. Make the data anew with t2t-datagen."
+        )
+    targets = [example[key] for example in examples if key in example]
+    has_inputs = any(
+        values.to_list() != _NO_INPUTS for example in examples if (values := example.get("inputs"))
+    )
+    declared = {"problem": name, **_kind(targets, names, has_inputs=has_inputs)}
+    ending = ".txt" if declared["kind"] == "text2self" else ".jsonl"
+    files = {split.name.lower(): split.value + ending for split in shards}
+    declared["files"] = {"train": "", "eval": f"dev{ending}", **files}
+    declared |= _vocabulary(source, name, examples)
+    return json.dumps(declared, indent=2, ensure_ascii=False)
+
+
+def _first_examples(files: Sequence[Path]) -> list[dict[str, Values]]:
+    examples: list[dict[str, Values]] = []
+    for file in files:
+        for records in read_records(file):
+            for index, content in enumerate(records.contents):
+                try:
+                    examples.append(parse_example(content))
+                except ValueError as error:
+                    raise DataError(f"{records.place(index)}: {error}.") from None
+            if len(examples) >= _MAX_READ:
+                return examples
+    return examples
+
+
+def _kind(targets: Sequence[Values], names: set[str], *, has_inputs: bool) -> dict[str, Any]:
+    if not has_inputs:
+        return {"kind": "text2self"}
+    if targets[0].kind == "float":
+        size = len(targets[0].to_list())
+        return {"kind": "text2real", **({"settings": {"target_size": size}} if size > 1 else {})}
+    if "context" in names:
+        return {"kind": "questioncontext2text"}
+    rows = int64_rows([values.packed for values in targets])
+    if (rows.lengths == 1).all() and f"targets{SUFFIX}" not in names:
+        labels = [str(number) for number in range(int(rows.values.max()) + 1)]
+        return {"kind": "text2class", "labels": labels}
+    return {"kind": "text2text"}
+
+
+def _vocabulary(
+    source: Path, name: str, examples: Sequence[Mapping[str, Values]]
+) -> dict[str, Any]:
+    """What the declaration says of the vocabulary, so that its file is the one that is there."""
+    kinds = {"subwords": "subword", "tokens": "token"}
+    others = []
+    for file in vocabularies(source):
+        if match := re.fullmatch(r"vocab\.(.+)\.(\d+)\.(subwords|tokens)", file):
+            if match[1] == name:
+                return {"vocab_type": kinds[match[3]], "vocab_size": int(match[2])}
+            others.append(match[1])
+    ids = [
+        int(np.max(int64_rows([values.packed]).values))
+        for example in examples
+        for key, values in example.items()
+        if key in ("inputs", "targets") and values.kind == "int64" and not values.is_empty
+    ]
+    if max(ids, default=0) < ByteEncoder().vocab_size:
+        return {"vocab_type": "character"}
+    return {"use_vocab_from_other_problem": others[0]} if others else {}
+
+
+# From tensor2tensor's records to rows of a problem's features.
+
+
+_OTHER_NAMES = {"targets": ("label",)}
+"""What tensor2tensor calls a feature in some records."""
+
+_PICTURES = "image/"
+_POSITION = "_position"
+
+
+class TfRows:
+    """Reads records as rows of features, the ids as they are; examples that are packed come apart.
+
+    Attributes:
+      ignored: the names in the records that no feature is made of.
+
+    Args:
+      features: by name.
+    """
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self.ignored: set[str] = set()
+        self._features = features
+
+    def read(self, path: Path) -> Iterator[Rows]:
+        """Yields the rows of a file in its order.
+
+        Raises:
+          DataError: the file is damaged, or a record has not what the features need; says which.
+        """
+        for records in read_records(path):
+            try:
+                rows = self._rows(records.contents)
+            except ValueError as error:
+                raise self._located(records, error) from error
+            yield rows
+
+    def _rows(self, contents: Sequence[bytes]) -> Rows:
+        """The rows of some records; ValueError if one is not what was expected."""
+        examples = [parse_example(content) for content in contents]
+        names = set().union(*examples)
+        packed = any(name.endswith(SUFFIX) for name in names)
+        rows = {}
+        numbers = {}
+        for name, feature in self._features.items():
+            key = self._key(name, names)
+            rows[name] = _column(examples, key, feature)
+            if packed:
+                numbers[name] = _integers(examples, key + SUFFIX)
+            names -= {key, key + SUFFIX, key + _POSITION}
+        self.ignored |= names
+        return separate(rows, numbers) if packed else rows
+
+    def _key(self, name: str, names: set[str]) -> str:
+        """What the records call a feature."""
+        return next((key for key in (name, *_OTHER_NAMES.get(name, ())) if key in names), name)
+
+    def _located(self, records: Records, error: ValueError) -> DataError:
+        """The same error with the place of the first record that causes it."""
+        place = f"{records.path}, records from {records.first} on"
+        for index, content in enumerate(records.contents):
+            try:
+                self._rows([content])
+            except ValueError as found:
+                place, error = records.place(index), found
+                break
+        return DataError(f"{place}: {error}.")
+
+
+def refuse_pictures(path: Path) -> None:
+    """Raises DataError if the first record of a file holds a picture."""
+    for records in read_records(path):
+        try:
+            names = sorted(parse_example(records.contents[0]))
+        except ValueError:
+            return  # said when it is read
+        if pictures := [name for name in names if name.startswith(_PICTURES)]:
+            raise DataError(
+                f"{records.place(0)}: it holds {', '.join(pictures)}, and pictures are not taken "
+                "over. Make the data anew with t2t-datagen."
+            )
+        return
+
+
+def _column(examples: Sequence[Mapping[str, Values]], key: str, feature: Feature) -> Ragged:
+    """The values of a feature, checked."""
+    dtype = value_dtype(feature.arrow_type)
+    if dtype.kind == "f":
+        values = _lists(examples, key, "float")
+        rows = float_rows([v.packed for v in values])
+    else:
+        rows = _integers(examples, key)
+        _check_ids(rows, key, feature, dtype)
+    _check_lengths(rows, key, feature)
+    return Ragged(rows.values.astype(dtype), rows.offsets)
+
+
+def _integers(examples: Sequence[Mapping[str, Values]], key: str) -> Ragged:
+    return int64_rows([values.packed for values in _lists(examples, key, "int64")])
+
+
+def _lists(examples: Sequence[Mapping[str, Values]], key: str, kind: str) -> list[Values]:
+    found = []
+    for example in examples:
+        values = example.get(key)
+        if values is None or values.is_empty:
+            there = ", ".join(sorted(example)) or "nothing"
+            raise ValueError(f"it has no {key!r}, which the problem needs; it has: {there}")
+        if values.kind != kind:
+            raise ValueError(f"{key!r} holds {values.kind}, where {kind} was expected")
+        found.append(values)
+    return found
+
+
+def _check_ids(rows: Ragged, key: str, feature: Feature, dtype: np.dtype[Any]) -> None:
+    size, low = feature.vocab_size, feature.lowest_id
+    high = size - 1
+    if not size:
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if len(rows.values) and not low <= rows.values.min() <= rows.values.max() <= high:
+        wrong = rows.values[(rows.values < low) | (rows.values > high)][0]
+        of = f"the vocabulary has {size:,}" if size else f"{dtype} holds"
+        raise ValueError(
+            f"{key!r} holds the id {wrong}, and {of}: {low} to {high}. Is it the vocabulary that "
+            "the records were made with?"
+        )
+
+
+def _check_lengths(rows: Ragged, key: str, feature: Feature) -> None:
+    shape = feature.shape
+    width = int(np.prod([size for size in shape if size is not None], dtype=np.int64))
+    wrong = rows.lengths % width != 0 if feature.is_sequence else rows.lengths != width
+    if wrong.any():
+        expected = f"a multiple of {width}" if feature.is_sequence else f"{width}"
+        raise ValueError(
+            f"{key!r} has {rows.lengths[wrong][0]} values, where {expected} was expected"
+        )
+
 
 _ORIGIN = "tensor2tensor's TFRecords"
 

@@ -2,17 +2,359 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import fcntl
+import gzip
+import http.client
 import itertools
+import lzma
+import os
+import random
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+import stat
+import tarfile
+import traceback
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from t2t_torch.data.download import fetch
-from t2t_torch.data.manifest import sha256_of
-from t2t_torch.data.unpack import unpack
-from t2t_torch.errors import DataError
+import numpy as np
+from absl import logging
+from tqdm import tqdm
+
+from t2t_torch.data.manifest import RawFileEntry, fault_of, sha256_of
+from t2t_torch.errors import DataError, T2TError
+from t2t_torch.files import STAGED_SUFFIX, named_errors, remove_leftovers, staged
+from t2t_torch.mode import Split
+
+if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
+
+
+# One process at a time, on one machine or over a shared file system.
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, purpose: str) -> Iterator[None]:
+    """Holds the lock `path` for the body; waits, and says so once, while another process holds it.
+
+    The kernel drops the lock when its holder dies, so a killed process never blocks the next one.
+    The file itself stays: to remove it would let two waiting processes lock two different files.
+
+    Args:
+      path: the lock file; made if absent, with the folders above it.
+      purpose: what the holder does, for the line that a waiting process prints.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Opened without truncation: the holder's process id, which the waiting line names, is in it.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = file.read().strip() or "unknown"
+            logging.warning("Waiting for process %s, which is %s (%s).", holder, purpose, path)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        file.truncate()
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+# Raw files from the network, checked.
+
+
+_TIMEOUT_SECONDS = 60.0  # without a byte
+_BLOCK_BYTES = 1 << 18
+# Some servers answer Python's own name with 403.
+_HEADERS = {"User-Agent": "t2t_torch", "Accept-Encoding": "identity"}
+
+
+def fetch(
+    urls: str | Sequence[str],
+    tmp_dir: str | Path,
+    *,
+    filename: str | None = None,
+    sha256: str | None = None,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> Path:
+    """Returns a raw file: the one in `tmp_dir` as it is, else from the first good mirror.
+
+    A file that is in `tmp_dir` already was put there by the user or by an earlier call and is used
+    as it is; if it differs from `sha256` that is logged as a warning.  A download appears under its
+    name only when it is complete and has the right checksum.
+
+    Args:
+      urls: where the file can be had, one address or mirrors in the order to try them.
+      tmp_dir: the folder of raw files; made if absent.
+      filename: the file's name there; by default the last part of the first address's path.
+      sha256: of the file's bytes, in hex.
+      timeout_seconds: how long to wait for a server that sends nothing.
+
+    Raises:
+      DataError: no mirror gave the file whole (says what each answered), or it has no good name.
+    """
+    mirrors = [urls] if isinstance(urls, str) else list(urls)
+    name = filename or Path(urlsplit(mirrors[0]).path).name
+    if not name or Path(name).name != name:
+        raise DataError(f"{name!r} is not a plain file name; pass filename= for {mirrors}.")
+    path = Path(tmp_dir) / name
+    if path.exists():
+        return _as_it_is(path, sha256)
+    with exclusive(path.with_name(f".{name}.lock"), f"downloading {name!r}"):
+        if path.exists():  # another process has downloaded it while this one waited
+            return _as_it_is(path, sha256)
+        remove_leftovers(path)
+        failures = []
+        for url in mirrors:
+            try:
+                with staged(path) as temporary:
+                    _download(url, temporary, name, timeout_seconds)
+                    _check(temporary, sha256)
+                return path
+            except (OSError, http.client.HTTPException, ValueError, DataError) as error:
+                failures.append(f"{url}: {_reason(error)}")
+                logging.warning("No %s from %s", name, failures[-1])
+    raise DataError(
+        f"{name} could not be downloaded:\n  "
+        + "\n  ".join(failures)
+        + f"\nTry again, or get the file by other means and put it at {path}."
+    )
+
+
+def _download(url: str, path: Path, name: str, timeout_seconds: float) -> None:
+    request = urllib.request.Request(url, headers=_HEADERS)
+    with (
+        urllib.request.urlopen(request, timeout=timeout_seconds) as response,
+        path.open("wb") as file,
+    ):
+        length = response.headers.get("Content-Length")
+        expected = int(length) if length else None
+        with tqdm(
+            desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024, disable=None
+        ) as bar:
+            while block := response.read(_BLOCK_BYTES):
+                file.write(block)
+                bar.update(len(block))
+    found = path.stat().st_size
+    if expected is not None and found != expected:
+        raise DataError(f"the connection ended after {found} of {expected} bytes")
+
+
+def _check(path: Path, sha256: str | None) -> None:
+    found = sha256_of(path) if sha256 else None
+    if found != sha256:
+        raise DataError(f"expected sha256 {sha256}, found {found}")
+
+
+def _as_it_is(path: Path, sha256: str | None) -> Path:
+    try:
+        _check(path, sha256)
+    except DataError as error:
+        logging.warning("%s is used as it is, but it is not the known file: %s.", path, error)
+    return path
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        return str(error.reason)
+    return str(error) or type(error).__name__
+
+
+# Archives, unpacked without trusting what is in them.
+
+
+_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", ".zip", ".gz")
+_MAX_RATIO = 200  # of what comes out to the archive; text packs to a tenth, zeros to a thousandth
+_ALWAYS_ALLOWED = 1 << 28  # bytes
+_PIECE = 1 << 20
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+)
+
+
+def unpack(archive: str | Path, directory: str | Path | None = None) -> Path:
+    """Unpacks a tar archive (also gz, bz2, xz), a zip archive or a single gzip file.
+
+    Nothing is written outside `directory`, whatever the archive says.  What is there already was
+    unpacked before, or put there by the user, and is used as it is.
+
+    Args:
+      archive: the file; its suffix says what it is.
+      directory: a folder of its own for what comes out; by default the archive's path without its
+        suffix.  For a single gzip file, the folder of the one file that comes out; by default the
+        archive's folder.
+
+    Returns:
+      The folder, or for a single gzip file, the file.
+
+    Raises:
+      DataError: the archive is damaged, of an unknown kind, or would write or link outside.
+    """
+    path = Path(archive)
+    suffix = next((end for end in _SUFFIXES if path.name.lower().endswith(end)), None)
+    if suffix is None:
+        raise DataError(f"{path} is no archive known here; known are {', '.join(_SUFFIXES)}.")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Put it there, or let it be downloaded again.")
+    stem = path.name[: -len(suffix)]
+    if not stem:
+        raise DataError(f"{path} has no name before its suffix. Rename it.")
+    if suffix == ".gz":
+        target = (path.parent if directory is None else Path(directory)) / stem
+    else:
+        target = path.parent / stem if directory is None else Path(directory)
+        if path.resolve().is_relative_to(target.resolve()):
+            raise DataError(f"{path} lies in {target}; unpack it into a folder of its own.")
+    if not target.exists():
+        with exclusive(target.with_name(f".{target.name}.lock"), f"unpacking {path.name!r}"):
+            if not target.exists():  # another process may have done it meanwhile
+                _unpack(path, suffix, target)
+    return target
+
+
+def _unpack(path: Path, suffix: str, target: Path) -> None:
+    try:
+        if suffix == ".gz":
+            with staged(target) as temporary, gzip.open(path) as source:
+                _Writer(path).write(source, temporary)
+            return
+        staging = target.with_name(f".{target.name}{STAGED_SUFFIX}")
+        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
+        staging.mkdir(parents=True)
+        try:
+            if suffix == ".zip":
+                _unpack_zip(path, staging)
+            else:
+                _unpack_tar(path, staging)
+            os.sync()  # an archive may hold 100,000 files; to sync each would take minutes
+            staging.rename(target)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    except _DAMAGED as error:
+        raise DataError(
+            f"{path} cannot be unpacked: {error or type(error).__name__}. It seems damaged: delete "
+            "it, so that it is downloaded again, or replace it."
+        ) from error
+
+
+def _unpack_tar(path: Path, root: Path) -> None:
+    links, writer = [], _Writer(path)
+    with tarfile.open(path) as archive:
+        for member in archive:
+            place = _inside(root, member.name, path)
+            if member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            elif member.issym():
+                links.append((place, member))
+            elif member.isfile() or member.islnk():
+                if member.islnk():
+                    _inside(root, member.linkname, path)
+                try:
+                    source = archive.extractfile(member)  # of a hard link, the file it means
+                except KeyError:
+                    source = None
+                if source is None:
+                    raise DataError(f"{path}: {member.name!r} links to nothing in the archive.")
+                with source:
+                    writer.write(source, place)
+            else:
+                raise DataError(f"{path}: {member.name!r} is neither file, folder nor link.")
+    # Links are made last, so that no file can be written through one.
+    for place, member in links:
+        _inside(root, str(PurePosixPath(member.name).parent / member.linkname), path)
+        _check_real(root, place.parent, member, path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.exists() or place.is_symlink():
+            raise DataError(f"{path}: {member.name!r} is a link and something else at once.")
+        place.symlink_to(member.linkname)
+    for place, member in links:
+        _check_real(root, place, member, path)
+
+
+def _check_real(root: Path, place: Path, member: tarfile.TarInfo, archive: Path) -> None:
+    """A link over another link may lead out although neither does by its text."""
+    if not Path(os.path.realpath(place)).is_relative_to(root.resolve()):
+        raise DataError(_escape(archive, f"{member.name} -> {member.linkname}"))
+
+
+def _unpack_zip(path: Path, root: Path) -> None:
+    writer = _Writer(path)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            place = _inside(root, member.filename, path)
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise DataError(f"{path}: {member.filename!r} is a link; zip links are refused.")
+            if member.is_dir():
+                place.mkdir(parents=True, exist_ok=True)
+                continue
+            try:
+                source = archive.open(member)
+            except (RuntimeError, NotImplementedError) as error:  # a password, a compression
+                raise DataError(f"{path} cannot be unpacked: {error}.") from error
+            with source:
+                writer.write(source, place)
+
+
+def _inside(root: Path, name: str, archive: Path) -> Path:
+    """Where a member goes; DataError if that is not below `root` by its text."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    outside = bool(parts) and (parts[0].startswith("/") or parts[0][1:] == ":")  # also C:
+    depth = 0
+    for part in parts:
+        depth += -1 if part == ".." else 1
+        outside |= depth < 0
+    if outside:
+        raise DataError(_escape(archive, name))
+    return root / os.path.normpath("/".join(parts) or ".")
+
+
+def _escape(archive: Path, name: str) -> str:
+    return (
+        f"{archive} would write outside its folder: {name!r}. It was not unpacked; it is not to be "
+        "trusted. Get it from another source."
+    )
+
+
+class _Writer:
+    """Writes the members of an archive, as far as they are no decompression bomb.
+
+    Args:
+      archive: the file.
+    """
+
+    def __init__(self, archive: Path) -> None:
+        self._archive = archive
+        self._left = self._most = max(_ALWAYS_ALLOWED, _MAX_RATIO * archive.stat().st_size)
+
+    def write(self, source: IO[bytes] | gzip.GzipFile, place: Path) -> None:
+        """Writes one member; DataError if all together are too large for the archive."""
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with named_errors(place), place.open("wb") as file:
+            while piece := source.read(_PIECE):
+                self._left -= len(piece)
+                if self._left < 0:
+                    raise DataError(
+                        f"{self._archive} holds more than {self._most:,} bytes, over {_MAX_RATIO} "
+                        "times its own size, as decompression bombs do. It was not unpacked; if it "
+                        "is to be trusted, unpack it by hand into its folder."
+                    )
+                file.write(piece)
 
 
 @dataclass(frozen=True)
@@ -72,7 +414,7 @@ class RawFile:
     @property
     def download(self) -> str:
         """What it is called as it is downloaded, in the bytes that `sha256` is of."""
-        return _download(self.name, self.urls)
+        return _download_name(self.name, self.urls)
 
     def itself(self, tmp_dir: Path) -> Path | None:
         """Returns where it lies, not what it could be unpacked from; None if nowhere."""
@@ -117,7 +459,7 @@ def find_or_fetch(
         return path
     if not urls:
         raise DataError(_missing(name, tmp_dir, folders))
-    return fetch(urls, tmp_dir / folders[0], filename=_download(name, urls), sha256=sha256)
+    return fetch(urls, tmp_dir / folders[0], filename=_download_name(name, urls), sha256=sha256)
 
 
 def found(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
@@ -181,7 +523,7 @@ def member(archive: RawFile, path: str) -> RawFile:
     return RawFile(name, folders=folders, archive=archive, inside=(folder,))
 
 
-def _download(name: str, urls: Sequence[str]) -> str:
+def _download_name(name: str, urls: Sequence[str]) -> str:
     """The name that a download gets: with ".gz" if it comes packed and the name does not say so."""
     packed = bool(urls) and urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")
     return f"{name}.gz" if packed else name
@@ -190,3 +532,111 @@ def _download(name: str, urls: Sequence[str]) -> str:
 def _missing(name: str, tmp_dir: Path, folders: Sequence[str]) -> str:
     places = " or ".join(str(tmp_dir / folder) for folder in folders)
     return f"{name} is not there. Put it, packed with gzip or not, in {places}."
+
+
+# The raw files of a data set: which they were, and whether they still are the same.
+
+
+def entries(problem: Problem, tmp_dir: Path) -> Mapping[str, RawFileEntry]:
+    """The raw files that a problem names and that are there, by their path below `tmp_dir`."""
+    there = _there(problem, tmp_dir)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return dict(zip(there, pool.map(entry, there.values()), strict=True))
+
+
+def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry]) -> list[str]:
+    """Says of each raw file that is there how it differs from what was recorded.
+
+    A file that is gone is no change: data outlives its raw files.  A file under another name is the
+    same if its content is.
+
+    Args:
+      problem: whose files.
+      tmp_dir: where they are.
+      recorded: what `entries` was when the data was made; if empty, nothing is known to differ.
+    """
+    if not recorded:
+        return []
+    there = _there(problem, tmp_dir)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        told = pool.map(lambda name: _change(name, there[name], recorded), there)
+        return [change for change in told if change]
+
+
+def _there(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
+    found = sorted(path for path in problem.raw_files(tmp_dir) if path.is_file())
+    # Files elsewhere, as beside a declaration: train/label and test/label are told apart.
+    above = [path.parent for path in found if not path.is_relative_to(tmp_dir)]
+    root = Path(os.path.commonpath(above)) if above else tmp_dir
+    return {
+        path.relative_to(tmp_dir if path.is_relative_to(tmp_dir) else root).as_posix(): path
+        for path in found
+    }
+
+
+def entry(path: Path) -> RawFileEntry:
+    """The size and the checksum of a file."""
+    return RawFileEntry(bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def _change(name: str, path: Path, recorded: Mapping[str, RawFileEntry]) -> str | None:
+    if name in recorded:
+        return fault_of(path, recorded[name])
+    if entry(path).sha256 in {entry.sha256 for entry in recorded.values()}:
+        return None
+    return f"{path}: not among the files it was made from ({', '.join(recorded)})"
+
+
+# A problem's raw samples, with the place of an error in the problem's own code.
+
+
+def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+    """Yields what `examples_of` makes of what `generate_samples` yields.
+
+    Raises:
+      DataError: they raised something else than a T2TError (names problem, split and sample, and
+        ends with the problem's part of the traceback), or there is no sample.  Raw files that are
+        not those that are known are named.
+    """
+    number = 0
+    try:
+        for sample in problem.generate_samples(tmp_dir, split):
+            yield from problem.examples_of(sample)
+            number += 1
+    except T2TError as error:
+        strange = strangers(problem.sources, tmp_dir)
+        if not strange:
+            raise
+        raise DataError("\n".join([str(error), *strange])) from error
+    except Exception as error:
+        frames = error.__traceback__
+        frames = frames.tb_next or frames if frames else None  # without this function's own
+        told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        at = f"{problem.dataset_name!r} {split.value}: generate_samples failed at sample {number}"
+        strange = strangers(problem.sources, tmp_dir)
+        raise DataError("\n".join([f"{at}, counted from 0:\n{told}", *strange])) from error
+    if not number:
+        _check_empty(problem, tmp_dir, split)
+
+
+def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
+    """Refuses raw files that have no sample to train on, or that are not those that are known."""
+    strange = strangers(problem.sources, tmp_dir)
+    files = problem.raw_files(tmp_dir)
+    if strange or (files and split is Split.TRAIN):
+        read = ", ".join(map(str, files)) or "the raw files"
+        told = f"{problem.dataset_name!r} {split.value}: there is no sample in {read}."
+        raise DataError("\n".join([told, *strange]))
+
+
+@contextlib.contextmanager
+def seeded(seed: int, purpose: str) -> Iterator[None]:
+    """Seeds the global generators, as tensor2tensor's datagen does, and puts them back after."""
+    python, numpy = random.getstate(), np.random.get_state()
+    random.seed(f"{seed}:{purpose}")
+    np.random.seed(random.getrandbits(32))
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

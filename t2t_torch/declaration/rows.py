@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from t2t_torch.declaration.schema import Declaration, Rows, mistake
+import numpy as np
+
+from t2t_torch.declaration.schema import Column, Declaration, Kind, Rows, Value, mistake, nearest
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords, Record
-from t2t_torch.readers.bio import FILES as BIO_FILES
+from t2t_torch.readers.conll import FILES as BIO_FILES
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import labels_of
+from t2t_torch.readers.text_file import BadRecords, Record, split_at_blanks
+from t2t_torch.text.tree import parse_tree
 
 
 class RowFiles:
@@ -198,3 +207,479 @@ class RowFiles:
 
 def _bio_file(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
+
+
+# A row's columns to the fields of a sample.
+
+
+WRITTEN_LIST = "[]"
+"""What a declaration says for "split" where strings are lists as Python or JSON writes them."""
+
+_FROM_THE_END = re.compile(r"-[1-9]\d*")
+_IN_NO_WORD = re.compile(r"[ \t\r\n]")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_MAX_NUMBER = float(np.finfo(np.float32).max)  # numbers are stored in 32 bits
+_SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1; as features/label.py
+
+
+class UnfitError(DataError):
+    """A value is not what its field needs; the row is bad."""
+
+
+class MissingColumnError(UnfitError):
+    """A row has no such column.
+
+    Attributes:
+      wanted: the column.
+      found: the columns that the row has.
+    """
+
+    def __init__(self, wanted: str, found: Sequence[str]) -> None:
+        self.wanted = wanted
+        self.found = tuple(found)
+        # Of nested objects the inner names are told too; a row has a few, or it is the wrong file.
+        super().__init__(f"there is no column {wanted!r}.{nearest(wanted, self.found[:100])}")
+
+
+def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
+    """Returns what a row has in a field's columns.
+
+    Raises:
+      MissingColumnError: it has no such column.
+    """
+    found = []
+    for name in column.column:
+        if name in values:
+            found.append(values[name])
+        elif _FROM_THE_END.fullmatch(name) and -int(name) <= len(values):
+            found.append(list(values.values())[int(name)])
+        else:
+            raise MissingColumnError(name, list(values))
+    return found
+
+
+def converted(value: Value, parts: Sequence[Any], column: Column) -> Any:
+    """Returns a field's value, made of what a row has in the field's columns.
+
+    Raises:
+      UnfitError: it is not what the field holds.
+    """
+    if value is Value.PROBABILITIES and len(parts) > 1:
+        parts = [dict(zip(column.column, parts, strict=True))]
+    return _CONVERSIONS[value](parts, column)
+
+
+def text(parts: Sequence[Any], column: Column) -> str:
+    """Returns a text; several are joined, empty ones left out."""
+    made = any_text(parts, column)
+    if not made.strip():
+        raise UnfitError("an empty text")
+    return made
+
+
+def any_text(parts: Sequence[Any], column: Column) -> str:
+    """Returns a text, empty or not."""
+    texts = [_text_of(part) for part in parts]
+    return column.join.join(part for part in texts if part) if len(texts) > 1 else texts[0]
+
+
+def texts(parts: Sequence[Any], column: Column) -> list[str]:
+    """Returns a list of texts, one at least, none of them empty."""
+    made = [_text_of(part) for part in _listed(parts, column)]
+    if not made:
+        raise UnfitError("an empty list, where texts were expected")
+    if not all(part.strip() for part in made):
+        raise UnfitError(f"an empty text, number {[bool(t.strip()) for t in made].index(False)}")
+    return made
+
+
+def words(parts: Sequence[Any], column: Column) -> list[str]:
+    """Returns a list of words, one at least; a string is cut at its spaces and tabs."""
+    made = [_text_of(part) for part in _listed(parts, column, at_blanks=True)]
+    if not made:
+        raise UnfitError("no words")
+    for word in made:
+        if not word or _IN_NO_WORD.search(word):
+            raise UnfitError(f"{_short(word)} is no word: empty, or with a space")
+    return made
+
+
+def label(parts: Sequence[Any], column: Column) -> str:
+    """Returns a label."""
+    made = text(parts, column)
+    if "\n" in made or "\r" in made:
+        raise UnfitError(f"the label {_short(made)} holds a line break")
+    return made
+
+
+def labels(parts: Sequence[Any], column: Column) -> list[str]:
+    """Returns labels, or none; blanks around those of one string are no part of them."""
+    made = _listed(parts, column)
+    if column.split is not None:
+        made = [part.strip() if isinstance(part, str) else part for part in made]
+        made = [part for part in made if part != ""]
+    return [label([part], column) for part in made]
+
+
+def numbers(parts: Sequence[Any], column: Column) -> list[float]:
+    """Returns finite numbers."""
+    made: list[float] = []
+    for part in parts:
+        held = _list_of(part) or [part]
+        if isinstance(part, str) and column.split is not None:
+            held = pieces(part, column.split)
+        for number in held:
+            made.append(number_of(number))
+    return made
+
+
+def pieces(text: str, separator: str) -> list[Any]:
+    """Returns the parts of a list that is written as a string.
+
+    Raises:
+      UnfitError: it is not written as Python or JSON writes lists, where the separator says so.
+    """
+    if separator != WRITTEN_LIST:
+        return text.split(separator)
+    for parse in (json.loads, ast.literal_eval):
+        try:
+            found = parse(text.strip())
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list | tuple):
+            return list(found)
+    raise UnfitError(f"{_short(text)} is no list as Python or JSON writes it")
+
+
+def number_of(value: Any) -> float:
+    """Returns a finite number of 32 bits; true and 1_000 are none.
+
+    Raises:
+      UnfitError: it is no number, or is too great.
+    """
+    if isinstance(value, bool | np.bool_) or (isinstance(value, str) and "_" in value):
+        raise UnfitError(f"{_short(value)} is no number")
+    try:
+        number = float(value)
+    except OverflowError:  # of a whole number
+        number = math.inf
+    except (TypeError, ValueError):
+        raise UnfitError(f"{_short(value)} is no number") from None
+    if not math.isfinite(number):
+        raise UnfitError(f"{_short(value)} is no finite number")
+    if abs(number) > _MAX_NUMBER:
+        raise UnfitError(f"{_short(value)} is too great: numbers are stored in 32 bits")
+    return number
+
+
+def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
+    """Returns answers as {"text", "start"}; a string is one without a start, an empty one none."""
+    made: list[dict[str, Any]] = []
+    for part in _list_of(parts[0]) or ([parts[0]] if parts[0] else []):
+        if isinstance(part, str):
+            made.append({"text": part})
+        elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            start = part.get("start", part.get("answer_start"))
+            place = {} if start is None else {"start": _whole(start, "answer_start")}
+            made.append({"text": part["text"], **place})
+        else:
+            raise UnfitError(f'{_short(part)} is no answer: {{"text", "start"}} was expected')
+    return made
+
+
+def located(found: Sequence[Mapping[str, Any]], context: str) -> list[dict[str, Any]]:
+    """Returns answers with the place of each in the context, in characters.
+
+    Raises:
+      UnfitError: one is not there.
+    """
+    made = []
+    for answer in found:
+        start = answer["start"] if "start" in answer else context.find(answer["text"])
+        end = start + len(answer["text"])
+        if start < 0 or not answer["text"].strip() or context[start:end] != answer["text"]:
+            where = f"at character {start} of" if "start" in answer else "in"
+            raise UnfitError(f"the answer {_short(answer['text'])} is not {where} its context")
+        made.append({"text": answer["text"], "start": start})
+    return made
+
+
+def image(parts: Sequence[Any], column: Column) -> Any:
+    """Returns a picture's pixels."""
+    pixels = np.asarray(parts[0])
+    if pixels.ndim not in (2, 3) or pixels.dtype.kind not in "iu":
+        raise UnfitError(f"no picture but {pixels.dtype} {pixels.shape}")
+    if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 255):
+        raise UnfitError("pixels are not from 0 to 255")
+    return pixels.astype(np.uint8)
+
+
+def probabilities(parts: Sequence[Any], column: Column) -> dict[str, float]:
+    """Returns a probability for each label."""
+    if not isinstance(parts[0], Mapping):
+        raise UnfitError(f"{_short(parts[0])} is no mapping of labels to probabilities")
+    made = {
+        str(name): number_of(0.0 if value is None else value) for name, value in parts[0].items()
+    }
+    good = min(made.values(), default=-1.0) >= 0
+    if not good or not math.isclose(sum(made.values()), 1.0, abs_tol=_SUM_TOLERANCE):
+        raise UnfitError(f"{_short(made)} is no distribution: their sum is to be 1")
+    return made
+
+
+def gazetteer(parts: Sequence[Any], column: Column) -> dict[int, dict[str, float]]:
+    """Returns by the number of a word, from 0, its labels and their weights.
+
+    A value is a list with a mapping for each word, or PyText's list of {"tokenIdx", "features"},
+    of which words without labels are left out; either may be written as JSON in a string.
+    """
+    held = parts[0]
+    if isinstance(held, str):
+        try:
+            held = json.loads(held or "[]")
+        except (ValueError, RecursionError):
+            raise UnfitError(f"{_short(held)} is no JSON list") from None
+    entries = [] if held is None else _list_of(held)
+    if entries is None:
+        raise UnfitError(f"{_short(held)} is no list with labels and weights for each word")
+    made: dict[int, dict[str, float]] = {}
+    following = 0
+    for entry in entries:
+        place, weights = following, entry
+        if isinstance(entry, Mapping) and entry.keys() == {"tokenIdx", "features"}:
+            place, weights = _whole(entry["tokenIdx"], "tokenIdx"), entry["features"]
+        if place < 0:
+            raise UnfitError(f"tokenIdx {place} is no place of a word: they count from 0")
+        if not isinstance(weights, Mapping | None):
+            raise UnfitError(f"{_short(weights)} is no mapping of labels to weights")
+        following = max(following, place + 1)
+        made[place] = {str(name): number_of(weight) for name, weight in (weights or {}).items()}
+    return made
+
+
+_CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
+    Value.TEXT: text,
+    Value.ANY_TEXT: any_text,
+    Value.TEXTS: texts,
+    Value.WORDS: words,
+    Value.TAGS: words,
+    Value.LABEL: label,
+    Value.LABELS: labels,
+    Value.NUMBERS: numbers,
+    Value.ANSWERS: answers,
+    Value.TREE: text,
+    Value.IMAGE: image,
+    Value.PROBABILITIES: probabilities,
+    Value.GAZETTEER: gazetteer,
+}
+
+
+def _text_of(value: Any) -> str:
+    """A text as it stands; numbers as they are written, words with spaces between."""
+    if isinstance(value, str):
+        return value
+    if value is None or value != value:  # NaN: what data frames have for nothing
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | np.number):
+        return str(value)
+    held = _list_of(value)
+    if held is not None and all(isinstance(part, str) for part in held):
+        return " ".join(held)
+    raise UnfitError(f"{_short(value)} is no text")
+
+
+def _list_of(value: Any) -> list[Any] | None:
+    if isinstance(value, np.ndarray):
+        return list(value.tolist())
+    return list(value) if isinstance(value, list | tuple) else None
+
+
+def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) -> list[Any]:
+    """The parts of all columns; those of a string are separated as the declaration says."""
+    if len(parts) > 1:
+        return [one for part in parts for one in _listed([part], column, at_blanks=at_blanks)]
+    held = _list_of(parts[0])
+    if held is not None:
+        return held
+    if parts[0] is None:
+        return []
+    if column.split is not None:
+        return pieces(_text_of(parts[0]), column.split)
+    if at_blanks:
+        return split_at_blanks(_text_of(parts[0]))
+    raise UnfitError(
+        f"{_short(parts[0])} is one text, where a list was expected; say what separates its parts: "
+        f'{{"column": "{column.column[0]}", "split": ","}}'
+    )
+
+
+def _whole(value: Any, what: str) -> int:
+    """A whole number, also one that is written as a string or as 6.0."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        return int(value)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return int(value)
+    raise UnfitError(f"{what} {_short(value)} is no whole number")
+
+
+def _short(value: Any) -> str:
+    told = repr(value)
+    return told if len(told) <= 80 else told[:77] + "..."
+
+
+# Rows to samples, as a declaration says.
+
+
+class SampleMaker:
+    """Makes samples of rows.
+
+    Args:
+      declaration: what says it.
+      kind: its kind.
+      columns: by field of a sample, where it is.
+      sizes: by field of numbers, how many there are to be.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        kind: Kind,
+        columns: Mapping[str, Column],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._kind = kind
+        self._labels = frozenset(declaration.labels)
+        self._sizes = sizes
+        assert declaration.files is not None
+        files = declaration.files
+        self._parts = [(split, files.of(split).part) for split in files.splits]
+        self._split_by = declaration.split_by
+        beside = declaration.features
+        fields = {field: kind.fields[field] for field in columns}
+        if beside.soft_labels:
+            fields["targets"] = Value.PROBABILITIES
+        self._fields = [(field, value, columns[field]) for field, value in fields.items()]
+        if beside.gazetteer:
+            self._fields.append(("gazetteer", Value.GAZETTEER, beside.gazetteer))
+        if beside.dense:
+            self._fields.append(("dense", Value.NUMBERS, beside.dense.column))
+        if beside.weight:
+            self._fields.append(("weight", Value.NUMBERS, beside.weight))
+        # Most fields are texts of one column, and are taken as they are.
+        self._texts = [
+            (field, column, column.column[0])
+            for field, value, column in self._fields
+            if value is Value.TEXT and len(column.column) == 1
+        ]
+        texts = [field for field, *_ in self._texts]
+        self._others = [one for one in self._fields if one[0] not in texts]
+        aligned = (Value.TREE, Value.TAGS, Value.GAZETTEER)
+        self._is_aligned = any(value in aligned for _, value, _ in self._fields)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """By field of a sample, also of what is known beside, where it is."""
+        return {field: column for field, _, column in self._fields}
+
+    def sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the sample of a row, by field.
+
+        Raises:
+          MissingColumnError: the row has not all columns.
+          UnfitError: a value is not what its field needs; names the column.
+        """
+        made: dict[str, Any] = {}
+        for field, column, name in self._texts:
+            held = row.get(name)
+            if type(held) is str and held and not held.isspace():
+                made[field] = held
+            else:
+                self._make(made, row, field, Value.TEXT, column)
+        for field, value, column in self._others:
+            self._make(made, row, field, value, column)
+        if self._is_aligned:
+            self._check_words(made)
+        if "weight" in made:
+            made["weight"] = made["weight"][0]
+        return made
+
+    def _make(
+        self, made: dict[str, Any], row: Mapping[str, Any], field: str, value: Value, column: Column
+    ) -> None:
+        """Adds a field to a sample."""
+        try:
+            made[field] = converted(value, picked(row, column), column)
+            self._check(field, value, made)
+        except MissingColumnError:
+            raise
+        except UnfitError as error:
+            names = ", ".join(map(repr, column.column))
+            told = str(error).rstrip(".")
+            raise UnfitError(f"column {names} ({field!r}): {told}.") from None
+
+    def _check(self, field: str, value: Value, made: dict[str, Any]) -> None:
+        """Raises UnfitError if a value does not fit what is declared, or the other fields."""
+        if self._labels and value in (Value.LABEL, Value.LABELS, Value.TAGS, Value.PROBABILITIES):
+            held = made[field] if isinstance(made[field], list | dict) else [made[field]]
+            unknown = next((label for label in held if label not in self._labels), None)
+            if unknown is not None:
+                raise UnfitError(f"{unknown!r} is no label.{nearest(unknown, self._labels)}")
+        if value is Value.NUMBERS and len(made[field]) != self._sizes[field]:
+            raise UnfitError(f"{len(made[field])} numbers, not {self._sizes[field]}")
+        if field == "weight" and made[field][0] < 0:
+            raise UnfitError(f"{made[field][0]} is no weight: it is below 0")
+        if value is Value.ANSWERS:
+            made[field] = located(made[field], made["context"])
+
+    def _check_words(self, made: dict[str, Any]) -> None:
+        """Parses trees; UnfitError unless words, tags and leaves are as many."""
+        for field, value, _ in self._fields:
+            if value is Value.TREE:
+                try:
+                    made[field] = parse_tree(made[field])
+                except DataError as error:
+                    raise UnfitError(f"no tree ({field!r}): {error}") from None
+                leaves = made[field].words
+                if made.setdefault("inputs", leaves) != leaves:
+                    raise UnfitError(f"the words are not those of the tree: {' '.join(leaves)!r}.")
+        for field, value, _ in self._fields:
+            if value not in (Value.TAGS, Value.GAZETTEER):
+                continue
+            held, words = made[field], len(made["inputs"])
+            count = len(held) if value is Value.TAGS else max(held, default=-1) + 1
+            if count > words or (value is Value.TAGS and count < words):
+                raise UnfitError(f"{words} words, but {count} in {field!r}.")
+            if value is Value.GAZETTEER:
+                made[field] = [held.get(place, {}) for place in range(words)]
+
+    def split(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> Split:
+        """Returns the split that a training row belongs to when a part is held out.
+
+        It follows from what the row says alone: from what the model is given (of questions about a
+        text, the text; of documents for a query, the query), or from the columns of "split_by".  So
+        equal rows, and rows that would give an answer away, are never on both sides; and a row
+        stays where it is when others come.
+
+        Raises:
+          MissingColumnError: the row has not all columns of "split_by".
+        """
+        if self._split_by:
+            group = picked(row, Column(column=self._split_by))
+        else:
+            group = [sample[field] for field in self._kind.group]
+        if not all(type(one) is str for one in group):
+            held = [one.tolist() if isinstance(one, np.ndarray) else one for one in group]
+            group = [json.dumps(held, sort_keys=True, default=str)]
+        # A lone surrogate has no bytes of its own.
+        key = "\0".join(group).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(key, digest_size=8).digest()
+        share = int.from_bytes(digest, "big") / 2**64
+        for split, part in self._parts:
+            if share < part:
+                return split
+            share -= part
+        return Split.TRAIN

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import enum
+import importlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import pydantic
 
+from t2t_torch import registry
 from t2t_torch.errors import RegistryError
 from t2t_torch.mode import Split
-from t2t_torch.shelf import json_declaration
+from t2t_torch.registry import json_declaration, parse_problem_name
+
+if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
+
 
 LARGEST = 10_000_000
 """The largest number that a declaration may ask for, of ids for instance."""
@@ -317,3 +325,257 @@ def _keys(location: tuple[int | str, ...]) -> list[str]:
 
 def _is_column(name: object) -> bool:
     return isinstance(name, int | str) and not isinstance(name, bool) and name != ""
+
+
+# The kinds of problem that can be declared: their family, and the fields of their samples.
+
+
+MIXTURE = "mixture"
+"""The kind that names other problems, and has no files of its own."""
+
+
+class Value(enum.Enum):
+    """What a field of a sample holds."""
+
+    TEXT = "a text"
+    ANY_TEXT = "a text, also an empty one"
+    TEXTS = "a list of texts"
+    WORDS = "a list of words"
+    TAGS = "a list of tags, one for each word"
+    LABEL = "a label"
+    LABELS = "a list of labels"
+    NUMBERS = "a number, or a list of numbers"
+    ANSWERS = "answers, each a part of the context"
+    TREE = "a bracketed tree"
+    IMAGE = "a picture"
+    PROBABILITIES = "a probability for each label"
+    GAZETTEER = "for each word, labels and their weights"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem.
+
+    Attributes:
+      family: the module in `problem_types/` (or the package) and the class, with a colon between.
+      fields: of a sample, and what each holds.
+      group: the fields whose equality keeps rows in one split, when some are held out.
+      settings: the class attributes that "settings" of a declaration may set.
+      optional: the fields that need no column.
+    """
+
+    family: str
+    fields: Mapping[str, Value]
+    group: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    def family_class(self) -> type[Problem]:
+        """Imports the family."""
+        module, _, name = self.family.partition(":")
+        return cast("type[Problem]", getattr(importlib.import_module(module), name))
+
+
+_VOCABULARY = ("max_samples_for_vocab", "min_word_count", "oov_token")
+_INPUTS = ("inputs",)
+_WORD = (*_VOCABULARY, "gazetteer_width")
+_TEXT_TO_LABEL = {"inputs": Value.TEXT, "targets": Value.LABEL}
+_PAIR = {"first": Value.TEXT, "second": Value.TEXT}
+
+KINDS: Mapping[str, Kind] = {
+    "text2text": Kind(
+        "t2t_torch.text_problem:Text2TextProblem",
+        {"inputs": Value.TEXT, "targets": Value.TEXT},
+        _INPUTS,
+        _VOCABULARY,
+    ),
+    "text2self": Kind(
+        "t2t_torch.text_problem:Text2SelfProblem",
+        {"targets": Value.ANY_TEXT},
+        ("targets",),
+        (*_VOCABULARY, "chop_length"),
+    ),
+    "text2class": Kind(
+        "t2t_torch.problem_types.classification:Text2ClassProblem",
+        _TEXT_TO_LABEL,
+        _INPUTS,
+        _VOCABULARY,
+    ),
+    "text2multilabel": Kind(
+        "t2t_torch.problem_types.classification:Text2MultiLabelProblem",
+        {"inputs": Value.TEXT, "targets": Value.LABELS},
+        _INPUTS,
+        _VOCABULARY,
+    ),
+    "textpair2class": Kind(
+        "t2t_torch.problem_types.classification:TextPair2ClassProblem",
+        {**_PAIR, "targets": Value.LABEL},
+        ("first", "second"),
+        _VOCABULARY,
+    ),
+    "textpair2real": Kind(
+        "t2t_torch.problem_types.classification:TextPair2RealProblem",
+        {**_PAIR, "targets": Value.NUMBERS},
+        ("first", "second"),
+        (*_VOCABULARY, "target_size", "raw_targets"),
+    ),
+    "text2real": Kind(
+        "t2t_torch.problem_types.classification:Text2RealProblem",
+        {"inputs": Value.TEXT, "targets": Value.NUMBERS},
+        _INPUTS,
+        (*_VOCABULARY, "target_size", "raw_targets"),
+    ),
+    "text2tags": Kind(
+        "t2t_torch.problem_types.words:Text2TagsProblem",
+        {"inputs": Value.WORDS, "targets": Value.TAGS},
+        _INPUTS,
+        _WORD,
+    ),
+    "intentslot": Kind(
+        "t2t_torch.problem_types.words:IntentSlotProblem",
+        {"inputs": Value.WORDS, "intent": Value.LABEL, "slots": Value.TAGS},
+        _INPUTS,
+        _WORD,
+    ),
+    "pairranking": Kind(
+        "t2t_torch.problem_types.classification:PairRankingProblem",
+        {"query": Value.TEXT, "positive": Value.TEXT, "negative": Value.TEXT},
+        ("query",),
+        _VOCABULARY,
+    ),
+    "queryrelevance": Kind(
+        "t2t_torch.problem_types.classification:QueryRelevanceProblem",
+        {"query": Value.TEXT, "document": Value.TEXT, "targets": Value.LABEL},
+        ("query",),
+        (*_VOCABULARY, "max_queries", "max_documents"),
+    ),
+    "spanqa": Kind(
+        "t2t_torch.problem_types.words:SpanQAProblem",
+        {"question": Value.TEXT, "context": Value.TEXT, "answers": Value.ANSWERS},
+        ("context",),
+        (*_WORD, "max_context", "context_stride"),
+    ),
+    "text2tree": Kind(
+        "t2t_torch.problem_types.words:Text2TreeProblem",
+        {"inputs": Value.WORDS, "targets": Value.TREE},
+        _INPUTS,
+        _WORD,
+        optional=("inputs",),
+    ),
+    "multiturn2class": Kind(
+        "t2t_torch.problem_types.classification:MultiTurn2ClassProblem",
+        {"inputs": Value.TEXTS, "targets": Value.LABEL},
+        _INPUTS,
+        (*_VOCABULARY, "max_turns"),
+    ),
+    "image2class": Kind(
+        "t2t_torch.problem_types.classification:Image2ClassProblem",
+        {"inputs": Value.IMAGE, "targets": Value.LABEL},
+        _INPUTS,
+        ("height", "width", "channels"),
+    ),
+    "questioncontext2text": Kind(
+        "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
+        {"inputs": Value.TEXT, "context": Value.TEXT, "targets": Value.TEXT},
+        ("context",),
+        _VOCABULARY,
+    ),
+}
+"""By what a declaration says as "kind"."""
+
+USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("bio", "intentslot"): {"inputs": "words", "intent": "label", "slots": "tags"},
+    ("bio", "text2tags"): {"inputs": "words", "targets": "tags"},
+    ("bio", "text2class"): {"inputs": "words", "targets": "label"},
+    ("conllu", "text2tags"): {"inputs": "form", "targets": "upos"},
+    ("lines", "text2self"): {"targets": "text"},
+    ("trees", "text2tree"): {"inputs": "words", "targets": "tree"},
+    ("idx", "image2class"): {"inputs": "image", "targets": "label"},
+}
+"""By format and kind, where the fields are when "fields" does not say; else in columns of the
+fields' own names."""
+
+
+# The names in a declaration of what stands elsewhere: problems, models and hparams sets.
+
+
+_KINDS = {"model": "model", "hparams_set": "hparams"}
+"""By key, the kind of its name in the registry."""
+
+
+def check_names(declaration: Declaration, path: Path) -> None:
+    """Checks that all names are known; it imports a user's files for a name that none declares.
+
+    Args:
+      declaration: what names them.
+      path: where it stands.
+
+    Raises:
+      RegistryError: one is not, or a mixture names itself.
+    """
+    for key, kind in _KINDS.items():
+        name, known = getattr(declaration, key), registry.list_names(kind)
+        if name and name not in known:
+            raise mistake(path, key, f"there is no {key} {name!r}.{nearest(name, known)}")
+    for name in _metrics(declaration):
+        known = registry.list_names("metric")
+        if name not in known:
+            raise mistake(path, "metrics", f"there is no metric {name!r}.{nearest(name, known)}")
+    for name in _losses(declaration):
+        known = registry.list_names("loss")
+        if name not in known:
+            raise mistake(path, "loss", f"there is no loss {name!r}.{nearest(name, known)}")
+    other = declaration.use_vocab_from_other_problem
+    if other is not None:
+        if _base_name(other, "use_vocab_from_other_problem", path) == declaration.problem:
+            raise mistake(path, "use_vocab_from_other_problem", "names the problem itself.")
+        _check_problem(other, "use_vocab_from_other_problem", path)
+    _check_circle(declaration.problems, path, (declaration.problem,))
+    for name in declaration.problems:
+        _check_problem(name, "problems", path)
+
+
+def _metrics(declaration: Declaration) -> list[str]:
+    said = declaration.metrics or ()
+    return [*said] if isinstance(said, tuple) else [name for of in said.values() for name in of]
+
+
+def _losses(declaration: Declaration) -> list[str]:
+    said = declaration.loss
+    if said is None:
+        return []
+    return [said] if isinstance(said, str) else [*said.values()]
+
+
+def _base_name(name: str, key: str, path: Path) -> str:
+    """A problem's name without `_rev` and `_copy`."""
+    try:
+        return parse_problem_name(name).base_name
+    except RegistryError as error:
+        raise mistake(path, key, str(error)) from None
+
+
+def _check_problem(name: str, key: str, path: Path) -> None:
+    """Raises RegistryError if there is no problem of this name."""
+    base = _base_name(name, key, path)
+    if base in registry.list_names("problem"):
+        return
+    try:
+        registry.problem(base)  # A name made in a loop is known when its file is imported.
+    except RegistryError as error:
+        raise mistake(path, key, str(error)) from None
+
+
+def _check_circle(names: tuple[str, ...], path: Path, within: tuple[str, ...]) -> None:
+    """Raises RegistryError if a mixture is among what it mixes, also in declared mixtures of it."""
+    places = {entry.name: Path(entry.path) for entry in registry.entries("problem")}
+    for name in names:
+        base = _base_name(name, "problems", path)
+        if base in within:
+            told = " -> ".join([*within[within.index(base) :], base])
+            raise mistake(path, "problems", f"a mixture cannot mix itself: {told}.")
+        if base in places and places[base].suffix == ".json":
+            inner = content_of(places[base])
+            if inner.get("kind") == MIXTURE:
+                named = Declaration.parse(inner, places[base]).problems
+                _check_circle(named, places[base], (*within, base))

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import torch
 
-from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode import files
+from t2t_torch.decode.files import label_file
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import decodes_name, one_line
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.decode.scoring import check_counts, score, scores_of
-from t2t_torch.decode.target import check_target
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Features
+from t2t_torch.files import check_target
+from t2t_torch.metrics.text_scores import check_counts, score, scores_of
 from t2t_torch.mode import Split
+from t2t_torch.runtime.prediction import Prediction
 
 
 def score_names(features: Features) -> tuple[str, ...]:

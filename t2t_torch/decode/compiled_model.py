@@ -13,13 +13,126 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from t2t_torch.compute.compiled import check_compiler
-from t2t_torch.decode.fixed_rows import FixedRows
+from t2t_torch.decode.search import Step
+from t2t_torch.distributed.network import check_compiler
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
-from t2t_torch.layers.attended import Attending
+from t2t_torch.layers.attention import Attended, Attending, Growing
 from t2t_torch.model import State, T2TModel
 from t2t_torch.text.encoder import PAD
+
+# A decode's state whose number of rows is one of a few, whatever ends and leaves.
+#
+# CUDA graphs replay operations on the same memory: each number of rows, and each position in a
+# cache that grows, would be another graph.
+
+
+_FEWEST = 8  # sentences
+_FIRST_CAPACITY = 32  # positions; doubled when they are full
+
+
+def places_for(sentences: int) -> int:
+    """Returns how many sentences there is room for, where there are so many: a power of two."""
+    return max(_FEWEST, 1 << (sentences - 1).bit_length())
+
+
+class FixedRows:
+    """A `State` around a model's own, with rows that fill it up.
+
+    A sentence that is done leaves its place empty till half of all are; then the others move.
+
+    Args:
+      state: the model's, before its first step.
+      sentences: B, its rows.
+      device: on which it is.
+
+    Attributes:
+      attended: see `Attending`.
+    """
+
+    def __init__(self, state: State, sentences: int, device: torch.device) -> None:
+        self.attended: Attended | None = None
+        self._hypotheses = 1
+        self._places = places_for(sentences)
+        self._alive = torch.arange(sentences, device=device)  # [B] the place of each
+        self._steps = 0
+        self._capacity = _FIRST_CAPACITY
+        self._is_of_graph = False  # whether the next replay writes into its memory
+        fill = torch.arange(self._places, device=device).clamp(max=sentences - 1)
+        self._state: Any = state if self._places == sentences else state.reorder(fill)
+
+    def watched(self) -> FixedRows | None:
+        """Returns a state whose steps tell what they attend to; None if the model's cannot."""
+        watched = self._state.watched() if isinstance(self._state, Attending) else None
+        return None if watched is None else self._with(watched)
+
+    def expand(self, hypotheses: int) -> FixedRows:
+        """See `State`."""
+        made = self._with(self._state.expand(hypotheses))
+        made._hypotheses = self._hypotheses * hypotheses
+        return made
+
+    def reorder(self, index: Tensor) -> FixedRows:
+        """See `State`."""
+        count = self._hypotheses
+        index = self._rows(self._alive).index_select(0, index)  # [R'] rows of all places
+        sentences = index.view(-1, count)[:, 0] // count  # [B'] the place that each has
+        room = places_for(len(sentences))
+        if room < self._places:
+            fill = torch.arange(room, device=index.device).clamp(max=len(sentences) - 1)
+            made = self._with(self._state.reorder(index.view(-1, count)[fill].flatten()))
+            made._places = room
+            made._alive = torch.arange(len(sentences), device=index.device)
+            return made
+        whole = torch.arange(self._places * count, device=index.device)
+        whole = whole.index_copy(0, self._rows(sentences), index)
+        made = self._with(self._state.reorder(whole))
+        made._alive = sentences
+        return made
+
+    def step(self, first: Step, later: Step, ids: Tensor) -> tuple[Tensor, FixedRows]:
+        """Reads one more id of each row.
+
+        Args:
+          first: what makes the first step; it finds what types caches have.
+          later: what makes the others.
+          ids: [R] int64.
+
+        Returns:
+          The logits, [R, V], and the state after the step.
+        """
+        rows = self._rows(self._alive)
+        read = ids.new_zeros(self._places * self._hypotheses).index_copy(0, rows, ids)
+        state = self._state
+        if self._is_of_graph:
+            state = state.reorder(torch.arange(len(read), device=ids.device))
+        capacity = self._capacity
+        if self._steps and isinstance(state, Growing):
+            while capacity <= self._steps:
+                capacity *= 2
+            if self._steps == 1 or capacity > self._capacity:
+                state = state.fixed(capacity)
+        logits, state = (later if self._steps else first)(read, state)
+        made = self._with(state)
+        made._is_of_graph = self._steps > 0
+        made._steps, made._capacity = self._steps + 1, capacity
+        attended = getattr(state, "attended", None)
+        if attended is not None:
+            made.attended = Attended(*(part.index_select(0, rows) for part in attended))
+        return logits.index_select(0, rows), made
+
+    def _with(self, state: Any) -> FixedRows:
+        """Returns this with another state of the model."""
+        made = object.__new__(FixedRows)
+        made.__dict__.update(self.__dict__)
+        made._state, made._is_of_graph, made.attended = state, False, None
+        return made
+
+    def _rows(self, places: Tensor) -> Tensor:
+        """Returns the rows of sentences at these places, all their hypotheses.  [B] -> [R]."""
+        within = torch.arange(self._hypotheses, device=places.device)
+        return (places[:, None] * self._hypotheses + within).flatten()
+
 
 _BACKEND = "inductor"
 _WIDTH = 16  # inputs are as long as a multiple of it, where shapes are few

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.errors import DecodeError, UsageError
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 SUFFIX = ".part"
 """What a journal's name has after that of the outputs."""

@@ -12,13 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.artifact.answer import Answer, Input, InputError, Question, ranked
-from t2t_torch.artifact.batches import batches_of
-from t2t_torch.compute.precision import autocast
-from t2t_torch.data.ragged import Ragged, value_dtype
-from t2t_torch.decode.alignment import check_aligned
+from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.journal import Journal
-from t2t_torch.decode.progress import DecodeProgress
+from t2t_torch.decode.outputs import DecodeProgress
+from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
 from t2t_torch.features import (
@@ -36,14 +33,48 @@ from t2t_torch.features import (
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.modality import Guess
 from t2t_torch.model import T2TModel
-from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.collate import padded
-from t2t_torch.pipeline.lengths import Limits
-from t2t_torch.pipeline.reader import RowReader
+from t2t_torch.pipeline.plan import Batching
+from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position
 from t2t_torch.problem import Found, Problem
+from t2t_torch.runtime.prediction import Answer, Input, InputError, Question, ranked
+from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
     from t2t_torch.decode.predictor import RunInfo
+
+
+# Whether what is given of words has an entry for each of them.
+
+
+def check_aligned(
+    features: Mapping[str, Feature], sample: Mapping[str, Any], row: Mapping[str, Sequence[Any]]
+) -> None:
+    """Checks that fields with an entry for each word have as many as there are words.
+
+    Args:
+      features: that an input is encoded by.
+      sample: the input's fields.
+      row: by feature, what they are encoded as.
+
+    Raises:
+      DataError: a field has more or fewer.
+    """
+    for name, feature in features.items():
+        of = feature.aligned_to
+        if of is None or of not in features:
+            continue
+        field, words_field = feature.source or name, features[of].source or of
+        if field == words_field:
+            continue
+        words = words_of(sample[words_field])
+        entries = len(row[name]) // numbers_per_position(feature)
+        if entries != len(words):
+            raise DataError(
+                f"{len(words)} words and {entries} {field}, where one for each word was expected: "
+                f"{list(words)!r}, {reprlib.repr(sample[field])}."
+            )
+
 
 _BATCH_TOKENS = 8192
 

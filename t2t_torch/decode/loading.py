@@ -11,11 +11,9 @@ import torch
 from torch import nn
 
 from t2t_torch import registry
-from t2t_torch.artifact.signature import FILE, SAFETENSORS, Signature
-from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.weights import load_weights
+from t2t_torch.checkpoint.tensors import load_weights
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
@@ -29,17 +27,20 @@ from t2t_torch.errors import (
     RegistryError,
     UsageError,
 )
-from t2t_torch.families.multi import MultiProblem
 from t2t_torch.features import Features, TreeFeature
-from t2t_torch.features.meanings import meanings, scale_of
+from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.registry import import_usr_dirs
+from t2t_torch.reports.column_statistics import labels_of
+from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 BEST = "best"
 """Names the best checkpoint, in place of a step."""

@@ -3,17 +3,360 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
-from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.decode.hparam import DecodeHParams
+from tqdm import tqdm
+
+import t2t_torch
+from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
+from t2t_torch.decode.journal import (
+    Journal,
+    digest_of_hparams,
+    digest_of_weights,
+    journal_of,
+    journal_path,
+)
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.decode.record import prediction_record
-from t2t_torch.decode.shards import Shard, name_of_shard
-from t2t_torch.decode.table import write_table
-from t2t_torch.decode.target import open_target
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features import Feature, Features, Real, SoftLabel, Span, Tags, Text, Words
+from t2t_torch.features.text import words_of
+from t2t_torch.files import is_replaced, open_target
+from t2t_torch.problem import Found
+from t2t_torch.runtime.prediction import (
+    BEST,
+    Answer,
+    Prediction,
+    mark_spans,
+    prediction_record,
+    span_records,
+    value_record,
+    words_record,
+)
+
+# Tables of rows as text: tab-separated, one row a line.
+#
+# A cell is what `cell` makes of a value.  In it a tab, a line break, a carriage return and a
+# backslash are written `\t`, `\n`, `\r` and `\\`, so a row is always one line; a cell with a
+# quotation mark is quoted as in CSV.  pandas reads it with `read_csv(path, sep="\t",
+# keep_default_na=False)`.
+
+
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def write_table(stream: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Writes a header and rows, a line each; returns how many rows there were.
+
+    Args:
+      stream: what is written to.
+      header: the names of the columns.
+      rows: of as many values.
+    """
+    stream.write(line(header))
+    count = 0
+    for row in rows:
+        stream.write(line(row))
+        count += 1
+    return count
+
+
+def line(values: Iterable[Any]) -> str:
+    """Returns the line of a row, with its end."""
+    return "\t".join(map(_quoted, values)) + "\n"
+
+
+def cell(value: Any) -> str:
+    """Returns a value as text: nothing for None, 1 and 0 for what is true and false, numbers with
+    six digits, lists and mappings as JSON.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return format(value, ".6g")
+    if isinstance(value, str | int):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(value: Any) -> str:
+    text = cell(value).translate(_ESCAPES)
+    return '"' + text.replace('"', '""') + '"' if '"' in text else text
+
+
+# Answers as records: what JSON and tables say of what was found.
+
+
+__all__ = [
+    "BEST",
+    "answer_record",
+    "cells_of",
+    "columns_of",
+    "found_record",
+    "marks_spans",
+    "prediction_record",
+    "readable",
+    "span_records",
+    "tagged",
+]
+
+
+def answer_record(
+    features: Features, sample: Mapping[str, Any], answer: Answer, best: int = BEST
+) -> dict[str, Any]:
+    """Returns what was found for one input, by target, as JSON has it; see `found_record`.
+
+    Args:
+      features: of the problem.
+      sample: the input's fields.
+      answer: what was found for it.
+      best: labels of a class that are told.
+    """
+    record = {}
+    for name, feature in features.targets.items():
+        found = Found(answer.values[name], answer.probabilities.get(name), answer.scores.get(name))
+        words = None
+        if isinstance(feature, Tags):
+            words = words_of(sample[features.sources[feature.of]])
+        record[name] = found_record(feature, found, words, best)
+    return record
+
+
+def found_record(
+    feature: Feature, found: Found, words: Sequence[str] | None = None, best: int = BEST
+) -> dict[str, Any]:
+    """Returns what was found for a target as JSON has it.
+
+    Always its `value`, and its `probability` where it has one; `probabilities` of the best labels,
+    or of tags each word's.  Tags have their `words`, and where they mark spans, as B-city does, the
+    `spans`: `kind`, `first` and `last` word, counted from 0, and `text`.
+
+    Args:
+      feature: the target.
+      found: what was found.
+      words: that tags are of.
+      best: labels of a class that are told.
+    """
+    record = value_record(found.value, found.probability, found.scores, best)
+    if isinstance(feature, Tags) and words is not None:
+        record |= words_record(found.value, words, feature.encoder.labels)
+    return record
+
+
+def marks_spans(feature: Tags) -> bool:
+    """Whether tags mark spans, as B-city and I-city do, and parts of speech do not."""
+    return mark_spans(feature.encoder.labels)
+
+
+def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:
+    """Returns words with their tags, as in "to/O new/B-city york/I-city"."""
+    return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(words, tags, strict=True))
+
+
+def columns_of(name: str, feature: Feature) -> list[str]:
+    """Returns the names of a table's columns for what is found of a target."""
+    if isinstance(feature, Text):
+        return [name, f"{name}_score"]
+    if isinstance(feature, Real | SoftLabel):
+        return [name]
+    columns = [name, f"{name}_probability"]
+    if not isinstance(feature, Span):
+        columns.append(f"{name}_probabilities")
+    return [*columns, f"{name}_tagged"] if isinstance(feature, Tags) else columns
+
+
+def readable(feature: Feature | None, value: Any) -> Any:
+    """Returns a value as a table has it: words, and tags without spaces, joined by spaces; a number
+    alone, several to six digits.
+    """
+    if isinstance(value, str | int | float) or value is None:
+        return value
+    if isinstance(feature, Real):
+        numbers = [float(f"{number:.6g}") for number in value]
+        return numbers[0] if len(numbers) == 1 else numbers
+    if isinstance(feature, Words):
+        return " ".join(value)
+    if isinstance(feature, Tags) and not any(" " in tag for tag in feature.encoder.labels):
+        return " ".join(tag or "?" for tag in value)
+    return value
+
+
+def cells_of(feature: Feature, record: Mapping[str, Any]) -> list[Any]:
+    """Returns the values of `columns_of` for a record of that target."""
+    if isinstance(feature, Text):
+        return [record["value"], record.get("score")]
+    cells = [readable(feature, record["value"])]
+    if isinstance(feature, Real | SoftLabel):
+        return cells
+    cells.append(record.get("probability"))
+    if not isinstance(feature, Span):
+        cells.append(record.get("probabilities"))
+    if isinstance(feature, Tags):
+        cells.append(tagged(record["words"], record["value"]))
+    return cells
+
+
+# Inputs that are decoded in parts, by several processes, and what is joined of them.
+#
+# tensor2tensor's `shards` (utils/decoding.py): part n of the outputs is a file whose name ends in
+# its number.  Each part has a journal (`journal.py`), which stays until all are joined.
+
+
+T = TypeVar("T")
+
+
+class Shard(NamedTuple):
+    """A part of some inputs.
+
+    Attributes:
+      number: from 0.
+      count: how many parts there are.
+    """
+
+    number: int
+    count: int
+
+    def rows(self, total: int) -> slice:
+        """Returns which of so many inputs are its own: parts of like sizes, in their order."""
+        first, after = (total * number // self.count for number in (self.number, self.number + 1))
+        return slice(first, after)
+
+    def name(self, path: Path, hparams: DecodeHParams) -> Path:
+        """Returns the name of its part of a file, as tensor2tensor gives it.
+
+        A dot keeps the number apart from a name that ends in one.
+        """
+        end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
+        if hparams.shard_google_format:
+            end = f"-{self.number:05d}-of-{self.count:05d}"
+        return path.with_name(path.name + end)
+
+
+def shard_of(hparams: DecodeHParams) -> Shard | None:
+    """Returns the part that is asked for; None if all are."""
+    if hparams.shards == 1 or hparams.shard_id < 0:
+        return None
+    return Shard(hparams.shard_id + hparams.shards_start_offset, hparams.shards)
+
+
+def rows_of_shard(hparams: DecodeHParams, total: int) -> slice:
+    """Returns which of so many inputs are asked for."""
+    shard = shard_of(hparams)
+    return slice(0, total) if shard is None else shard.rows(total)
+
+
+def name_of_shard(path: Path, hparams: DecodeHParams, shard: Shard | None) -> Path:
+    """Returns the name of a part of a file; of no part the file's own."""
+    return path if shard is None else shard.name(path, hparams)
+
+
+def part_of(path: Path, hparams: DecodeHParams) -> Path:
+    """Returns the file of a part that was cut before, as tensor2tensor expects it; else the path.
+
+    So in.txt002 is read for shard_id=2 where there is no in.txt.
+    """
+    part = name_of_shard(path, hparams, shard_of(hparams))
+    return part if not path.exists() and part.exists() else path
+
+
+class Decoding(NamedTuple, Generic[T]):
+    """Inputs that are decoded to a file, in parts or at once.
+
+    Attributes:
+      total: how many inputs there are.
+      hparams: how they are decoded, and which part.
+      name_of: the file of outputs of a part; of all without one.
+      made_of: what all outputs depend on but the inputs; see `made_of` below.
+      digest_of: a checksum of some inputs.
+      find: decodes some inputs, but those that the journal has.
+      write: writes what was found for some inputs.
+    """
+
+    total: int
+    hparams: DecodeHParams
+    name_of: Callable[[Shard | None], Path]
+    made_of: Callable[[], Mapping[str, Any]]
+    digest_of: Callable[[slice], str]
+    find: Callable[[slice, Journal], list[T]]
+    write: Callable[[Path, slice, list[T]], None]
+
+    def run(self) -> list[T]:
+        """Decodes what is asked for and writes it; returns it.
+
+        Of all parts those are decoded that are not there yet, and the whole is written.
+
+        Raises:
+          DecodeError: the journal cannot be written.
+          UsageError: another process decodes to the same file; or a part that is there was decoded
+            otherwise, or is to be written to no file.
+        """
+        target, shard = self.name_of(None), shard_of(self.hparams)
+        is_file = is_replaced(target)
+        if self.hparams.shards > 1 and not is_file:
+            raise UsageError(
+                f"{target} is no regular file, and shards={self.hparams.shards} decodes to several "
+                "files. Name one with --decode_to_file, or leave the shards out."
+            )
+        if shard is None and self.hparams.shards > 1:
+            return self._join()
+        rows = slice(0, self.total) if shard is None else shard.rows(self.total)
+        file, keep = self.name_of(shard), shard is not None
+        made_of = self._made_of(rows, shard, self.made_of()) if is_file else {}
+        with journal_of(file if is_file else None, made_of, keep=keep) as journal:
+            found = self.find(rows, journal)
+            self.write(file, rows, found)
+        return found
+
+    def _join(self) -> list[T]:
+        """Decodes the parts that are not there yet, and writes the whole."""
+        shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
+        files = [self.name_of(shard) for shard in shards]
+        each, common = [shard.rows(self.total) for shard in shards], self.made_of()
+        parts = [self._made_of(*pair, common) for pair in zip(each, shards, strict=True)]
+        for file, made_of in zip(files, parts, strict=True):
+            if journal_path(file).exists():  # Before anything is decoded for nothing.
+                with journal_of(file, made_of, keep=True, same=True):
+                    pass
+        found = []
+        for file, made_of, rows in zip(files, parts, each, strict=True):
+            with journal_of(file, made_of, keep=True, same=True) as journal:
+                found += self.find(rows, journal)
+        self.write(self.name_of(None), slice(0, self.total), found)
+        for file in files:
+            journal_path(file).unlink(missing_ok=True)
+        return found
+
+    def _made_of(
+        self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        told = {} if shard is None else {"shard": f"{shard.number} of {shard.count}"}
+        return {"inputs": self.digest_of(rows), **common, **told}
+
+
+def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
+    """Returns what the outputs of a predictor depend on beside the inputs, by name.
+
+    Args:
+      predictor: of texts or labels.
+      hparams: how they are decoded.
+    """
+    left_out = {*OF_WRITING, *OF_SHARDS}
+    values = {name: getattr(hparams, name) for name in DecodeHParams.model_fields}
+    return {
+        "weights": digest_of_weights(predictor.model),
+        "problem": predictor.problem.full_name,
+        "hparams": digest_of_hparams(predictor.model),
+        "step": predictor.run.step if predictor.run is not None else None,
+        "t2t_torch": t2t_torch.__version__,
+        **{name: value for name, value in values.items() if name not in left_out},
+    }
+
 
 # What many readers of text files take for the end of a line, in an output that is one line.
 _LINE_BREAKS = str.maketrans({"\n": " ", "\r": " "})
@@ -140,3 +483,124 @@ def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) ->
 def without_breaks(text: str, hparams: DecodeHParams) -> str:
     """Returns a text as one line: breaks of a line, and the delimiter, become spaces."""
     return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
+
+
+# Lines of JSON.
+
+
+def holds_json(path: Path) -> bool:
+    """Whether a file's name says that each line is JSON: .jsonl, also packed, .jsonl.gz."""
+    return ".jsonl" in path.suffixes[-2:]
+
+
+def read_json(line: str, place: str) -> Any:
+    """Returns what a line of such a file is in JSON; of an empty line an empty text.
+
+    Args:
+      line: without its end.
+      place: of the line, for errors.
+
+    Raises:
+      DataError: it is no JSON, or has half a character in it.
+    """
+    if not line.strip():
+        return ""
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place} is no JSON, at character {error.colno}: {line[:80]}") from None
+    except (ValueError, RecursionError):  # a number of too many digits, too many brackets
+        raise DataError(f"{place} is no JSON that can be read: {line[:80]}") from None
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DataError(
+            f"{place} has half a character, an escape from \\ud800 to \\udfff without its other "
+            f"half: {line[:80]}"
+        ) from None
+    return value
+
+
+# What a user sees while many inputs are decoded.
+
+
+_SECONDS = 30.0
+"""From one line to the next, where there is no terminal that a bar could be shown on."""
+
+
+class DecodeProgress:
+    """A bar on a terminal, else a line every half minute: how many are done, the rate, the rest.
+
+    A context manager.  Left by an exception (a signal, too) it says what becomes of what was done:
+    outputs are written when all are there, in the order of the inputs, which is not that in which
+    they are decoded; a journal keeps them till then.
+
+    Args:
+      total: inputs.
+      before: so many of them were decoded before.
+      journal: the file that keeps what was found; None if there is none.
+      clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        before: int = 0,
+        journal: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total = total
+        self._before = before
+        self._journal = journal
+        self._clock = clock
+        self._done = before
+        self._started = self._told = clock()
+        self._bar: tqdm[object] | None = None
+
+    def __enter__(self) -> DecodeProgress:
+        if self._before:
+            where = f" in {self._journal}" if self._journal is not None else ""
+            _say(f"{self._before:,} of {self._total:,} inputs were there{where}")
+        if sys.stderr.isatty():
+            self._bar = tqdm(
+                total=self._total,
+                initial=self._before,
+                unit=" inputs",
+                desc="decode",
+                dynamic_ncols=True,
+            )
+        return self
+
+    def advance(self, count: int = 1) -> None:
+        """Shows that more are done."""
+        self._done += count
+        if self._bar is not None:
+            self._bar.update(count)
+            return
+        now = self._clock()
+        if now - self._told < _SECONDS or self._done == self._total:
+            return
+        self._told = now
+        rate = (self._done - self._before) / (now - self._started)
+        left = tqdm.format_interval((self._total - self._done) / rate)
+        _say(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        if kind is not None:
+            done = f"{self._done:,} of {self._total:,} inputs"
+            kept = "nothing of it is written"
+            if self._journal is not None and self._done:
+                kept = f"{self._journal} keeps them, and the same command goes on there"
+            _say(f"decoding ended after {done}: {kept}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,25 +10,55 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.compute.precision import autocast
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
+from t2t_torch.decode.constraints import Request, RequestMaker, read_wishes
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.memory import memory_errors
-from t2t_torch.decode.rectangle import rectangle
-from t2t_torch.decode.request import Request, RequestMaker, read_wishes
-from t2t_torch.decode.rules import rules_of
-from t2t_torch.decode.sampling import Sampler, numbers_of, sample
-from t2t_torch.decode.search import beam_search
-from t2t_torch.decode.word_alignment import Aligner, why_unaligned
+from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
+from t2t_torch.decode.word_alignment import Aligner, rectangle, why_unaligned
+from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, Text, TreeFeature
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS, PAD
+from t2t_torch.train.estimator import is_out_of_memory
 from t2t_torch.train.run_directory import TaskRecord
+
+# Inputs for which memory does not suffice.
+
+
+@contextlib.contextmanager
+def memory_errors(indices: Sequence[int], batch: Sequence[Sequence[int]]) -> Iterator[None]:
+    """Names the inputs of a batch for which memory does not suffice.
+
+    Args:
+      indices: of the inputs.
+      batch: their ids, the longest first.
+
+    Raises:
+      DecodeError: memory ran out in the body.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        number, tokens = indices[0] + 1, len(batch[0])
+        told = str(error).strip().splitlines()[0]
+        if len(batch) > 1:
+            raise DecodeError(
+                f"memory ran out over {len(batch)} inputs of at most {tokens:,} tokens (the "
+                f"longest is number {number}): {told}. Decode fewer at a time: "
+                f"--decode_hparams=batch_size={len(batch) // 2}"
+            ) from None
+        raise DecodeError(
+            f"memory ran out over input {number} (line {number} of a file), which has {tokens:,} "
+            f"tokens: {told}. Leave it out, divide it, or cut inputs: "
+            "--decode_hparams=max_input_size=1000"
+        ) from None
 
 
 class RunInfo(NamedTuple):

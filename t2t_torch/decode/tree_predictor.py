@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.data.ragged import Ragged, value_dtype
-from t2t_torch.decode.alignment import check_aligned
+from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.label_predictor import check_aligned
 from t2t_torch.decode.predictor import Predictor, RunInfo, found_of
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
@@ -20,12 +19,13 @@ from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Features, OriginalWords, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
-from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
+from t2t_torch.layers.tree import Progress, ValidTransitions
 from t2t_torch.model import State, T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS
-from t2t_torch.text.transition import UNKNOWN_LABEL, builds_tree
+from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 
 NO_TREE = Prediction((Hypothesis("", (), 0.0),))
 """What is answered where there are no words."""

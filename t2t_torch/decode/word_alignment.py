@@ -18,15 +18,21 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
-from t2t_torch.decode.rectangle import rectangle
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Text, TreeFeature
-from t2t_torch.layers.masks import padding_mask
-from t2t_torch.layers.prepending import at_targets
+from t2t_torch.layers.pooling import at_targets, padding_mask
 from t2t_torch.model import T2TModel
-from t2t_torch.text.encoder import EOS
+from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
+from t2t_torch.text.encoder import EOS, PAD
+
+# Rows of ids as one tensor.
+
+
+def rectangle(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Returns rows of ids of any lengths as [R, S] int64, PAD at their ends."""
+    tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
 
 
 @runtime_checkable

@@ -5,30 +5,44 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import onnx
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import EXAMPLES, MODEL
+from t2t_torch.checkpoint.checkpoint import MODEL as CHECKPOINT_MODEL
+from t2t_torch.checkpoint.tensors import model_tensors
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.loading import Loaded
+from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ExportError
-from t2t_torch.export.folder import (
+from t2t_torch.export.quantization import Times, check_faster, check_quality
+from t2t_torch.export.request import (
     Exported,
+    Request,
     copy_explanations,
+    joined,
+    remove_leftovers,
+    staged_folder,
     with_members,
     write_examples,
     write_signature,
+    write_task,
 )
-from t2t_torch.export.label_subject import LabelSubject
-from t2t_torch.export.quantization import Times, check_faster, check_quality
-from t2t_torch.export.request import Request, joined, remove_leftovers, staged_folder
-from t2t_torch.export.signature import target_kind
-from t2t_torch.export.subject import Subject
-from t2t_torch.export.text_subject import TextSubject, check_writes
+from t2t_torch.export.targets import (
+    LabelSubject,
+    Subject,
+    TextSubject,
+    about,
+    check_writes,
+    target_kind,
+)
 from t2t_torch.export.verification import Verified
+from t2t_torch.runtime.session import Artifact
+from t2t_torch.runtime.signature import EXAMPLES, MODEL, SAFETENSORS
 
 _LARGEST = 1_900_000_000  # bytes of weights: a file of ONNX has 2 GiB at most
 
@@ -141,3 +155,98 @@ def _compared(
     check_quality(*found)
     times = check_faster(before, after, [rows[place].sample for place in known])
     return {name: (found[0][name], found[1][name]) for name in found[0]}, times, answers
+
+
+# A folder with a model's weights as safetensors, which is loaded as a run is.
+
+
+_READ_ME = """# {model} of {problem}
+
+`t2t-exporter --format=safetensors` wrote this folder, of {checkpoint}: {tensors} tensors with
+{numbers:,} numbers. t2t_torch loads it as it loads a run:
+
+```python
+import t2t_torch
+
+model = t2t_torch.load("{folder}")
+```
+
+and any program has the weights:
+
+```python
+from safetensors.torch import load_file
+
+weights = load_file("model.safetensors")
+```
+
+`hparams.json` says what they are the weights of, `task.json` which model and problem.
+"""
+
+
+def export_weights(request: Request) -> Exported:
+    """Writes the weights of a run, if what is loaded from there is the same to the bit.
+
+    Args:
+      request: what, and where to; no data is read.
+
+    Raises:
+      CheckpointError: there is no such run or checkpoint, or it is broken.
+      ExportError: what was written is not what is read.
+      UsageError: the request cannot be met.
+    """
+    start = time.perf_counter()
+    remove_leftovers(request.export_dir)
+    request.check()
+    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
+        whole, averaged = scratch / "whole", scratch / "run"
+        averaged.mkdir()
+        loaded, chosen = joined(request.load_members(averaged))
+        tensors = {
+            name: tensor.detach().cpu().contiguous()
+            for name, tensor in model_tensors(loaded.model).items()
+        }
+        save_file(tensors, whole / CHECKPOINT_MODEL, metadata={"format": "pt"})
+        copy_explanations(request.runs, loaded, whole)
+        write_task(loaded, whole)
+        signature = about(loaded, chosen, form=SAFETENSORS)
+        read_me = _READ_ME.format(
+            model=signature.model,
+            problem=signature.problem,
+            checkpoint=chosen,
+            folder=request.export_dir.name,
+            tensors=len(tensors),
+            numbers=sum(tensor.numel() for tensor in tensors.values()),
+        )
+        (whole / "README.md").write_text(read_me, "utf-8")
+        signature = write_signature(signature, whole)
+        _check_same(tensors, load_file(whole / CHECKPOINT_MODEL), "the file")
+        _check_same(loaded.model.state_dict(), _reloaded(whole), "a model that is loaded from it")
+    took = time.perf_counter() - start
+    return Exported(request.export_dir, signature, None, {}, None, took)
+
+
+def _reloaded(folder: Path) -> Mapping[str, Tensor]:
+    loaded: Loaded = load_run(folder)
+    found: Mapping[str, Tensor] = loaded.model.state_dict()
+    return found
+
+
+def _check_same(written: Mapping[str, Tensor], read: Mapping[str, Tensor], where: str) -> None:
+    """Raises ExportError if tensors differ in a bit."""
+    differ = [
+        name
+        for name in sorted({*written, *read})
+        if name not in written or name not in read or not _is_same(written[name], read[name])
+    ]
+    if differ:
+        raise ExportError(
+            f"{where} has other weights than the run: {', '.join(differ[:5])}. Nothing was "
+            "written. This is a fault of the export: please report it with the run."
+        )
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    bits = [tensor.cpu().contiguous().flatten().view(torch.uint8) for tensor in (one, other)]
+    return torch.equal(*bits)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Mapping
 
 import numpy as np
 from onnx import TensorProto
 
-from t2t_torch.artifact.feeds import WEIGHTS
 from t2t_torch.errors import ExportError
-from t2t_torch.export.byte_graph import ByteGraph
-from t2t_torch.export.context_windows import BATCH, ContextWindows, windows_of
-from t2t_torch.export.cutter_graph import cut_words
-from t2t_torch.export.encoder_graph import EncoderGraph
-from t2t_torch.export.field_text import FieldText
+from t2t_torch.export.answers import BATCH, ContextWindows, windows_of
+from t2t_torch.export.encoders import ByteGraph, IntegerTable, SubwordGraph, SymbolTable, WordTable
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.integer_table import IntegerTable
-from t2t_torch.export.rows import Rows, cut, longest, with_end
-from t2t_torch.export.subtoken_graph import SubtokenGraph
-from t2t_torch.export.subword_graph import SubwordGraph
-from t2t_torch.export.symbol_table import SymbolTable
-from t2t_torch.export.word_features import (
-    characters_of_words,
-    check_padded,
-    cut_each,
-    entries_of,
-    labels_of,
-    shapes_of,
+from t2t_torch.export.strings import (
+    SPACE,
+    EncoderGraph,
+    FieldText,
+    Rows,
+    Spelling,
+    beside,
+    capitals,
+    changed_together,
+    count_of,
+    cut,
+    first,
+    joined,
+    longest,
+    lower,
+    numbered,
+    ranges,
+    re2,
+    replaced,
+    spaced,
+    tokens,
+    with_end,
 )
-from t2t_torch.export.word_table import WordTable
+from t2t_torch.export.subtokens import SubtokenGraph
 from t2t_torch.features import (
     Feature,
     Features,
@@ -44,16 +52,273 @@ from t2t_torch.features import (
     WordShape,
     WordStarts,
 )
-from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.features.word import NUM_RESERVED, Shape
+from t2t_torch.pipeline.reader import Limits
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import TextEncoder
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.runtime.feeds import WEIGHTS
+from t2t_torch.text.encoder import (
+    ByteEncoder,
+    CharacterEncoder,
+    ClassLabelEncoder,
+    IntegerEncoder,
+    TextEncoder,
+    TokenEncoder,
+    WordCutter,
+)
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
-from t2t_torch.text.word_cutter import WordCutter
+
+# A `WordCutter` in a graph.
+
+
+_SMALL, _CAPITAL = 1, 2
+
+
+def cut_words(graph: Graph, texts: str, cutter: WordCutter) -> str:
+    """Returns the words of each text: what the cutter finds.
+
+    Args:
+      graph: that the operators are added to.
+      texts: [B] string.
+      cutter: what words are.
+
+    Returns:
+      [B, W] string, filled up with the empty one.
+
+    Raises:
+      ExportError: an expression of the cutter cannot stand in a graph.
+    """
+    if cutter.spaces:
+        parts = tokens(graph, texts, separators=[re2(cutter.spaces)])
+        texts = joined(graph, spaced(graph, parts))
+    looked_at = re.escape(cutter.before_words)
+    looked_at += "A-Z" if cutter.splits_glued else ""
+    looked_at += capitals() if cutter.lower_case else ""
+    if looked_at:
+        parts = tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
+        parts = replaced(
+            graph,
+            parts,
+            f"[^{looked_at}]*",
+            lambda some: changed_together(
+                graph, some, lambda letters: _letters(graph, letters, cutter)
+            ),
+        )
+        texts = joined(graph, spaced(graph, parts))
+    return tokens(graph, texts, tokenexp=re2(cutter.words))
+
+
+def _letters(graph: Graph, letters: str, cutter: WordCutter) -> str:
+    """Returns characters with the spaces that a cutter sees there, in its case.  [B, L] string."""
+    if cutter.before_words:
+        _, after = beside(graph, letters, "")
+        sign = graph.add("Equal", letters, graph.constant(cutter.before_words))
+        after = graph.add("Where", sign, after, graph.constant(""))
+        is_space = graph.add("RegexFullMatch", after, pattern=re2(r"\w"))
+        letters = graph.add("Where", is_space, graph.constant(" "), letters)
+    glued = _glued(graph, letters) if cutter.splits_glued else ""
+    if cutter.lower_case:
+        letters = lower(graph, letters)
+    if glued:
+        space = graph.add("Where", glued, graph.constant(" "), graph.constant(""))
+        letters = graph.add("StringConcat", space, letters)
+    return letters
+
+
+def _glued(graph: Graph, letters: str) -> str:
+    """Returns which characters are a capital between two small letters, of ASCII.  [B, L] bool."""
+    kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
+    kinds.update(dict.fromkeys(string.ascii_uppercase, _CAPITAL))
+    case = numbered(graph, letters, kinds, 0)
+    small = graph.constant(_SMALL)
+    around = [graph.add("Equal", one, small) for one in beside(graph, case, 0)]
+    capital = graph.add("Equal", case, graph.constant(_CAPITAL))
+    return graph.add("And", capital, graph.add("And", *around))
+
+
+# What is known of words beside their ids, in a graph.
+
+
+def labels_of(graph: Graph, texts: str, encoder: ClassLabelEncoder) -> Rows:
+    """Returns the ids of labels separated by spaces: what `WordLabel.encode` gives.
+
+    Args:
+      graph: that the operators are added to.
+      texts: [B] string.
+      encoder: of the labels; one that it does not know becomes 0.
+    """
+    labels = tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
+    numbers = {label: NUM_RESERVED + i for i, label in enumerate(encoder.labels)}
+    return Rows(numbered(graph, labels, numbers, 0), count_of(graph, labels))
+
+
+def shapes_of(graph: Graph, field: FieldText) -> Rows:
+    """Returns how each word is written: what `WordShape.encode` gives."""
+    capital, small, titled = ranges(str.isupper), ranges(str.islower), ranges(_is_titled)
+    decimal, digit, letter = ranges(str.isdecimal), ranges(str.isdigit), ranges(str.isalpha)
+    no_capital, no_small = f"[^{capital}{titled}]*", f"[^{small}{titled}]*"
+    any_small = f"{no_capital}[{small}]{no_capital}"
+    # As in `shape_of`: the first that fits is right.
+    expressions = [
+        ("", 0),
+        (f"[{decimal}]+", Shape.NUMBER),
+        (f"[^{digit}]*[{digit}]{_ANYTHING}", Shape.WITH_DIGIT),
+        (any_small, Shape.LOWER),
+        (f"[{capital}]", Shape.CAPITALIZED),
+        (f"{no_small}[{capital}]{no_small}", Shape.UPPER),
+        (f"[{capital}]{any_small}", Shape.CAPITALIZED),
+        (f"[^{letter}]*[{letter}]{_ANYTHING}", Shape.MIXED),
+    ]
+    found = graph.constant(int(Shape.OTHER))
+    for expression, shape in reversed(expressions):
+        fits = graph.add("RegexFullMatch", field.words, pattern=expression)
+        found = graph.add("Where", fits, graph.constant(int(shape)), found)
+    return Rows(found, field.word_counts)
+
+
+_ANYTHING = r"[\x{0}-\x{10FFFF}]*"
+
+
+def _is_titled(character: str) -> bool:
+    return character.istitle() and not character.isupper()
+
+
+def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: str) -> str:
+    """Returns the ids of the first characters of each word: what `WordCharacters.encode` gives.
+
+    Args:
+      graph: that the operators are added to.
+      spelling: of the texts that the words are in.
+      width: how many characters of each word are kept.
+      counts: [B] int64, how many words of each text are kept.
+
+    Returns:
+      [B, W, width] int64.
+    """
+    zero, one = graph.constant(0), graph.constant(1)
+    letters, between = spelling.ids, graph.integers(spelling.between)  # [B, L]
+    before, _ = beside(graph, between, 1)
+    in_word = graph.add("Not", spelling.between)
+    begins = graph.add("And", in_word, graph.add("Equal", before, one))
+    number = graph.integers(begins)
+    word = graph.add("Sub", graph.add("CumSum", number, one), one)  # in its text, from 0
+    # Where the word of each character begins: words are counted through all texts for that.
+    flat = graph.add("Reshape", number, graph.constant([-1]))
+    through = graph.add("Sub", graph.add("CumSum", flat, zero), one)
+    starts = graph.add("Gather", graph.add("NonZero", begins), one)
+    starts = graph.add("Concat", starts, graph.constant([0]), axis=0)  # before the first word
+    start = graph.add("Reshape", graph.add("Gather", starts, through), graph.add("Shape", letters))
+    end = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
+    place = graph.add("Sub", graph.add("Range", zero, end, one), start)
+    kept = graph.add("And", in_word, graph.add("Less", place, graph.constant(width)))
+    limit = graph.add("Unsqueeze", counts, one)
+    kept = graph.add("And", kept, graph.add("Less", word, limit))
+    # One line of [row, word, place] for each character that is kept.
+    where = graph.add("NonZero", kept)  # [2, N]: row and place in the text
+    line = graph.add("Transpose", where)
+    indices = graph.add(
+        "Concat",
+        graph.add("Unsqueeze", graph.add("Gather", where, zero), one),
+        graph.add("Unsqueeze", graph.add("GatherND", word, line), one),
+        graph.add("Unsqueeze", graph.add("GatherND", place, line), one),
+        axis=1,
+    )
+    shape = graph.add(
+        "Concat",
+        graph.add("Shape", counts),
+        longest(graph, counts),
+        graph.constant([width]),
+        axis=0,
+    )
+    ids = graph.add("GatherND", letters, line)
+    return graph.add("ScatterND", graph.add("Expand", zero, shape), indices, ids)
+
+
+def check_padded(graph: Graph, there: str, counts: str, message: str, values: str) -> str:
+    """Returns what words have as it is; the graph fails unless it is of these words alone.
+
+    Args:
+      graph: that the operators are added to.
+      there: [B, W'] bool, which words have something.
+      counts: [B] int64, how many words each text has.
+      message: what is told where there are fewer places than words, or something behind them.
+      values: [B, W', ...].
+    """
+    width = graph.add("Shape", there, start=1, end=2)
+    room = graph.add("GreaterOrEqual", width, graph.add("ReduceMax", counts, keepdims=0))
+    behind = graph.add("And", there, graph.add("Not", _in_text(graph, there, counts)))
+    none = graph.add("ReduceSum", graph.integers(behind), keepdims=0)
+    none = graph.add("Equal", none, graph.constant(0))
+    fits = graph.add("And", none, graph.add("Squeeze", room))
+    return graph.require(fits, message, values)
+
+
+def cut_each(graph: Graph, values: str, kept: str) -> str:
+    """Returns what the first words of each text have, 0 behind them, of one word at least.
+
+    Args:
+      graph: that the operators are added to.
+      values: [B, W', n] numbers.
+      kept: [B] int64, how many words of each text are kept.
+
+    Returns:
+      [B, W, n].
+    """
+    pads = graph.constant([0, 0, 0, 0, 1, 0])  # a column behind: there may be none
+    values = graph.add("Pad", values, pads)
+    values = first(graph, values, longest(graph, kept))
+    in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), graph.constant([2]))
+    nothing = graph.add("CastLike", graph.constant(0.0), values)
+    return graph.add("Where", in_text, values, nothing)
+
+
+def _in_text(graph: Graph, values: str, counts: str) -> str:
+    """Returns which columns of values, [B, W, ...], are of a text's words.  [B, W] bool."""
+    width = graph.add("Squeeze", graph.add("Shape", values, start=1, end=2))
+    numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
+    return graph.add("Less", numbers, graph.add("Unsqueeze", counts, graph.constant([1])))
+
+
+def entries_of(graph: Graph, labels: str, weights: str, feature: Gazetteer) -> tuple[str, str]:
+    """Returns ids and weights of each word's entries: what `Gazetteer` and `GazetteerWeights` give.
+
+    Those of greatest weight are kept, of equals those of the lowest id; labels that are not known
+    are left out.
+
+    Args:
+      graph: that the operators are added to.
+      labels: [B, W, E] string, "" where there is none.
+      weights: [B, W, E] float64.
+      feature: knows the labels.
+
+    Returns:
+      [B, W, width] int64, and [B, W, width] float32; 0 where there is none.
+
+    Raises:
+      ExportError: the empty string is a label.
+    """
+    if "" in feature.encoder.labels:
+        raise ExportError(
+            f"a label of {feature.field!r} is the empty string, which in a graph's tensors says "
+            "that there is none. Give it a name, or serve this run with PyTorch."
+        )
+    numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
+    more = graph.constant([0, 0, 0, 0, 0, feature.width])  # there may be fewer than are kept
+    ids = graph.add("Pad", numbered(graph, labels, numbers, 0), more)
+    known = graph.add("Greater", ids, graph.constant(0))
+    least = graph.constant(np.array(-np.inf))
+    weights = graph.add("Where", known, graph.add("Pad", weights, more), least)
+    # ONNX's TopK takes the first of equals: by their ids first, then by their weights.
+    size = graph.add("Shape", ids, start=2, end=3)
+    ids, order = graph.several(2, "TopK", ids, size, axis=2, largest=0, sorted=1)
+    weights = graph.add("GatherElements", weights, order, axis=2)
+    width = graph.constant([feature.width])
+    weights, order = graph.several(2, "TopK", weights, width, axis=2, largest=1, sorted=1)
+    there = graph.add("Greater", weights, least)
+    ids = graph.add("GatherElements", ids, order, axis=2)
+    ids = graph.add("Where", there, ids, graph.constant(0))
+    weights = graph.add("Where", there, weights, graph.constant(np.array(0.0)))
+    return ids, graph.add("Cast", weights, to=TensorProto.FLOAT)
 
 
 def encode(

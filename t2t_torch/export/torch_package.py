@@ -2,42 +2,355 @@
 
 from __future__ import annotations
 
+import io
 import json
+import operator
+import pickle
+import re
 import time
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
-from t2t_torch.artifact.signature import EXAMPLES, TORCH, Signature
-from t2t_torch.compute.precision import in_float32
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import Loaded, registered
 from t2t_torch.decode.predictor import RunInfo
+from t2t_torch.distributed.precision import in_float32
+from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
-from t2t_torch.export.answer_graph import labels_of
-from t2t_torch.export.folder import (
+from t2t_torch.export.answers import labels_of
+from t2t_torch.export.network import Network, axes_of, frozen, quiet
+from t2t_torch.export.request import (
     Exported,
+    Request,
     copy_explanations,
+    joined,
+    remove_leftovers,
+    staged_folder,
     with_members,
     write_examples,
     write_signature,
     write_task,
 )
-from t2t_torch.export.network import axes_of, quiet
-from t2t_torch.export.program import program_of
-from t2t_torch.export.request import Request, joined, remove_leftovers, staged_folder
-from t2t_torch.export.signature import about
-from t2t_torch.export.tracing import example_of
-from t2t_torch.export.untrusted_program import check_program
+from t2t_torch.export.targets import about, example_of
 from t2t_torch.export.verification import rows_of, verify
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import Guesses
+from t2t_torch.model import T2TModel
+from t2t_torch.runtime.signature import EXAMPLES, TORCH, Signature
 from t2t_torch.train.run_directory import RunDirectory
+
+# A model's network as a program of torch.export: numbers of features in, guesses out.
+#
+# torch.export writes the length of its example into an `nn.LSTM`.  So each is traced as an
+# operation of any length, in whose place torch's own is put: whoever loads the program needs torch
+# alone.
+
+
+_FORWARD = (True, 1, 0.0, False, False, True)
+"""With biases, one layer, no dropout, not in training, one direction, batch first."""
+
+
+@torch.library.custom_op("t2t_torch::lstm_of_any_length", mutates_args=())
+def lstm_of_any_length(
+    x: Tensor,
+    start: Tensor,
+    weight: Tensor,
+    recurrent_weight: Tensor,
+    bias: Tensor,
+    recurrent_bias: Tensor,
+) -> Tensor:
+    """Returns what one layer and direction of `nn.LSTM` gives.
+
+    Args:
+      x: [B, S, E].
+      start: output and cell before the first position, [1, B, H].
+      weight: [4 H, E].
+      recurrent_weight: [4 H, H].
+      bias: [4 H].
+      recurrent_bias: [4 H].
+
+    Returns:
+      [B, S, H].
+    """
+    weights = [weight, recurrent_weight, bias, recurrent_bias]
+    return torch.lstm(x, (start, start), weights, *_FORWARD)[0].clone()
+
+
+@lstm_of_any_length.register_fake
+def _(
+    x: Tensor,
+    start: Tensor,
+    weight: Tensor,
+    recurrent_weight: Tensor,
+    bias: Tensor,
+    recurrent_bias: Tensor,
+) -> Tensor:
+    return x.new_empty(x.size(0), x.size(1), recurrent_weight.size(1))
+
+
+class _AnyLength(nn.Module):
+    """What stands for an `nn.LSTM` while it is traced.
+
+    Args:
+      lstm: of one layer and direction, batch first.
+    """
+
+    def __init__(self, lstm: nn.LSTM) -> None:
+        super().__init__()
+        assert lstm.num_layers == 1 and lstm.batch_first and not lstm.bidirectional
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        self.weights = nn.ParameterList(getattr(lstm, name) for name in names)
+        self.hidden_size = lstm.hidden_size
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """See `nn.LSTM.forward`; what it remembers is not returned."""
+        start = x.new_zeros(1, x.size(0), self.hidden_size)
+        return lstm_of_any_length(x, start, *self.weights), None
+
+
+class _OfBatch(nn.Module):
+    """A network that takes a batch.
+
+    Args:
+      network: takes the features' values.
+      names: of the features, in this order.
+    """
+
+    def __init__(self, network: Network, names: list[str]) -> None:
+        super().__init__()
+        self.network = network
+        self._names = names
+
+    def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what `Network` does."""
+        found: dict[str, Tensor] = self.network(*(batch[name] for name in self._names))
+        return found
+
+
+def program_of(
+    model: T2TModel | Ensemble, example: Mapping[str, Tensor]
+) -> torch.export.ExportedProgram:
+    """Returns a model's network, for batches of any size and any lengths, in float32.
+
+    It is called with a batch, features by name, and returns what `network.export_network` says.
+
+    Args:
+      model: that answers with labels, numbers, spans or tags; it stays as it is.
+      example: a batch as the pipeline gives it, without targets, on the CPU.  At least two rows,
+        of several words.
+
+    Raises:
+      ExportError: it holds operations that depend on the batch.
+    """
+    still = frozen(model)
+    _replace_lstms(still)
+    network = _OfBatch(Network(still, list(example)), list(example)).eval()
+    varying = {
+        name: dict.fromkeys(axes, torch.export.Dim.AUTO)
+        for name, axes in axes_of(model.features, example).items()
+    }
+    try:
+        with torch.no_grad(), quiet():
+            program = torch.export.export(
+                network, (dict(example),), dynamic_shapes=(varying,), strict=False
+            )
+    except (RuntimeError, TypeError, ValueError) as error:
+        why, *_ = (str(error).strip() or type(error).__name__).splitlines()
+        raise ExportError(
+            f"{type(model).__name__} cannot be a program of torch.export: {why} Export the weights "
+            "alone: --format=safetensors"
+        ) from error
+    _check_varies(program, type(model).__name__, varying)
+    _put_lstms(program)
+    # From which length on the example was traced: torch has no public call to forget it.  Rows of
+    # one word, or none, are among those that are verified.
+    ranges = program._range_constraints
+    program._range_constraints = dict.fromkeys(ranges, ValueRanges(1, int_oo))
+    program._guards_code = []
+    return program
+
+
+def _check_varies(
+    program: torch.export.ExportedProgram, model: str, varying: Mapping[str, Mapping[int, Any]]
+) -> None:
+    """Raises ExportError if some size of the example has become part of the program."""
+    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    given = [values[name] for name in program.graph_signature.user_inputs]
+    for (name, axes), value in zip(varying.items(), given, strict=True):
+        for axis in axes:
+            size = value.shape[axis]
+            size = size if isinstance(size, int) else size.node.maybe_as_int()
+            if size is not None:
+                raise ExportError(
+                    f"{model} cannot be a program of torch.export: axis {axis} of {name!r} would "
+                    f"always be {size}, as in the example. Export the weights alone: "
+                    "--format=safetensors"
+                )
+
+
+def _replace_lstms(module: nn.Module) -> None:
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.LSTM):
+            setattr(module, name, _AnyLength(child))
+        else:
+            _replace_lstms(child)
+
+
+def _put_lstms(program: torch.export.ExportedProgram) -> None:
+    """Puts torch's own LSTM in the place of each operation that has stood for one."""
+    graph = program.graph
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.t2t_torch.lstm_of_any_length.default:
+            continue
+        x, start, *weights = node.args
+        outputs = node.meta["val"]
+        with graph.inserting_before(node), outputs.fake_mode:
+            given: Any = (x, [start, start], weights, *_FORWARD)
+            own = graph.call_function(torch.ops.aten.lstm.input, given)
+            after = outputs.new_empty(1, outputs.size(0), outputs.size(2))
+            own.meta["val"] = (outputs, after, after.clone())
+            first = graph.call_function(operator.getitem, (own, 0))
+            first.meta["val"] = outputs
+        node.replace_all_uses_with(first)
+        graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+# Whether an archive of torch.export can be loaded without executing code of its author.
+
+
+_ENTRY = re.compile(
+    r"models/\w+\.json|data/(?:weights|constants)/\w+(?:_config\.json)?|data/sample_inputs/\w+\.pt"
+    r"|archive_format|archive_version|byteorder|\.data/\w+|version"
+)
+_OPERATOR = re.compile(
+    r"torch\.ops\.(?!higher_order\.|prim|aten\.(?:save|from_file)\.)\w+\.\w+\.\w+"
+    r"|torch\.ops\.higher_order\.(?:scan|cond|while_loop|map_impl|associative_scan"
+    r"|wrap_with_set_grad_enabled|wrap_with_autocast)"
+    r"|_operator\.(?!call$|attrgetter$|methodcaller$)\w+|math\.\w+|torch\._?sym_\w+"
+)
+_SIZE_PARTS = (
+    r"Symbol\('[a-z]+\d+'(?:, [a-z_]+=(?:True|False))*\)|[su]\d|\d|Integer|Rational|Add|Mul"
+    r"|Pow|Max|Min|Mod|PythonMod|FloorDiv|CleanDiv|CeilDiv|IntTrueDiv|Eq|Ne|(?:int_)?oo"
+    r"|[-+*/%(), <>=&|~]"
+)
+_SIZE = re.compile(f"(?:{_SIZE_PARTS})*")
+_GUARD = re.compile(
+    rf"(?:{_SIZE_PARTS}|L(?:\['[\w.]+'\])+|\.(?:size|stride|storage_offset)\(\)|\[\d+\]|!="
+    r"|\b(?:and|or|not)\b)*"
+)
+_TREE = re.compile(
+    r'(?:"(?:type|context|children_spec)": |"builtins\.(?:tuple|list|dict)"|"collections\.'
+    r'OrderedDict"|"null"|null|"\[(?:(?:, )?\\"[\w. -]*\\")*\]"|[\[\]{}, 1])*'
+)
+_ANY = re.compile(r"(?s:.*)")
+_NAME = re.compile(r"[\w.]*")
+_BY_KEY = {
+    "target": _OPERATOR,
+    "as_operator": _OPERATOR,
+    "expr_str": _SIZE,
+    "guards_code": _GUARD,
+    "in_spec": _TREE,
+    "out_spec": _TREE,
+    **dict.fromkeys(("as_float", "as_floats"), re.compile("-?Infinity|NaN")),
+    **dict.fromkeys(
+        "stack_trace nn_module_stack torch_fn source_fn_stack from_node torch_version "
+        "as_string as_strings".split(),
+        _ANY,  # torch does not evaluate them
+    ),
+}
+"""By key of the graph's JSON, what its strings may be; others, and keys, are names."""
+
+
+def check_program(path: Path) -> None:
+    """Checks that a program holds nothing but what `torch.export.save` writes of a network.
+
+    `torch.export.load` and its program's `module()` execute what the archive says: they unpickle
+    weights and constants that say `use_pickle`, and example inputs, load compiled libraries, read
+    an older form that is pickled, evaluate sizes and guards as Python, and write names into the
+    source of a function.
+
+    Raises:
+      ArtifactError: something would be executed, or the file is damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            why = _executed(archive)
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        NotImplementedError,  # packed in a way that is not known
+        RecursionError,
+        zipfile.BadZipFile,
+        pickle.UnpicklingError,
+    ) as error:
+        raise ArtifactError(f"{path} is damaged, or has a pickle in it: {error}") from error
+    if why:
+        raise ArtifactError(
+            f"{path} is refused: {why}, so loading it might execute code of whoever wrote it. "
+            "t2t-exporter --format=torch writes no such file: export the run again."
+        )
+
+
+def _executed(archive: zipfile.ZipFile) -> str:
+    """Returns what might be executed; "" if nothing."""
+    names = archive.namelist()
+    if len({name.lower() for name in names}) < len(names):
+        return "two of its entries have one name"
+    inner = {name: name.partition("/")[2] for name in names}
+    if (
+        len({name.partition("/")[0] for name in names}) != 1
+        or "archive_format" not in inner.values()
+    ):
+        return "it is not an archive of torch.export"
+    for name, within in inner.items():
+        if within.startswith("data/aotinductor/") or within.endswith((".so", ".dll", ".dylib")):
+            return f"{within} is compiled code"
+        if not _ENTRY.fullmatch(within):
+            return f"{within} is no part of a network"
+        if within.startswith("data/sample_inputs/"):
+            torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+        if within.endswith(".json"):
+            content = json.loads(archive.read(name))
+            if why := _odd(content, graph=within.startswith("models/")):
+                return f"{within} {why}"
+    return ""
+
+
+def _odd(content: Any, *, graph: bool) -> str:
+    """Returns what is odd in the JSON of a graph, or of its weights; "" if nothing."""
+    if graph and not (isinstance(content, dict) and content.get("verifiers")):
+        return "says that torch need not verify it"
+    for key, value in _pairs(content):
+        if key == "use_pickle" and value:
+            return "says use_pickle"
+        if not _NAME.fullmatch(key):
+            return f"has the key {key[:80]!r}"
+        if isinstance(value, str) and not _BY_KEY.get(key, _NAME).fullmatch(value):
+            return f"has the {key} {value[:80]!r}"
+    return ""
+
+
+def _pairs(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields all keys of objects in JSON with their values, also each of a list."""
+    yield key, value
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from _pairs(one, name)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _pairs(one, key)
+
 
 PROGRAM = "model.pt2"
 TENSORS = "tensors.json"

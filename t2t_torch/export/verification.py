@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from t2t_torch.artifact.answer import Answer, InputError
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.export.row_values import odd_values, text_of, value_of
-from t2t_torch.export.span_ties import is_a_tie, likened
 from t2t_torch.features import (
     Feature,
     Features,
@@ -28,14 +27,211 @@ from t2t_torch.features import (
     Words,
 )
 from t2t_torch.features.text import words_of
-from t2t_torch.features.word import WordLabel
+from t2t_torch.features.word import NUM_RESERVED, WordLabel
+from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.pipeline.reader import Limits
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.words import SpanQAProblem, Token, tokens_of
+from t2t_torch.runtime.prediction import Answer, InputError
+from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
-    from t2t_torch.artifact.session import Artifact
     from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.runtime.session import Artifact
+
+
+# Parts of a text that a model takes for equally probable answers.
+
+
+TIE = 1e-4
+"""Logarithms of probabilities that are no further apart are equal: sums of rounded numbers differ
+by as much."""
+
+
+def is_a_tie(
+    predictor: LabelPredictor, sample: Mapping[str, Any], expected: Answer, found: Answer
+) -> bool:
+    """Whether answers differ in parts of a text alone that the model might find in each other's
+    place.
+
+    A text that is said over and over has them, and overlapping windows of one.
+
+    Args:
+      predictor: of the model.
+      sample: that was asked.
+      expected: what the model has found.
+      found: what something else has found.
+    """
+    targets = predictor.features.targets
+    spans = [name for name, feature in targets.items() if isinstance(feature, Span)]
+    others = [name for name in targets if name not in spans]
+    if not isinstance(predictor.problem, SpanQAProblem):
+        return False
+    if any(expected.values[name] != found.values[name] for name in others):
+        return False
+    return all(_is_one(predictor, name, sample, expected, found) for name in spans)
+
+
+def likened(expected: Answer, found: Answer) -> Answer:
+    """Returns what was expected, but of a tie the parts of texts that were found."""
+    names = [name for name, value in expected.values.items() if value != found.values[name]]
+
+    def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+        return {**one, **{name: other[name] for name in names if name in other}}
+
+    return Answer(
+        of_both(expected.values, found.values),
+        of_both(expected.probabilities, found.probabilities),
+        of_both(expected.scores, found.scores),
+    )
+
+
+def _is_one(
+    predictor: LabelPredictor,
+    name: str,
+    sample: Mapping[str, Any],
+    expected: Answer,
+    found: Answer,
+) -> bool:
+    texts = expected.values[name], found.values[name]
+    if texts[0] == texts[1]:
+        return True
+    problem = predictor.problem
+    assert isinstance(problem, SpanQAProblem)
+    with torch.inference_mode():
+        logits = predictor.model.logits(predictor.batch_of([sample]))[name]
+        windows = [_Window(one) for one in logits.float().log_softmax(1)]
+    tokens = tokens_of(sample["context"])
+    cut = [tokens[number * problem.context_stride :] for number in range(len(windows))]
+    parts = list(zip(windows, cut, strict=True))
+    chances = [_chance(text, sample["context"], parts) for text in texts]
+    if min(chances) == -math.inf:
+        return False
+    if all(texts) and abs(chances[0] - chances[1]) > TIE:
+        return False
+    return abs(math.exp(chances[1]) - found.probabilities[name]) <= TIE
+
+
+def _chance(text: str, context: str, parts: Sequence[tuple[_Window, Sequence[Token]]]) -> float:
+    """Returns the logarithm of the probability of an answer; -infinity if it may not be found.
+
+    Args:
+      text: of the answer; "" is none.
+      context: the whole text.
+      parts: its windows, with their words.
+    """
+    if not text:
+        if any(window.best > window.none + TIE for window, _ in parts):
+            return -math.inf
+        return min(window.none for window, _ in parts)
+    chances = [
+        window.scores[first][last]
+        for window, tokens in parts
+        for first, last in _places(text, context, tokens)
+        if last < len(window.scores) and _may_be_found(window, first, last)
+    ]
+    return max(chances, default=-math.inf)
+
+
+def _may_be_found(window: _Window, first: int, last: int) -> bool:
+    score = window.scores[first][last]
+    return score >= max(window.best, window.none) - TIE
+
+
+def _places(text: str, context: str, tokens: Sequence[Token]) -> list[tuple[int, int]]:
+    """Returns the numbers of first and last words whose part of the context is a text."""
+    return [
+        (first, last)
+        for first, token in enumerate(tokens)
+        if context.startswith(text, token.start)
+        for last in range(first, min(first + MAX_WORDS, len(tokens)))
+        if tokens[last].end == token.start + len(text)
+    ]
+
+
+class _Window:
+    """What a model finds in one window.
+
+    Args:
+      chances: [1 + W, 2], logarithms of the probabilities of first and last words.
+
+    Attributes:
+      none: of no answer.
+      scores: of the answer from one word to another, W lists of W.
+      best: the greatest of those that may be found.
+    """
+
+    def __init__(self, chances: Tensor) -> None:
+        first, last = chances.unbind(-1)
+        self.none = float(first[0] + last[0])
+        scores = first[1:, None] + last[None, 1:]
+        self.scores: list[list[float]] = scores.tolist()
+        allowed = torch.ones_like(scores, dtype=torch.bool).triu().tril(MAX_WORDS - 1)
+        self.best = float(scores.masked_fill(~allowed, -math.inf).max())
+
+
+# Stored numbers as what an input gives, and values that inputs seldom have.
+
+
+_UNKNOWN = "<unknown>"  # stands for a label that the data has and training has not
+
+
+def value_of(feature: Feature, numbers: Any) -> Any:
+    """Returns what numbers were made of, about.
+
+    Args:
+      feature: that they are of.
+      numbers: of a row, as they are stored; of a gazetteer its ids and its weights.
+    """
+    if isinstance(feature, WordLabel):
+        return [
+            feature.encoder.decode(int(i) - NUM_RESERVED) if i >= NUM_RESERVED else _UNKNOWN
+            for i in numbers
+        ]
+    if isinstance(feature, Gazetteer):
+        ids, weights = numbers
+        rows = np.array(weights, np.float64).reshape(-1, feature.width).tolist()
+        return [
+            dict(zip(labels, its, strict=False))
+            for labels, its in zip(feature.decode(ids), rows, strict=True)
+        ]
+    found = feature.decode(numbers)
+    return found.tolist() if isinstance(feature, Image) else found
+
+
+def text_of(feature: Words, numbers: Sequence[int]) -> str:
+    """Returns words as a text that `families.spanqa.tokens_of` cuts into as many.
+
+    The sign for unknown words it would cut into several, so words of which each is another stand
+    for these, and none is known.
+
+    Args:
+      feature: that they are of.
+      numbers: their ids.
+    """
+    words = feature.decode(numbers)
+    if isinstance(feature.encoder, TokenEncoder):
+        known = set(feature.encoder.tokens)
+        signs = {feature.encoder.decode([number]) for number in feature.encoder.unknown_ids}
+        for place, word in enumerate(words):
+            if word in signs:
+                words[place] = next(
+                    name for i in range(len(known) + 1) if (name := f"w{place}w{i}") not in known
+                )
+    return " ".join(words)
+
+
+def odd_values(kind: WordLabel | Gazetteer | WordReal) -> list[Any]:
+    """Returns what words seldom have."""
+    if isinstance(kind, WordReal):
+        return [[0.0] * kind.size, [-1e4 * (-1) ** place for place in range(kind.size)]]
+    if isinstance(kind, Gazetteer):
+        labels = kind.encoder.labels
+        alike = dict.fromkeys([_UNKNOWN, *reversed(labels[: kind.width + 2])], 0.5)
+        return [alike, {}, {_UNKNOWN: 1.0}, {labels[-1]: -2.0, labels[0]: 0.0}]
+    return [_UNKNOWN]
+
 
 TOLERANCE = 1e-4
 """What a score may differ by, and a number by its magnitude or standard deviation, from 1 on."""

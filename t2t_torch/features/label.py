@@ -9,7 +9,7 @@ from typing import Any
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 _SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1
 
@@ -184,3 +184,159 @@ class Choice(Feature):
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the candidate's name."""
         return self.candidates[next(int(i) for i in ids)]
+
+
+# A label for each word.
+
+
+@dataclass(frozen=True)
+class Tags(Feature):
+    """A label for each word of a text; `[B, W]` in a batch, filled up with `IGNORED`.
+
+    Attributes:
+      encoder: between labels and ids from 0.
+      of: the feature of words.
+      allow_unknown: whether a label that is not among them becomes `UNKNOWN`, as labels that only
+        the evaluation data has; else it is an error.
+    """
+
+    encoder: ClassLabelEncoder
+    of: str = "inputs"
+    allow_unknown: bool = False
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 32-bit integers."""
+        return "list<int32>"
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of labels."""
+        return self.encoder.vocab_size
+
+    @property
+    def padding(self) -> int:
+        """`IGNORED`."""
+        return IGNORED
+
+    @property
+    def lowest_id(self) -> int:
+        """`UNKNOWN`, if it may be."""
+        return UNKNOWN if self.allow_unknown else 0
+
+    @property
+    def aligned_to(self) -> str:
+        """The feature of words."""
+        return self.of
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns the ids of a list of labels, or of labels separated by spaces."""
+        labels: Sequence[str] = value.split() if isinstance(value, str) else value
+        if not labels:
+            raise DataError("no labels, where one for each word was expected.")
+        encode, unknown = self.encoder.encode, self.allow_unknown
+        return [encode(label, allow_unknown=unknown) for label in labels]
+
+    def decode(self, ids: Iterable[int]) -> list[str | None]:
+        """Returns the labels; None where one is unknown."""
+        known = (int(i) for i in ids)
+        return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
+
+
+# The part of a text that answers a question.
+
+
+NO_SPAN = -1
+"""What stands for both ends where the text has no answer."""
+
+
+@dataclass(frozen=True)
+class Span(Feature):
+    """The numbers of the first and the last word of an answer; `[B, 2]` in a batch.
+
+    Attributes:
+      of: the feature of words that it is a part of.
+    """
+
+    of: str = "context"
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of two 32-bit integers."""
+        return "list<int32>"
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Two places."""
+        return (2,)
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns (first, last) as it is, or `NO_SPAN` twice for None.
+
+        Raises:
+          DataError: the last word is before the first.
+        """
+        if value is None:
+            return [NO_SPAN, NO_SPAN]
+        first, last = (int(place) for place in value)
+        if not 0 <= first <= last:
+            raise DataError(f"{value!r} is no span: first and last word, from 0, were expected.")
+        return [first, last]
+
+    def decode(self, ids: Iterable[int]) -> tuple[int, int] | None:
+        """Returns (first, last); None if there is no answer."""
+        first, last = (int(place) for place in ids)
+        return None if first == NO_SPAN else (first, last)
+
+
+# Which document of which query an example is.
+
+
+@dataclass(frozen=True)
+class Place(Feature):
+    """The numbers of a query and of one of its documents, both from 0; `[B, 2]` in a batch.
+
+    A note, by which metrics put the documents of a query together again, whatever batches they were
+    in.
+
+    Attributes:
+      queries: of a split at most.
+      documents: of a query at most.
+    """
+
+    queries: int
+    documents: int
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of two 32-bit integers."""
+        return "list<int32>"
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Two numbers."""
+        return (2,)
+
+    @property
+    def source(self) -> str:
+        """The field "place"."""
+        return "place"
+
+    def encode(self, value: Any) -> list[int]:
+        """Returns both numbers.
+
+        Raises:
+          DataError: there are more queries or documents than said.
+        """
+        query, document = (int(number) for number in value)
+        if not (0 <= query < self.queries and 0 <= document < self.documents):
+            raise DataError(
+                f"document {document} of query {query}, counted from 0: the problem says that "
+                f"there are {self.queries} queries of {self.documents} documents at most. Raise "
+                "its max_queries or max_documents."
+            )
+        return [query, document]
+
+    def decode(self, ids: Iterable[int]) -> list[int]:
+        """Returns both numbers."""
+        return [int(number) for number in ids]

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature
+from t2t_torch.features.feature import Feature, Features
+from t2t_torch.features.real import Real
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
 
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 
@@ -181,3 +183,103 @@ def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise DataError(f"{reprlib.repr(value)} is {otherwise}no list of {what}.")
     return list(value)
+
+
+# Trees over the words of another feature.
+
+
+@dataclass(frozen=True)
+class TreeFeature(Text):
+    """A bracketed tree, as the ids of the transitions that build it; its words are not in it.
+
+    The encoder is a `TransitionEncoder`.
+
+    Attributes:
+      of: the feature of words.
+      tags: the field with a label for each word, where the trees are without those: it stands right
+        above the word in the trees that are written.  Empty where there is none.
+      is_round: whether trees are written in the Penn Treebank's round brackets, else in TOP's
+        square ones.
+    """
+
+    of: str = "inputs"
+    tags: str = ""
+    is_round: bool = False
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the ids of trees, given as `Tree` or as text; DataError if one is no tree."""
+        trees = [value if isinstance(value, Tree) else parse_tree(value) for value in values]
+        return super().encode_batch([" ".join(tree.transitions()) for tree in trees])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Returns a tree with 0 for each word, as in "[IN:GET_EVENT 0 ]".
+
+        Ids that build no tree, as a model may give, are mended (`transition.mended`); it is empty
+        where nothing opens a constituent.
+        """
+        transitions = mended(self.transitions(ids))
+        if not transitions:
+            return ""
+        tree = Tree.from_transitions(transitions, ["0"] * transitions.count(SHIFT))
+        return tree.to_round() if self.is_round else str(tree)
+
+    def transitions(self, ids: Iterable[int]) -> list[str]:
+        """Returns the transitions of ids before the first `EOS`, mended or not."""
+        text = self.encoder.decode(ids)
+        return text.split(" ") if text else []
+
+    def over(self, ids: Iterable[int], words: Sequence[str], tags: Sequence[str] = ()) -> str:
+        """Returns the tree that ids build over words, as a user reads it.
+
+        Ids that build no tree over these words are mended (`transition.mended`); it is empty where
+        nothing opens a constituent.
+
+        Args:
+          ids: of transitions.
+          words: all words of the sentence.
+          tags: of each word, where trees have them (`tags`); a word without one stands alone.
+
+        Raises:
+          DataError: a word cannot stand in a tree.
+        """
+        transitions = mended(self.transitions(ids), len(words))
+        if not transitions:
+            return ""
+        tree = Tree.from_transitions(transitions, words)
+        if self.tags:
+            if len(tags) != len(words):
+                raise DataError(f"{len(words)} words and {len(tags)} {self.tags}: one is for each.")
+            tree = tree.with_tags(tags)
+        return tree.to_round() if self.is_round else str(tree)
+
+
+# The meaning of a feature's ids and numbers, to compare features of several runs or problems.
+
+
+def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the kind of a feature and the meaning of each id.
+
+    A feature without ids has its shape instead; numbers also have the mean and the deviation with
+    which they are standardized.
+    """
+    feature: Any = features.all[name]
+    encoder = getattr(feature, "encoder", None)
+    kind = "text" if feature.generates or hasattr(encoder, "words_of_ids") else ""
+    if encoder is None:
+        scale = (*feature.mean, "/", *feature.std) if isinstance(feature, Real) else ()
+        return type(feature).__name__, tuple(map(str, (*feature.shape, *scale)))
+    if not hasattr(encoder, "words_of_ids"):
+        return type(feature).__name__, tuple(encoder.labels)
+    return kind, tuple(encoder.decode([number]) for number in range(encoder.vocab_size))
+
+
+def scale_of(feature: Feature) -> str:
+    """Returns the size and scale of numbers for messages; empty for other features."""
+    if not isinstance(feature, Real):
+        return ""
+    count = f"{feature.size} number{'s' if feature.size > 1 else ''}"
+    if not feature.mean:
+        return f"{count}, not standardized"
+    pairs = [f"{m:g} and {s:g}" for m, s in zip(feature.mean, feature.std, strict=True)]
+    more = ", ..." if len(pairs) > 3 else ""
+    return f"{count}, standardized with mean and deviation {', '.join(pairs[:3])}{more}"

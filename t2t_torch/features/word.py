@@ -12,8 +12,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature
 from t2t_torch.features.real import numbers_of
 from t2t_torch.features.text import Words, list_of, words_of
-from t2t_torch.text.encoder import TextEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, TextEncoder
 
 NUM_RESERVED = 1
 """Ids of word features start after 0, the padding."""
@@ -101,7 +100,7 @@ class WordCharacters(OfWords):
     """The first characters, or bytes, of each word; `[B, W, width]`, filled up with 0.
 
     Attributes:
-      encoder: of characters or bytes; `text/character.py`, `text/byte.py`.
+      encoder: of characters or bytes; `text/encoder.py`, `text/encoder.py`.
       width: how many of each word are kept.
     """
 

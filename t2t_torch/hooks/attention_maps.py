@@ -14,21 +14,19 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features, Text
-from t2t_torch.layers.attention import AttentionWeights
-from t2t_torch.layers.masked_softmax import MaskedSoftmax
-from t2t_torch.layers.relative_positions import distances
+from t2t_torch.layers.attention import AttentionWeights, distances
+from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
-from t2t_torch.report.heat_map import check_matplotlib, heat_maps
+from t2t_torch.reports.plots import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
-from t2t_torch.train.batch import to_device
-from t2t_torch.train.hook import Hook
 from t2t_torch.train.multi_task import MultiTask
+from t2t_torch.train.task import Hook, to_device
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
-    from t2t_torch.train.batch import Batch
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.task import Task
+    from t2t_torch.train.task import Batch, Task
+
 
 _LONGEST = (
     24  # tokens of the sentence, if the first batch has one so short; of a figure in any case
@@ -72,7 +70,7 @@ class AttentionMaps(Hook):
             raise UsageError(
                 f"--hooks=attention_maps: {type(estimator.model).__name__} has no layer of "
                 "attention (AttentionWeights of layers/attention.py, MaskedSoftmax of "
-                "layers/masked_softmax.py). Leave the hook out."
+                "layers/pooling.py). Leave the hook out."
             )
         _drawn(estimator)
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Tags
 from t2t_torch.registry import register_hook
-from t2t_torch.report.heat_map import check_matplotlib, heat_maps
-from t2t_torch.report.section import number
-from t2t_torch.train.hook import Hook
+from t2t_torch.reports.plots import check_matplotlib, heat_maps
+from t2t_torch.reports.section import number
+from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.model import Output
     from t2t_torch.train.estimator import Estimator
+
 
 _MOST = 30  # classes of a figure
 _OTHERS = "(others)"

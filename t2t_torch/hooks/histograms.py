@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.registry import register_hook
-from t2t_torch.train.hook import Hook
+from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator

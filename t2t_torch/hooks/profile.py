@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from t2t_torch.registry import register_hook
-from t2t_torch.train.hook import Hook
+from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
+
 
 _SKIPPED = 10  # steps until allocators, autotuners and compilers have settled
 _WARM_UP = 2  # steps while the profiler is on and its costs are thrown away

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import HParams
-from t2t_torch.ranged_hparam import RangedHParams
 from t2t_torch.registry import register_hparams, register_ranged_hparams
+from t2t_torch.search_space import RangedHParams
 
 
 @register_hparams

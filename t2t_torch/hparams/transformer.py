@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams, hp
-from t2t_torch.ranged_hparam import RangedHParams
 from t2t_torch.registry import register_hparams, register_ranged_hparams
+from t2t_torch.search_space import RangedHParams
 
 
 class TransformerHParams(HParams):

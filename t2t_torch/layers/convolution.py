@@ -5,11 +5,15 @@ Kim 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:140
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import HParams
 
 
 class TextConvolution(nn.Module):
@@ -55,3 +59,209 @@ class TextConvolution(nn.Module):
             # After a ReLU zero is the least.
             found.append((values * there[:, None].to(values.dtype)).amax(-1))
         return torch.cat(found, 1)
+
+
+# Convolutions over the words before, after and around each word.
+#
+# Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language
+# Understanding", arXiv:1606.07783.
+
+
+class WindowConvolution(nn.Module):
+    """A convolution over a window round each word, and the greatest of each filter in it.
+
+    The window is filled up with zeros by a filter's width less one on both sides, as if it were a
+    sentence by itself.  Each word is multiplied once with each column of a filter; windows only add
+    these products up.
+
+    Args:
+      size: E of a word's vector.
+      before: words of the window before its own.
+      after: words behind it; below 0 the window ends before the word.
+      kernels: widths of filters, in words.
+      filters: of each width.
+      hidden_size: H of what the filters are mapped to.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        before: int,
+        after: int,
+        kernels: Sequence[int],
+        filters: int,
+        hidden_size: int,
+    ) -> None:
+        super().__init__()
+        self.before = before
+        self.after = after
+        self.kernels = tuple(kernels)
+        self.columns = nn.ModuleList(
+            nn.Linear(size, kernel * filters, bias=False) for kernel in kernels
+        )
+        self.bias = nn.Parameter(torch.zeros(len(self.kernels), filters))
+        self.output = nn.Linear(len(self.kernels) * filters, hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, E], zeros at padding -> [B, S, H]."""
+        found = [
+            F.relu(self._greatest(columns(x), kernel) + bias)
+            for columns, kernel, bias in zip(self.columns, self.kernels, self.bias, strict=True)
+        ]
+        hidden: Tensor = self.output(torch.cat(found, -1))
+        return hidden
+
+    def _greatest(self, products: Tensor, kernel: int) -> Tensor:
+        """Returns the greatest sum of a window.  [B, S, kernel * filters] -> [B, S, filters]."""
+        length, width = products.size(1), self.before + self.after + 1
+        products = F.pad(products, (0, 0, self.before, max(self.after, 0)))
+        columns = products.chunk(kernel, -1)
+        sums = []
+        for first in range(1 - kernel, width):
+            inside = range(max(first, 0), min(first + kernel, width))
+            parts = [columns[place - first][:, place : place + length] for place in inside]
+            sums.append(sum(parts[1:], parts[0]))
+        return torch.stack(sums).amax(0)
+
+
+class ContextConvolution(nn.Module):
+    """Convolutions over the past, the future and the surroundings of each word, side by side.
+
+    Args:
+      size: E of a word's vector.
+      context: words of the past and of the future, the word itself in both.
+      around: words on each side that surround it.
+      kernels: widths of filters, in words.
+      filters: of each width.
+      hidden_size: H of each of the three.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        context: int,
+        around: int,
+        kernels: Sequence[int],
+        filters: int,
+        hidden_size: int,
+    ) -> None:
+        super().__init__()
+        reach = {"past": (context - 1, 0), "future": (0, context - 1), "around": (around, around)}
+        self.sides = nn.ModuleDict(
+            {
+                name: WindowConvolution(size, before, after, kernels, filters, hidden_size)
+                for name, (before, after) in reach.items()
+            }
+        )
+        self.size = 3 * hidden_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, E], zeros at padding -> [B, S, 3 H]."""
+        return torch.cat([side(x) for side in self.sides.values()], -1)
+
+
+# The vector of a word from its characters or bytes.
+#
+# Kim et al. 2016, "Character-Aware Neural Language Models", arXiv:1508.06615: filters of several
+# widths, the greatest value of each, highway layers.  With one width and no highway it is the
+# convolution of Ma and Hovy 2016, arXiv:1603.01354.
+
+
+_CARRY = -2.0  # Srivastava et al. 2015, section 2.2: gates begin nearly closed
+
+
+class Highway(nn.Module):
+    """A layer that carries its input where its gate is closed, as it nearly is at first.
+
+    Srivastava et al. 2015, "Highway Networks", arXiv:1505.00387.
+
+    Args:
+      size: F, of input and output.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.transform = nn.Linear(size, size)
+        self.gate = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., F] -> [..., F]."""
+        # Added here, not in the gate's bias, which models set to 0 with all others.
+        gate = torch.sigmoid(self.gate(x) + _CARRY)
+        return gate * F.relu(self.transform(x)) + (1 - gate) * x
+
+
+class CharacterCNN(nn.Module):
+    """Filters over a word's characters, the greatest value of each, highway layers.
+
+    A filter is centred at each character of the word and sees zeros beyond its ends.  Where the
+    filters are not as many as the result is wide, a linear map follows.
+
+    Args:
+      vocab_size: ids of characters or bytes; 0 is none.
+      size: H, of a word's vector.
+      hparams: `character_*`.
+
+    Raises:
+      HParamsError: the hparams do not fit together.
+    """
+
+    def __init__(self, vocab_size: int, size: int, hparams: HParams) -> None:
+        super().__init__()
+        kernels, counts = hparams.character_kernels, _filters(size, hparams)
+        self._activation = hparams.character_activation
+        self._kernels = kernels
+        width = hparams.character_embedding_size
+        self.table = nn.Embedding(vocab_size, width, padding_idx=0)
+        # By name, not in a ModuleList: what stands there is a layer of the body.
+        self.filters = nn.ModuleDict(
+            {
+                f"width{kernel}": nn.Linear(kernel * width, count)
+                for kernel, count in zip(kernels, counts, strict=True)
+            }
+        )
+        layers = range(1, hparams.character_highway_layers + 1)
+        named = OrderedDict((f"layer{number}", Highway(sum(counts))) for number in layers)
+        self.highway = nn.Sequential(named)
+        self.projection = nn.Linear(sum(counts), size) if sum(counts) != size else nn.Identity()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Returns the vectors of words, zeros where there is none.  [B, W, width] -> [B, W, H]."""
+        vectors, absent = self.table(ids), (ids == 0)[..., None]
+        greatest = []
+        for kernel, filters in zip(self._kernels, self.filters.values(), strict=True):
+            before = (kernel - 1) // 2
+            padded = F.pad(vectors, (0, 0, before, kernel - 1 - before))
+            windows = padded.unfold(2, kernel, 1).flatten(3)  # [B, W, width, C * kernel]
+            greatest.append(filters(windows).masked_fill(absent, -torch.inf).amax(2))
+        there = ~absent.all(2)  # [B, W, 1]
+        # Of activations that rise everywhere the greatest is that of the greatest value.
+        found = torch.where(there, torch.cat(greatest, -1), 0.0)
+        if self._activation != "none":
+            found = torch.tanh(found) if self._activation == "tanh" else F.relu(found)
+        return torch.where(there, self.projection(self.highway(found)), 0.0)
+
+
+def _filters(size: int, hparams: HParams) -> tuple[int, ...]:
+    """Returns how many filters of each kernel there are."""
+    kernels, counts = hparams.character_kernels, hparams.character_filters
+    good = kernels and min(kernels) > 0 and len(set(kernels)) == len(kernels)
+    if not good or (counts and min(counts) < 1):
+        raise HParamsError(
+            f"character_kernels={list(kernels)},character_filters={list(counts)}: expected numbers "
+            "of at least 1, each kernel once, as in character_kernels=[3,4]."
+        )
+    if counts and len(counts) != len(kernels):
+        raise HParamsError(
+            f"character_filters={list(counts)} has {len(counts)} numbers and character_kernels="
+            f"{list(kernels)} has {len(kernels)}. Give one for each, or no character_filters."
+        )
+    if counts:
+        return counts
+    if size < len(kernels):
+        raise HParamsError(
+            f"character_kernels={list(kernels)}: {len(kernels)} kinds of filters for a vector of "
+            f"{size} numbers. Name fewer, or give character_filters."
+        )
+    even, rest = divmod(size, len(kernels))
+    return tuple(even + (place < rest) for place in range(len(kernels)))

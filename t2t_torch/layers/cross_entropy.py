@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 # Of logits at a time.  On a processor: they stay in its last cache.  A GPU has to be given enough
 # to do: the dozen kernels of a chunk take some 60 us to start.  16 MiB are 256 rows of 32,768
@@ -154,3 +156,53 @@ def _weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return values.sum(0)
     return (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(0)
+
+
+# How much two distributions differ, and how sure one is; on the last axis.
+#
+# Both take scores before the softmax.  A score of minus infinity, where there is nothing, adds 0.
+
+
+def kl_divergence(scores: Tensor, other: Tensor) -> Tensor:
+    """Returns sum p (log p - log q), p being the softmax of the first.  [..., V] -> [...]."""
+    log_p, log_q = scores.float().log_softmax(-1), other.float().log_softmax(-1)
+    nothing = scores == -torch.inf
+    difference = (log_p - log_q).masked_fill(nothing, 0.0)
+    return (log_p.exp() * difference).sum(-1)
+
+
+def entropy(scores: Tensor) -> Tensor:
+    """Returns -sum p log p, in nats.  [..., V] -> [...]."""
+    log_p = scores.float().log_softmax(-1)
+    nothing = scores == -torch.inf
+    return -(log_p.exp() * log_p.masked_fill(nothing, 0.0)).sum(-1)
+
+
+# A sum over many rows in bounded memory.
+
+
+def sum_in_chunks(
+    function: Callable[..., Tensor], columns: Sequence[Tensor | None], chunk: int
+) -> Tensor:
+    """Returns the sum of `function(*rows)` over chunks of rows.
+
+    What a chunk computes on the way is let go and computed again for its gradients, unless there is
+    one chunk alone.  `function` must give the same each time: it may not draw random numbers.
+
+    Args:
+      function: of `chunk` rows of each column, or fewer -> a scalar that adds up over rows.
+      columns: [N, ...] each, the same N, the first at least given; None is handed on as it is.
+      chunk: rows at a time, at least 1.
+
+    Returns:
+      A scalar; of no rows what `function` gives for none.
+    """
+    first = columns[0]
+    assert first is not None
+    if len(first) <= chunk:
+        return function(*columns)
+    parts = []
+    for start in range(0, len(first), chunk):
+        rows = [None if c is None else c[start : start + chunk] for c in columns]
+        parts.append(checkpoint(function, *rows, use_reentrant=False, preserve_rng_state=False))
+    return torch.stack(parts).sum()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal, NamedTuple
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from t2t_torch.text.encoder import PAD
 
 
 def mean(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -22,3 +26,232 @@ def last(hidden: Tensor, mask: Tensor) -> Tensor:
     """Returns what stands at the last position with data.  [B, S, H], [B, S] -> [B, H]."""
     index = (mask.sum(1) - 1).clamp(min=0)  # [B]
     return hidden[torch.arange(hidden.size(0), device=hidden.device), index]
+
+
+# Masks: boolean, True where there is data (or where one may look).
+
+
+def padding_mask(ids: Tensor) -> Tensor:
+    """Returns where there is data.  [B, S] ids -> [B, S] bool."""
+    return ids != PAD
+
+
+def attend_to(mask: Tensor) -> Tensor:
+    """Returns an attention mask under which all queries see where `mask` is True.
+
+    [B, S] bool -> [B, 1, 1, S] bool; a row without data is all True.
+    """
+    return never_empty(mask)[:, None, None, :]
+
+
+def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
+    """Returns an attention mask under which a position sees only its own packed example.
+
+    Args:
+      queries: segment of each query, 0 where there is padding.  [B, T]
+      keys: segment of each key.  [B, S]
+
+    Returns:
+      [B, 1, T, S] bool; padding sees padding, and where there is none, everything.
+    """
+    return never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
+
+
+def never_empty(mask: Tensor) -> Tensor:
+    """Lets a query that may look nowhere look everywhere: a softmax over nothing is not a number.
+
+    [..., S] bool -> [..., S] bool.  What such a query finds has no weight in a loss: it is padding,
+    or an example without inputs.
+    """
+    return mask | ~mask.any(-1, keepdim=True)
+
+
+def causal(length: int, device: torch.device) -> Tensor:
+    """Returns an attention mask under which no position sees a later one.  [1, 1, T, T] bool."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+# Weights of positions, of which those without data have none.
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Returns a softmax over the positions with data; zeros elsewhere, and if there are none.
+
+    Args:
+      scores: [..., S].
+      mask: where there is data, bool; [..., S], of a shape that broadcasts to the scores'.
+
+    Returns:
+      [..., S], float32 whatever the scores are.
+    """
+    weights = scores.float().masked_fill(~never_empty(mask), -torch.inf).softmax(-1)
+    return weights * mask
+
+
+class MaskedSoftmax(nn.Module):
+    """The same as a module, so that a hook can draw what it gives (`hooks/attention_maps.py`)."""
+
+    def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """Returns the weights in the scores' type.  [B, R, S], [B, S] bool -> [B, R, S]."""
+        return masked_softmax(scores, mask[:, None]).to(scores.dtype)
+
+
+# Inputs, a separator and targets in one row: what a decoder alone reads of an example.
+#
+# tensor2tensor's `prepend_mode`; Liu et al. 2018, arXiv:1801.10198, section 4.2.1.
+
+
+def prepend(inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
+    """Puts each row's inputs before its targets, one zero vector between them.
+
+    Row by row, so that no row depends on how long the inputs of others are: padding comes last.
+
+    Args:
+      inputs: embedded, [B, S, H].
+      targets: embedded, [B, T, H].
+      lengths: of the inputs, [B].
+
+    Returns:
+      [B, S + 1 + T, H].
+    """
+    size, width = inputs.size(1), inputs.size(1) + 1 + targets.size(1)
+    both = torch.cat([inputs, inputs.new_zeros(len(inputs), 1, inputs.size(2)), targets], 1)
+    places = torch.arange(width, device=inputs.device)
+    after = places - lengths[:, None]  # [B, L], 0 at the separator
+    index = torch.where(after < 0, places, size + after)
+    index = torch.where(index < width, index, size)  # behind the targets: zeros, too
+    return both.gather(1, index[..., None].expand(-1, -1, inputs.size(2)))
+
+
+def at_targets(hidden: Tensor, lengths: Tensor, count: int) -> Tensor:
+    """Returns the states of rows of `prepend` that foretell the targets.
+
+    Args:
+      hidden: of a decoder that read them one position later, [B, S + 1 + T, H].
+      lengths: of the inputs, [B].
+      count: T.
+
+    Returns:
+      [B, T, H].
+    """
+    index = lengths[:, None] + 1 + torch.arange(count, device=hidden.device)  # [B, T]
+    return hidden.gather(1, index[..., None].expand(-1, -1, hidden.size(2)))
+
+
+def full_over_inputs(lengths: Tensor, width: int) -> Tensor:
+    """Returns an attention mask under which inputs see all inputs, and targets what is before them.
+
+    Raffel et al. 2020, arXiv:1910.10683, section 3.2.1, "prefix LM".
+
+    Args:
+      lengths: of the inputs, [B]; a decoder reads them at positions 0 (the start) to their length.
+      width: L.
+
+    Returns:
+      [B, 1, L, L] bool.
+    """
+    is_input = torch.arange(width, device=lengths.device) <= lengths[:, None]  # [B, L]
+    return causal(width, lengths.device) | is_input[:, None, None, :]
+
+
+# Several vectors of a text, each the mean of its positions by weights of its own.
+#
+# Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
+
+
+class Pooled(NamedTuple):
+    """What attention makes of a text.
+
+    Attributes:
+      means: M of the paper, the hops one after the other, [B, R * H].
+      weights: A of the paper; a hop's add up to 1 over positions with data, [B, R, S].
+    """
+
+    means: Tensor
+    weights: Tensor
+
+
+class AttentionPooling(nn.Module):
+    """Means of a text's states, R hops: A = softmax(W2 tanh(W1 H)), M = A H; section 2.1.
+
+    Args:
+      size: H of a state.
+      attention_size: d_a of the paper, rows of W1.
+      hops: R, rows of W2.
+    """
+
+    def __init__(self, size: int, attention_size: int, hops: int = 1) -> None:
+        super().__init__()
+        self.inner = nn.Linear(size, attention_size, bias=False)  # W1
+        self.outer = nn.Linear(attention_size, hops, bias=False)  # W2
+        self.weights = MaskedSoftmax()
+
+    def forward(self, hidden: Tensor, mask: Tensor) -> Pooled:
+        """[B, S, H], [B, S] bool -> [B, R * H] and [B, R, S]."""
+        scores = self.outer(self.inner(hidden).tanh()).transpose(1, 2)  # [B, R, S]
+        weights = self.weights(scores, mask)
+        return Pooled(torch.matmul(weights, hidden).flatten(1), weights)
+
+
+def hop_penalty(weights: Tensor) -> Tensor:
+    """Returns how much the hops of each text look at the same, or at much at once.
+
+    The squared Frobenius norm of A A^T - I; section 2.2.  [B, R, S] -> [B].
+    """
+    weights = weights.float()
+    gram = torch.matmul(weights, weights.transpose(1, 2))  # [B, R, R]
+    identity = torch.eye(gram.size(-1), device=gram.device)
+    return (gram - identity).square().sum((1, 2))
+
+
+# Attention of each word over the whole sentence.
+#
+# Of PyText (Aly et al. 2018, arXiv:1812.08729), after Liu and Lane 2016, arXiv:1609.01454; its
+# three scores are those of Luong et al. 2015, arXiv:1508.04025, section 3.1.
+
+
+SlotScore = Literal["concat", "multiply", "dot"]
+"""How well word j answers word i: v . tanh(W [h_i; h_j]), h_i W h_j or h_i . h_j."""
+
+
+class SlotAttention(nn.Module):
+    """Puts beside each word's vector the mean of all, by how well they answer it.
+
+    The matrix of `concat` is applied to each word once, not to each pair.
+
+    Args:
+      size: H of a vector.
+      score: which of the three.
+      attention_size: A, units of `concat`.
+    """
+
+    def __init__(self, size: int, score: SlotScore, attention_size: int) -> None:
+        super().__init__()
+        self.score = score
+        if score == "concat":
+            self.of_word = nn.Linear(size, attention_size, bias=False)
+            self.of_others = nn.Linear(size, attention_size, bias=False)
+            self.vector = nn.Linear(attention_size, 1, bias=False)
+        elif score == "multiply":
+            self.of_word = nn.Linear(size, size, bias=False)
+        self.weights = MaskedSoftmax()
+
+    def forward(self, words: Tensor, sentence: Tensor, mask: Tensor) -> Tensor:
+        """Returns each word's vector with its mean of the sentence.
+
+        Args:
+          words: [B, W, H].
+          sentence: all vectors, [B, S, H].
+          mask: where there is data, [B, S] bool.
+
+        Returns:
+          [B, W, 2 H].
+        """
+        if self.score == "concat":
+            pairs = self.of_word(words)[:, :, None] + self.of_others(sentence)[:, None]
+            scores = self.vector(pairs.tanh()).squeeze(-1)  # [B, W, S]
+        else:
+            asked = self.of_word(words) if self.score == "multiply" else words
+            scores = asked @ sentence.transpose(1, 2)
+        means = self.weights(scores, mask).to(sentence.dtype) @ sentence
+        return torch.cat([words, means], -1)

@@ -2,12 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import Features, Text
-from t2t_torch.layers.words import WordPlaces
+from t2t_torch.features import Features, Text, WordStarts
+from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
 from t2t_torch.token_hparam import TokenHParams
+
+# Where words stand among the ids of their text.
+
+
+class WordPlaces:
+    """Goes from the positions of a text's ids to its words and back.
+
+    Where each word has one id, the two are the same.
+
+    Args:
+      features: the problem's.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._starts = {
+            note.of: name for name, note in features.notes.items() if isinstance(note, WordStarts)
+        }
+
+    def at_words(self, text: str, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
+        """Returns what stands at the first ids of a text's words.  [B, S, H] -> [B, W, H]."""
+        if text not in self._starts:
+            return hidden
+        starts = features[self._starts[text]]  # [B, W]
+        return hidden.gather(1, starts[..., None].expand(-1, -1, hidden.size(-1)))
+
+    def at_ids(self, text: str, words: Tensor, ids: Tensor, features: dict[str, Tensor]) -> Tensor:
+        """Puts vectors of words at the words' first ids, zeros elsewhere.
+
+        Args:
+          text: whose words.
+          words: [B, W, H].
+          ids: the text's own vectors, [B, S, ...].
+          features: what `T2TModel.bottom` gives.
+
+        Returns:
+          [B, S, H].
+        """
+        if text not in self._starts:
+            return words
+        starts = features[self._starts[text]]  # [B, W]; what fills up adds zeros to position 0
+        index = starts[..., None].expand_as(words)
+        placed = words.new_zeros(*ids.shape[:2], words.size(-1))
+        return placed.scatter_add(1, index, words)
+
+    def mask(self, text: str, features: dict[str, Tensor]) -> Tensor:
+        """Returns where a text has words.  [B, W] bool."""
+        if text not in self._starts:
+            return features[f"{text}_mask"]
+        starts = features[self._starts[text]]
+        # Only the first word starts at 0, which is also what fills up.
+        return (starts != 0) | (torch.arange(starts.size(1), device=starts.device) == 0)
 
 
 class Tokens(nn.Module):
@@ -55,3 +110,179 @@ def dense_of(features: Features) -> list[str]:
         for name, its in features.inputs.items()
         if not isinstance(its, Text) and not its.aligned_to
     ]
+
+
+# The numbers of a whole example, beside what is found of it or of its words.
+
+
+def dense_width(features: Features, hparams: TokenHParams) -> int:
+    """Returns the width of what `beside_dense` adds.
+
+    Args:
+      features: of the problem.
+      hparams: the widths of the parts.
+    """
+    return sum(hparams.input_width(features.inputs[name]) for name in dense_of(features))
+
+
+def beside_dense(hidden: Tensor, names: Sequence[str], features: dict[str, Tensor]) -> Tensor:
+    """Concatenates the vectors of numbers to each of an example's.
+
+    Args:
+      hidden: [B, H] or [B, W, H].
+      names: of the inputs; see `dense_of`.
+      features: what `T2TModel.bottom` gives, [B, 1, width] of each name.
+
+    Returns:
+      [B, H'] or [B, W, H'].
+    """
+    if not names:
+        return hidden
+    parts = [features[name].to(hidden.dtype) for name in names]
+    if hidden.dim() == 2:
+        return torch.cat([hidden, *(part.squeeze(1) for part in parts)], -1)
+    return torch.cat([hidden, *(part.expand(-1, hidden.size(1), -1) for part in parts)], -1)
+
+
+# What models of words give their targets.
+
+
+class WordOutputs:
+    """Gives each target a vector of every word, and tells where words are.
+
+    Args:
+      features: the problem's.
+      text: the name of the input whose words they are.
+      targets: the names of the targets that are of words; all if not given.
+    """
+
+    def __init__(self, features: Features, text: str, targets: Iterable[str] | None = None) -> None:
+        self._text = text
+        self._targets = list(features.targets if targets is None else targets)
+        self._dense = dense_of(features)
+        self._places = WordPlaces(features)
+
+    def at_words(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
+        """Returns what stands at the first id of each word.  [B, S, H] -> [B, W, H].
+
+        Args:
+          hidden: a vector of each id.
+          features: what `T2TModel.bottom` gives.
+        """
+        return self._places.at_words(self._text, hidden, features)
+
+    def __call__(self, words: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns what `T2TModel.body` does: [B, W, H'] and a mask, [B, W] bool, of each target.
+
+        Args:
+          words: a vector of each word, [B, W, H]; the example's numbers are put beside it.
+          features: what `T2TModel.bottom` gives.
+        """
+        words = beside_dense(words, self._dense, features)
+        there = self._places.mask(self._text, features)
+        found: dict[str, Tensor] = {}
+        for name in self._targets:
+            found |= {name: words, f"{name}_mask": there}
+        return found
+
+
+# A sentence's tokens as an LSTM in both directions has read them.
+
+
+class TokenLSTM(nn.Module):
+    """Tokens, layers of LSTM in both directions, dropout before and behind them.
+
+    Args:
+      features: the problem's.
+      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the rate of
+        dropout, `layer_prepostprocess_dropout`.
+      text: the name of the input.
+      num_layers: one above the other.
+      locked: whether all positions of a sentence lose the same units (Gal and Ghahramani 2016,
+        arXiv:1512.05287).
+
+    Attributes:
+      size: 2 H, of what a token gets.
+      dropout: the one before and behind.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        hparams: TokenHParams,
+        text: str,
+        *,
+        num_layers: int,
+        locked: bool,
+    ) -> None:
+        super().__init__()
+        self._text = text
+        rate = hparams.layer_prepostprocess_dropout
+        self.tokens = Tokens(features, hparams, text)
+        self.dropout = LockedDropout(rate) if locked else Dropout(rate)
+        self.lstm = LSTM(
+            self.tokens.size,
+            hparams.hidden_size,
+            num_layers,
+            bidirectional=True,
+            dropout=rate,
+            locked=locked,
+        )
+        self.size = self.lstm.size
+
+    def forward(self, features: dict[str, Tensor]) -> Tensor:
+        """Returns a vector of each token, zeros at padding.  [B, S, 2 H].
+
+        Args:
+          features: what `T2TModel.bottom` gives.
+        """
+        read = self.lstm(self.dropout(self.tokens(features)), features[f"{self._text}_mask"])
+        hidden: Tensor = self.dropout(read)
+        return hidden
+
+
+# The LSTM encoder of sequence to sequence models, which reads from right to left.
+#
+# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: what is written first is then near to what
+# was read last.
+
+
+class Encoded(NamedTuple):
+    """What an encoder has found.
+
+    Attributes:
+      outputs: [B, S, H], each at the place of its token.
+      mask: where there are tokens, [B, S] bool.
+      memory: of each layer after the first token, which is read last.
+    """
+
+    outputs: Tensor
+    mask: Tensor
+    memory: Memory
+
+
+class ReversedEncoder(nn.Module):
+    """Layers of LSTM over the tokens of a text, the last one first.
+
+    Args:
+      features: the problem's; its one input that is a text is read.
+      hparams: sizes.
+      dropout: probability of zeroing a unit that a layer reads.
+    """
+
+    def __init__(self, features: Features, hparams: TokenHParams, dropout: float) -> None:
+        super().__init__()
+        self.text = texts_of(features)[0]
+        self.tokens = Tokens(features, hparams, self.text)
+        self.dropout = Dropout(dropout)
+        self.lstm = LSTM(
+            self.tokens.size, hparams.hidden_size, hparams.num_hidden_layers, dropout=dropout
+        )
+
+    def forward(self, features: dict[str, Tensor]) -> Encoded:
+        """Returns what is found in what `T2TModel.bottom` gives."""
+        mask = features[f"{self.text}_mask"]
+        backward = backward_places(mask)
+        x = self.dropout(turned(self.tokens(features), backward))
+        outputs, memory = self.lstm.run(x, mask)
+        return Encoded(turned(outputs, backward), mask, memory)

@@ -36,7 +36,7 @@ WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
 
 
 DECODE_ERRORS = ("ter", "word_error_rate", "malformed_trees")
-"""The scores of decodes, `decode/scoring.py`, that are the better the lower they are."""
+"""The scores of decodes, `metrics/text_scores.py`, that are the better the lower they are."""
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(logits, targets, where targets count) -> (sum of values, sum of weights)."""

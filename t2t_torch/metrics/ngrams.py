@@ -1,8 +1,9 @@
 """BLEU and ROUGE of teacher-forced guesses.
 
 Each position is guessed with the right ids before it, so these say little of what a model writes
-by itself: real scores are those of decodes, `decode/scoring.py`.  tensor2tensor reports them as
-`approx_bleu_score` and so on, over subwords and with the padding as tokens; here padding is none.
+by itself: real scores are those of decodes, `metrics/text_scores.py`.  tensor2tensor reports them
+as `approx_bleu_score` and so on, over subwords and with the padding as tokens; here padding is
+none.
 """
 
 from __future__ import annotations

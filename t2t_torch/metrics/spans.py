@@ -9,9 +9,9 @@ from torch import Tensor
 
 from t2t_torch.features import IGNORED, Span, Tags
 from t2t_torch.metrics.metric import Metric, quotient, sums_of
-from t2t_torch.modalities.span import best_spans
+from t2t_torch.modalities.label import best_spans
 from t2t_torch.registry import register_metric
-from t2t_torch.text.spans import UNKNOWN_TAG, spans_of
+from t2t_torch.text.tags import UNKNOWN_TAG, spans_of
 
 
 class _Spans(Metric):

@@ -1,7 +1,7 @@
 """Metrics of trees, teacher forced: each transition is guessed after the right ones.
 
 What such guesses build is mended, and says how far training has come.  What a model can do says a
-decode: `t2t-decoder --data_dir` counts the same of decoded trees (`decode/scoring.py`).  Only
+decode: `t2t-decoder --data_dir` counts the same of decoded trees (`metrics/text_scores.py`).  Only
 `accuracy_per_sequence` is the same of both: all guesses are right where a greedy search finds the
 right tree.
 """
@@ -16,9 +16,7 @@ from torch import Tensor
 from t2t_torch.features import TreeFeature
 from t2t_torch.metrics.metric import Metric
 from t2t_torch.registry import register_metric
-from t2t_torch.text.brackets import NO_TREES, TreeCounts, compare
-from t2t_torch.text.transition import builds_tree, mended
-from t2t_torch.text.tree import SHIFT
+from t2t_torch.text.tree import NO_TREES, SHIFT, TreeCounts, builds_tree, compare, mended
 
 
 class _Trees(Metric):

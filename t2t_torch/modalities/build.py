@@ -10,19 +10,15 @@ from torch import nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
-from t2t_torch.modalities import image, label, real, span, tags, words
-from t2t_torch.modalities.contextual import (
-    ContextualEmbedding,
-    FrozenLanguageModel,
-    own_width,
-)
+from t2t_torch.modalities import label, tags, words
 from t2t_torch.modalities.objective import Objective, objective_of
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
+from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel, own_width
 from t2t_torch.modality import modality_of
 
 __all__ = ["build_modalities", "objectives"]
 
-MODALITIES = (image, label, real, span, tags, words)
+MODALITIES = (label, label, label, label, tags, words)
 """What is imported so that its modalities are known."""
 
 

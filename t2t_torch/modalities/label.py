@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Choice, ClassLabel, MultiLabel, SoftLabel
+from t2t_torch.features import Choice, ClassLabel, Image, MultiLabel, Real, SoftLabel, Span
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import Guesses, Modality, log_mean_exp
 
@@ -141,3 +141,181 @@ def best_classes(logits: Tensor) -> Guesses:
     scores = logits.float().softmax(-1)
     probability, best = scores.max(-1)
     return Guesses(best[:, None], probability, scores)
+
+
+# Numbers: a linear map in and out.
+
+
+class NumbersEmbedding(nn.Linear):
+    """One position of a sequence for all numbers: [B, size] -> [B, 1, H]."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[B, size] -> [B, 1, H]."""
+        return super().forward(input)[:, None]
+
+
+class RealModality(Modality):
+    """Numbers: [B, size] -> [B, 1, H] in, hidden [B, H] -> [B, size] out.
+
+    Args:
+      hparams: hidden_size.
+      size: how many numbers.
+      is_target: whether they are produced.
+    """
+
+    serves = Real
+    default_loss = "mse"
+    learns_from_teacher = True
+
+    def __init__(self, hparams: HParams, size: int, *, is_target: bool) -> None:
+        super().__init__()
+        self.bottom = None if is_target else NumbersEmbedding(size, hparams.hidden_size)
+        if is_target:
+            self.top = nn.Linear(hparams.hidden_size, size)
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Makes it for so many numbers."""
+        return cls(hparams, feature.size, is_target=is_target)
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True for each example.  [B, size] -> [B, 1] bool."""
+        return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
+
+    def training_values(
+        self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
+    ) -> Tensor:
+        """Returns the loss of each example: from a teacher's numbers as from the data's."""
+        values = super().training_values(logits, targets, None, axes)
+        if taught is None or self.objective is None:
+            return values
+        share = self.objective.distill_weight
+        imitated = self.objective.values(list(logits), taught, axes)
+        return (1.0 - share) * values + share * imitated
+
+    def guess(self, logits: Tensor) -> Guesses:
+        """Returns the numbers."""
+        return Guesses(logits.float())
+
+
+# The first and the last word of an answer.
+
+
+MAX_WORDS = 30
+"""Longest answer that is found, in words; PyText's SquadOutputLayer has the same."""
+
+
+class SpanModality(TargetModality):
+    """Two distributions over words: hidden [B, 1 + W, H] -> logits [B, 1 + W, 2].
+
+    The first position stands for "no answer"; word i is position i + 1.
+    """
+
+    serves = Span
+
+    @classmethod
+    def size_of(cls, feature: Any) -> int:
+        """Returns 2: each position is scored as a first and as a last word."""
+        return 2
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """Returns the scores of all words as the first, and as the last.  -> [B, 2, 1 + W]."""
+        return logits.transpose(1, 2)
+
+    def labels(self, targets: Tensor) -> Tensor:
+        """Returns the positions of first and last word, 0 for no answer.  [B, 2] -> [B, 2]."""
+        return targets + 1
+
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        """Returns the logits of the mean probability of each first and last word."""
+        return log_mean_exp([one.float().log_softmax(1) for one in logits])
+
+    def guess(self, logits: Tensor) -> Guesses:
+        """Returns the most likely first and last word of each example, -1 twice for no answer."""
+        spans = best_spans(logits)
+        first, last = logits.float().softmax(1).unbind(-1)
+        there = first.gather(1, spans[:, :1] + 1) * last.gather(1, spans[:, 1:] + 1)
+        return Guesses(spans, there.squeeze(1))
+
+
+def best_spans(logits: Tensor) -> Tensor:
+    """Returns the most likely first and last word, or -1 twice for no answer.
+
+    Args:
+      logits: [B, 1 + W, 2] of first and last words; position 0 stands for no answer.
+
+    Returns:
+      [B, 2] int64; the last is never before the first, nor `MAX_WORDS` or more behind it.
+    """
+    first, last = logits.float().log_softmax(1).unbind(-1)  # [B, 1 + W] each
+    scores = first[:, 1:, None] + last[:, None, 1:]  # [B, W, W]
+    width = scores.size(1)
+    allowed = torch.ones(width, width, dtype=torch.bool, device=scores.device)
+    allowed = allowed.triu().tril(MAX_WORDS - 1)
+    flat = scores.masked_fill(~allowed, -torch.inf).flatten(1)
+    score, place = flat.max(-1)
+    first_word = torch.div(place, width, rounding_mode="floor")
+    spans = torch.stack([first_word, place - first_word * width], -1)
+    none = first[:, 0] + last[:, 0] > score
+    return torch.where(none[:, None], -torch.ones_like(spans), spans)
+
+
+# Pictures, cut into squares.  Dosovitskiy et al. 2021, arXiv:2010.11929.
+
+
+_SIDES = (7, 8, 4, 5, 6)  # of a square in pixels, the best first, of those that divide the picture
+
+
+class Patches(nn.Module):
+    """A vector for each square of a picture, with one learnt for its place.
+
+    Args:
+      feature: the picture's size.
+      hidden_size: H.
+    """
+
+    def __init__(self, feature: Image, hidden_size: int) -> None:
+        super().__init__()
+        fits = [s for s in _SIDES if feature.height % s == 0 and feature.width % s == 0]
+        if not fits:
+            raise HParamsError(
+                f"a picture of {feature.height} x {feature.width} pixels cannot be cut into "
+                f"squares of {', '.join(map(str, sorted(_SIDES)))} pixels. Resize it."
+            )
+        self.side = fits[0]
+        self.projection = nn.Linear(self.side**2 * feature.channels, hidden_size)
+        self.num_patches = feature.height * feature.width // self.side**2
+        self.place = nn.Parameter(torch.randn(self.num_patches, hidden_size) * hidden_size**-0.5)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """[B, height, width, channels] bytes -> [B, P, H]; pixels are scaled to -1 ... 1."""
+        scaled = pixels.to(self.place.dtype) / 127.5 - 1.0
+        squares = scaled.unfold(1, self.side, self.side).unfold(2, self.side, self.side)
+        flat = squares.flatten(1, 2).flatten(2)  # [B, P, channels * side * side]
+        return self.projection(flat) + self.place
+
+
+class ImageModality(Modality):
+    """A picture, as a sequence of its squares: [B, P, H].  An input only.
+
+    Args:
+      bottom: cuts it.
+    """
+
+    serves = Image
+
+    def __init__(self, bottom: Patches) -> None:
+        super().__init__()
+        self.bottom = bottom
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Makes it for an input."""
+        if is_target:
+            raise HParamsError("an Image can be an input, but no target.")
+        return cls(Patches(feature, hparams.hidden_size))
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True for each square.  -> [B, P] bool."""
+        patches = self.bottom.num_patches  # type: ignore[union-attr]
+        return torch.ones(values.size(0), int(patches), dtype=torch.bool, device=values.device)

@@ -13,7 +13,7 @@ from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.divergence import entropy, kl_divergence
+from t2t_torch.layers.cross_entropy import entropy, kl_divergence
 from t2t_torch.loss import TargetLoss
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from t2t_torch.features import IGNORED, Tags
 from t2t_torch.hparam import HParams
 from t2t_torch.layers import crf
 from t2t_torch.layers.crf import CRF, NEVER, Chain, Rules
-from t2t_torch.layers.divergence import kl_divergence
+from t2t_torch.layers.cross_entropy import kl_divergence
 from t2t_torch.modalities.label import TargetModality
 from t2t_torch.modality import Beside, Guesses, Hidden, Loss, Modality
-from t2t_torch.text.tag_rules import tag_rules
+from t2t_torch.text.tags import tag_rules
 
 
 class TagsModality(TargetModality):

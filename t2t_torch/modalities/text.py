@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.chunks import sum_in_chunks
-from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time
-from t2t_torch.layers.masks import padding_mask
+from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time, sum_in_chunks
+from t2t_torch.layers.pooling import padding_mask
 from t2t_torch.modality import Beside, Hidden, Loss, Modality
 from t2t_torch.text.encoder import NUM_RESERVED, PAD
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Gazetteer, WordCharacters, WordLabel, WordReal, WordShape
+from t2t_torch.features import (
+    Features,
+    Gazetteer,
+    Text,
+    WordCharacters,
+    WordLabel,
+    WordReal,
+    WordShape,
+)
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.character_cnn import CharacterCNN
+from t2t_torch.layers.convolution import CharacterCNN
+from t2t_torch.modalities.text import Embedding
 from t2t_torch.modality import Modality
+from t2t_torch.text.encoder import EOS, PAD
 
 
 class WordModality(Modality):
@@ -101,3 +114,107 @@ class GazetteerModality(WordModality):
         entries = self.bottom(ids)  # type: ignore[misc]  # [B, W, width, H]
         total = (entries * batch[f"{name}_weights"][..., None]).sum(2)
         return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)
+
+
+# Vectors of tokens in their context: the states of a trained language model.
+#
+# Peters et al. 2017, arXiv:1705.00108 (a language model's states beside a word's own vector, its
+# weights frozen), and 2018, arXiv:1802.05365.
+
+
+_TARGET = "targets"
+
+
+class FrozenLanguageModel(nn.Module):
+    """A language model that is read from, and neither trained nor dropped from.
+
+    Its weights are a part of the model around it; whoever trains that gives them first.
+
+    Args:
+      architecture: `contextual_architecture`.
+      text: whose ids it reads.
+
+    Attributes:
+      model: the language model.
+      size: width of its states.
+
+    Raises:
+      HParamsError: the architecture is not known.
+    """
+
+    def __init__(self, architecture: str, text: Text) -> None:
+        super().__init__()
+        try:
+            known = json.loads(architecture)
+            name, written = known["model"], json.dumps(known["hparams"])
+        except (ValueError, KeyError, TypeError):
+            raise HParamsError(
+                "contextual_architecture does not tell the language model of contextual_embeddings."
+                " t2t-trainer writes it: leave it out, and give contextual_embeddings."
+            ) from None
+        kind: Any = registry.model(name)
+        # Each text stands alone: there are no streams of which something would be remembered.
+        hparams = kind.HParams.from_json(written).replace(stream_length=0)
+        features = Features({}, {_TARGET: Text(text.encoder)})
+        self.model = kind(hparams, features)
+        self.size = int(kind.target_width(hparams, features, _TARGET))
+        self.requires_grad_(False)
+        self.eval()
+
+    def train(self, mode: bool = True) -> FrozenLanguageModel:
+        """Stays in EVAL mode: its dropout is never on."""
+        super().train(False)
+        return self
+
+    @torch.no_grad()
+    def forward(self, ids: Tensor) -> Tensor:
+        """Returns the state after each id has been read.  [B, S] -> [B, S, size]."""
+        # A state foretells the id at its position from those before: one position more is needed.
+        longer = torch.cat([ids, ids.new_full((len(ids), 1), PAD)], 1)
+        ends = (longer != PAD).sum(1, keepdim=True)  # [B, 1]
+        longer = longer.scatter(1, ends, EOS)
+        states: Tensor = self.model.body(self.model.bottom({_TARGET: longer}))[_TARGET]
+        return states[:, 1:]
+
+
+class ContextualEmbedding(nn.Module):
+    """A token's own vector beside a linear map of the language model's state after it.
+
+    Args:
+      table: ids -> vectors, [..., E].
+      context: ids -> states.
+      size: C, width of the map.
+    """
+
+    def __init__(self, table: Embedding, context: FrozenLanguageModel, size: int) -> None:
+        super().__init__()
+        self.table = table
+        self.context = context
+        self.map = nn.Linear(context.size, size)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[B, S] ids -> [B, S, E + C], zeros at padding."""
+        own = self.table(ids)
+        found = self.map(self.context(ids)) * (ids != PAD)[..., None]
+        return torch.cat([own, found.to(own.dtype)], -1)
+
+
+def own_width(hparams: HParams, width: int) -> int:
+    """Returns how much of the width of an input is its own vector's.
+
+    Raises:
+      HParamsError: nothing would be left, or examples are packed.
+    """
+    if not hparams.contextual_embeddings:
+        return width
+    if hparams.pack_dataset:
+        raise HParamsError(
+            "contextual_embeddings: a language model reads on from one packed example to the next. "
+            "Set pack_dataset=False."
+        )
+    if hparams.contextual_size >= width:
+        raise HParamsError(
+            f"contextual_size={hparams.contextual_size} leaves nothing of the {width} numbers of a "
+            "token's vector for its own. Make it smaller."
+        )
+    return width - hparams.contextual_size

@@ -13,11 +13,8 @@ from torch import Tensor
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bilstm_tagger import BilstmTaggerHParams
-from t2t_torch.layers.dense import dense_width
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.token_lstm import TokenLSTM
-from t2t_torch.layers.tokens import texts_of
-from t2t_torch.layers.word_outputs import WordOutputs
+from t2t_torch.layers.tokens import TokenLSTM, WordOutputs, dense_width, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

@@ -14,12 +14,10 @@ from torch import Tensor
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bsequential_cnn_tagger import BsequentialCnnTaggerHParams
-from t2t_torch.layers.context_convolution import ContextConvolution
-from t2t_torch.layers.dense import dense_width
+from t2t_torch.layers.convolution import ContextConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.tokens import Tokens, texts_of
-from t2t_torch.layers.word_outputs import WordOutputs
+from t2t_torch.layers.tokens import Tokens, WordOutputs, dense_width, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

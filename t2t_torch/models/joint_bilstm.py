@@ -17,14 +17,17 @@ from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
 from t2t_torch.layers import pooling
-from t2t_torch.layers.attention_pooling import AttentionPooling
-from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.slot_attention import SlotAttention
-from t2t_torch.layers.token_lstm import TokenLSTM
-from t2t_torch.layers.tokens import dense_of, texts_of
-from t2t_torch.layers.word_outputs import WordOutputs
+from t2t_torch.layers.pooling import AttentionPooling, SlotAttention
+from t2t_torch.layers.tokens import (
+    TokenLSTM,
+    WordOutputs,
+    beside_dense,
+    dense_of,
+    dense_width,
+    texts_of,
+)
 from t2t_torch.modality import Hidden
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model

@@ -13,13 +13,17 @@ from torch import Tensor
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_cnn import JointCnnHParams
-from t2t_torch.layers.context_convolution import ContextConvolution
-from t2t_torch.layers.convolution import TextConvolution
-from t2t_torch.layers.dense import beside_dense, dense_width
+from t2t_torch.layers.convolution import ContextConvolution, TextConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
-from t2t_torch.layers.word_outputs import WordOutputs
+from t2t_torch.layers.tokens import (
+    Tokens,
+    WordOutputs,
+    beside_dense,
+    dense_of,
+    dense_width,
+    texts_of,
+)
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

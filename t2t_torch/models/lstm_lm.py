@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from t2t_torch.features import Features
 from t2t_torch.hparams.lstm_lm import LstmLmHParams
-from t2t_torch.layers.carried_memory import CarriedMemory
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.recurrent import CarriedMemory
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, PAD

@@ -2,7 +2,7 @@
 
 Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", arXiv:1409.3215, in
 tensor2tensor's form (models/lstm.py, lstm_seq2seq): its weights give its logits
-(`interop/tensor2tensor_lstm.py`).
+(`interop/tensor2tensor.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.recurrent import LSTM, Memory
-from t2t_torch.layers.reversed_encoder import ReversedEncoder
+from t2t_torch.layers.tokens import ReversedEncoder
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

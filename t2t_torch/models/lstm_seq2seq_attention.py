@@ -3,7 +3,7 @@
 Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
 arXiv:1409.0473; Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
 Translation", arXiv:1508.04025; in tensor2tensor's form (models/lstm.py, lstm_seq2seq_attention,
-with TensorFlow's AttentionWrapper): its weights give its logits (`interop/tensor2tensor_lstm.py`).
+with TensorFlow's AttentionWrapper): its weights give its logits (`interop/tensor2tensor.py`).
 What a head hands on is linear in state and context, without Luong's tanh.  Padding is not attended
 to, as it is in tensor2tensor.
 """
@@ -20,11 +20,11 @@ from torch.nn import functional as F
 from t2t_torch.features import Features, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
-from t2t_torch.layers.attended import Attended
+from t2t_torch.layers.attention import Attended
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
-from t2t_torch.layers.masked_softmax import masked_softmax
-from t2t_torch.layers.reversed_encoder import Encoded, ReversedEncoder
+from t2t_torch.layers.pooling import masked_softmax
+from t2t_torch.layers.tokens import Encoded, ReversedEncoder
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

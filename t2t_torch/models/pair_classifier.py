@@ -14,23 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import (
-    ClassLabel,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Text,
-)
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.pair_classifier import PairClassifierHParams
-from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.matching import Matches
 from t2t_torch.layers.recurrent import LSTM
-from t2t_torch.layers.sentence_encoder import Alignment, Contexts, Pool
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.sentence_encoder import Alignment, Contexts, Matches, Pool
+from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

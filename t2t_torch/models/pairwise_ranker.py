@@ -19,8 +19,7 @@ from t2t_torch.features import Choice, ClassLabel, Features, Text
 from t2t_torch.hparams.pairwise_ranker import PairwiseRankerHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.matching import Matches
-from t2t_torch.layers.sentence_encoder import Contexts, Pool
+from t2t_torch.layers.sentence_encoder import Contexts, Matches, Pool
 from t2t_torch.layers.tokens import texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model

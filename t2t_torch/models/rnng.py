@@ -21,10 +21,15 @@ from t2t_torch.hparams.rnng import RNNGHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
-from t2t_torch.layers.stack_lstm import StackLSTM
 from t2t_torch.layers.tokens import Tokens, texts_of
-from t2t_torch.layers.tree_structure import REDUCE_ID, SHIFT_ID, structure_of
-from t2t_torch.layers.valid_transitions import Progress, ValidTransitions
+from t2t_torch.layers.tree import (
+    REDUCE_ID,
+    SHIFT_ID,
+    Progress,
+    StackLSTM,
+    ValidTransitions,
+    structure_of,
+)
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

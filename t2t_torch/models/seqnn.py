@@ -14,13 +14,12 @@ from torch.nn import functional as F
 
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Turns
 from t2t_torch.hparams.seqnn import SeqnnHParams
-from t2t_torch.layers.attention_pooling import AttentionPooling
 from t2t_torch.layers.convolution import TextConvolution
-from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.pooling import AttentionPooling
 from t2t_torch.layers.recurrent import LSTM
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS

@@ -11,18 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import (
-    Features,
-    Span,
-    Text,
-)
+from t2t_torch.features import Features, Span, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.span_qa import SpanQaHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.matching import Matches
 from t2t_torch.layers.recurrent import LSTM
-from t2t_torch.layers.sentence_encoder import Alignment, SelfAttentive
+from t2t_torch.layers.sentence_encoder import Alignment, Matches, SelfAttentive
 from t2t_torch.layers.tokens import Tokens, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model

@@ -14,10 +14,9 @@ from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.text_cnn import TextCnnHParams
 from t2t_torch.layers.convolution import TextConvolution
-from t2t_torch.layers.dense import beside_dense, dense_width
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.tokens import Tokens, dense_of, texts_of
+from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

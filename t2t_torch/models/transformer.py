@@ -14,18 +14,32 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
-from t2t_torch.layers.attended import Attended
-from t2t_torch.layers.attention import CrossAttention, Prefix, SelfAttention
+from t2t_torch.layers.attention import (
+    Attended,
+    CrossAttention,
+    KeyValueCache,
+    Prefix,
+    SelfAttention,
+)
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.encoder_layer import EncoderLayer
-from t2t_torch.layers.feed_forward import FeedForward
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.inputs import JoinInputs
-from t2t_torch.layers.key_value_cache import KeyValueCache
-from t2t_torch.layers.masks import attend_to, causal, padding_mask, same_segment
-from t2t_torch.layers.positions import sinusoids
-from t2t_torch.layers.prepending import at_targets, full_over_inputs, prepend
-from t2t_torch.layers.sublayer import Postprocess, Preprocess
+from t2t_torch.layers.pooling import (
+    at_targets,
+    attend_to,
+    causal,
+    full_over_inputs,
+    padding_mask,
+    prepend,
+    same_segment,
+)
+from t2t_torch.layers.transformer_layer import (
+    EncoderLayer,
+    FeedForward,
+    JoinInputs,
+    Postprocess,
+    Preprocess,
+    sinusoids,
+)
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

@@ -10,24 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-)
+from t2t_torch.features import Choice, ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags
 from t2t_torch.hparams.transformer_encoder import TransformerEncoderHParams
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.encoder_layer import EncoderLayer
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.inputs import Joined, JoinInputs
-from t2t_torch.layers.masks import attend_to, same_segment
-from t2t_torch.layers.sublayer import Preprocess
+from t2t_torch.layers.pooling import attend_to, same_segment
+from t2t_torch.layers.transformer_layer import EncoderLayer, Joined, JoinInputs, Preprocess
 from t2t_torch.model import T2TModel
 from t2t_torch.registry import register_model
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
-from t2t_torch.layers.masks import causal, same_segment
+from t2t_torch.layers.pooling import causal, same_segment
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model
 

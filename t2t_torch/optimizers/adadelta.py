@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 _DECAY = 0.95  # Zeiler 2012, table 1; Kim 2014's program
 _EPSILON = 1e-6

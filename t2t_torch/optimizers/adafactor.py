@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 _LEAST_SQUARE = 1e-30  # epsilon1 and epsilon2 of the paper's algorithm 4, and of tensor2tensor
 _LEAST_SCALE = 1e-3

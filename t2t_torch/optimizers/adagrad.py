@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 _FIRST_SUM = 0.1  # tf.train.AdagradOptimizer's initial_accumulator_value
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.parameter_groups import decaying
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.parameter_groups import decaying
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 READS = ("optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon")
 """The settings of every Adam."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.optimization.parameter_groups import decaying
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.parameter_groups import decaying
+from t2t_torch.optim.settings import reads
 from t2t_torch.optimizers.adam import READS, adam_w
 from t2t_torch.registry import register_optimizer
 

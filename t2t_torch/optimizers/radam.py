@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.settings import reads
 from t2t_torch.optimizers.adam import READS
 from t2t_torch.registry import register_optimizer
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
+
 
 _DECAY = 0.9  # tf.train.RMSPropOptimizer's decay and epsilon
 _EPSILON = 1e-10

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from t2t_torch.optimization.parameter_groups import are_sharded, as_groups
-from t2t_torch.optimization.settings import reads
+from t2t_torch.optim.parameter_groups import are_sharded, as_groups
+from t2t_torch.optim.settings import reads
 from t2t_torch.registry import register_optimizer
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.shards import Ragged
 from t2t_torch.features import Feature
-from t2t_torch.pipeline.fixed_shapes import FixedShapes
-from t2t_torch.pipeline.lengths import measured
-from t2t_torch.pipeline.reader import RowReader
+from t2t_torch.pipeline.plan import FixedShapes
+from t2t_torch.pipeline.reader import RowReader, measured
 
 Batch = dict[str, torch.Tensor]
 _Numbers = npt.NDArray[Any]

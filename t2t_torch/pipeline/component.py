@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +13,62 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.pipeline.bagging import bagged
-from t2t_torch.pipeline.bucketing import NO_LIMIT, BatchingScheme
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.examples import Examples
-from t2t_torch.pipeline.fixed_shapes import FixedShapes
-from t2t_torch.pipeline.lengths import measured
-from t2t_torch.pipeline.packed import PackedCollator
-from t2t_torch.pipeline.packing import Bins, check_packable, pack, spacing_of
-from t2t_torch.pipeline.plan import EpochPlan, PlanReport, nothing_left
+from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
+from t2t_torch.pipeline.plan import (
+    NO_LIMIT,
+    BatchingScheme,
+    EpochPlan,
+    FixedShapes,
+    PlanReport,
+    noise,
+    nothing_left,
+    uniform,
+)
+from t2t_torch.pipeline.reader import Examples, measured
 from t2t_torch.pipeline.streams import StreamPlan
+from t2t_torch.problem_types.mixture import MixingSchedule
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
     from t2t_torch.features import Features
-    from t2t_torch.pipeline.batching import Batching
+    from t2t_torch.pipeline.plan import Batching
+
+
+# Which training rows a model of an ensemble sees, and how often.  Breiman 1996, "Bagging
+# Predictors".
+
+
+_STREAM = 6  # of the noise; the plan of an epoch has 0 to 3, a mixture 4 and 5
+
+
+def bagged(rows: int, share: float, seed: int) -> npt.NDArray[Any] | None:
+    """Returns how often each row of a training split is in every epoch, by its number and the seed.
+
+    A Poisson draw for each row by itself (Oza and Russell 2001, "Online Bagging and Boosting"): at
+    a share of 1 that is a bootstrap of so many rows, of which 37 % are left out, whatever the
+    number of processes, and whatever other rows there are.
+
+    Args:
+      rows: of the split.
+      share: the mean count; 0 draws nothing.
+      seed: of the draw.
+
+    Returns:
+      [rows] integers from 0 on; None if nothing is drawn: each row once.
+    """
+    if not share:
+        return None
+    random = uniform(noise(rows, seed, 0, _STREAM))  # [rows]
+    counts = np.zeros(rows, np.int64)
+    term = below = math.exp(-share)
+    count = 0
+    while term > 0.0 and below < 1.0:
+        counts += random >= below
+        count += 1
+        term *= share / count
+        below += term
+    return counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -189,3 +231,74 @@ def _pack(
     bins = pack(lengths, capacity, spacing=spacing, alone=alone)
     members = kept[bins.members]
     return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
+
+
+# Which problem each batch of a mixture is of.
+#
+# Like the order in a problem it is a function of a number: batch k is drawn with noise of its own,
+# so a run resumes at any step, and the number of processes does not matter.
+
+
+MIXTURE_VERSION = 2
+"""Stands in the fingerprint.  2: each problem is shuffled with a seed of its own."""
+
+_MIXTURE_STREAM, _SEEDS = 4, 5  # of the noise; the plan of an epoch has 0 to 3
+_BLOCK = 4096  # batches whose problems are drawn together
+
+
+def component_seed(seed: int, index: int) -> int:
+    """Returns the seed of the order of one problem of a mixture.
+
+    With one seed, problems with rows of the same lengths (X and X_rev) would give the same rows at
+    the same time.
+
+    Args:
+      seed: of the run.
+      index: the problem's place in the mixture.
+    """
+    return int(noise(1, seed, index, _SEEDS)[0])
+
+
+class MixedPlan:
+    """The problem of every batch, and the batch's number in that problem.
+
+    Args:
+      schedule: the problems' shares.
+      seed: of the run.
+      batches_per_step: batches of all processes in an optimizer step, whose number the schedule
+        goes by.
+    """
+
+    def __init__(self, schedule: MixingSchedule, *, seed: int, batches_per_step: int) -> None:
+        self.schedule = schedule
+        self.seed = seed
+        self.batches_per_step = batches_per_step
+        problems = len(schedule.shares[0])
+        self._before = [np.zeros(problems, np.int64)]  # batches of each problem before each block
+        self._block = functools.lru_cache(maxsize=4)(self._draw)
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """Returns the problem of global batch `index`, and how many of its batches came before.
+
+        In turn (round_robin) batch k is of problem k modulo their number.  Else it is drawn.
+        The first call at a far position draws all blocks up to there, in some 50 ns a batch.
+        """
+        if self.schedule.kind == "round_robin":
+            turn, problem = divmod(index, len(self.schedule.shares[0]))
+            return problem, turn
+        block, place = divmod(index, _BLOCK)
+        while len(self._before) <= block:
+            drawn = self._draw(len(self._before) - 1)
+            counts = np.bincount(drawn, minlength=len(self._before[0]))
+            self._before.append(self._before[-1] + counts)
+        drawn = self._block(block)
+        problem = int(drawn[place])
+        return problem, int(self._before[block][problem] + (drawn[:place] == problem).sum())
+
+    def _draw(self, block: int) -> npt.NDArray[np.int64]:
+        """Returns the problems of a block of batches, [_BLOCK]."""
+        numbers = block * _BLOCK + np.arange(_BLOCK)
+        ends = np.cumsum(self.schedule.at(numbers // self.batches_per_step), axis=1)
+        ends /= ends[:, -1:]
+        random = uniform(noise(_BLOCK, self.seed, block, _MIXTURE_STREAM))
+        return (random[:, None] >= ends[:, :-1]).sum(axis=1)  # type: ignore[no-any-return]

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from torchdata import nodes
 
-from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.component import Component
-from t2t_torch.pipeline.examples import Examples
-from t2t_torch.pipeline.mixture import MIXTURE_VERSION, MixedPlan
+from t2t_torch.pipeline.component import MIXTURE_VERSION, Component, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
+from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
+from t2t_torch.problem_types.mixture import MixingSchedule
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
     from t2t_torch.features import Features
-    from t2t_torch.pipeline.batching import Batching
+    from t2t_torch.pipeline.plan import Batching
+
 
 T = TypeVar("T")
 

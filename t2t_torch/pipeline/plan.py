@@ -12,15 +12,266 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError
-from t2t_torch.pipeline.bucketing import BatchingScheme
-from t2t_torch.pipeline.fixed_shapes import FixedShapes
-from t2t_torch.pipeline.groups import Groups
+from t2t_torch.errors import DataError, HParamsError
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import DataHParams
+    from t2t_torch.problem import Problem
+
+
+# Rows of the same lengths.
+
+
+_LARGEST_TABLE = 1 << 25  # keys below it are numbered by a table, without sorting
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups:
+    """Rows that agree in every length, grouped.
+
+    Groups are numbered by the longest of their lengths, then by each length in the features' order.
+
+    Attributes:
+      of_row: the group of each row, [N] int32.
+      counts: rows in each group, [G].
+      longest: of each group, [G].
+      lengths: for each feature the length of each group, [G].
+    """
+
+    of_row: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    longest: npt.NDArray[np.int64]
+    lengths: Mapping[str, npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, lengths: Mapping[str, npt.NDArray[Any]]) -> Groups:
+        """Groups rows.
+
+        Args:
+          lengths: for each feature the length of each row, [N] from 0 on; N is at least 1.
+        """
+        keys = _Keys()
+        for length in lengths.values():
+            keys.append(length)
+        columns = keys.columns()
+        longest = np.maximum.reduce(columns)
+        order = np.lexsort((*reversed(columns), longest))
+        numbers = np.empty(len(order), np.int32)
+        numbers[order] = np.arange(len(order))
+        of_row = keys.look_up(numbers)
+        sorted_columns = [column[order] for column in columns]
+        found = dict(zip(lengths, sorted_columns, strict=True))
+        return cls(of_row, np.bincount(of_row), longest[order], found)
+
+
+class _Keys:
+    """The lengths of each row as one number, the first length having most weight."""
+
+    def __init__(self) -> None:
+        self._keys: npt.NDArray[Any] | None = None
+        self._size = 1  # keys are below it
+        self._spans: list[int] = []  # of the lengths that are in the keys as they are
+        self._dense: list[npt.NDArray[Any]] = []  # the others, by what is in the keys for them
+
+    def append(self, length: npt.NDArray[Any]) -> None:
+        """Takes one more length of every row into the keys."""
+        span = int(length.max()) + 1
+        if self._keys is not None and self._size * span > _LARGEST_TABLE:
+            self._dense, values = self.columns(), self._values
+            self._keys = self.look_up(np.arange(len(values), dtype=np.int32))
+            self._size, self._spans = len(values), []
+        dtype = np.int32 if self._size * span < 2**31 else np.int64
+        if self._keys is None:
+            self._keys = length.astype(dtype)
+        else:
+            self._keys = self._keys.astype(dtype, copy=False) * dtype(span)
+            self._keys += length
+        self._size *= span
+        self._spans.append(span)
+
+    def columns(self) -> list[npt.NDArray[Any]]:
+        """Returns each length of the different keys, those in rising order."""
+        assert self._keys is not None
+        if self._size > _LARGEST_TABLE:
+            self._values = np.unique(self._keys)
+        else:
+            there = np.zeros(self._size, np.bool_)
+            there[self._keys] = True
+            self._values = np.flatnonzero(there)
+        left = self._values
+        own: list[npt.NDArray[Any]] = []
+        for span in reversed(self._spans):
+            own.insert(0, left % span)
+            left = left // span
+        return [*(column[left] for column in self._dense), *own]
+
+    def look_up(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Returns for every row the number that is given for its key; after `columns`.
+
+        Args:
+          numbers: of the different keys, those in rising order.
+        """
+        assert self._keys is not None
+        if self._size > _LARGEST_TABLE:
+            return numbers[np.searchsorted(self._values, self._keys)]
+        table = np.zeros(self._size, np.int32)
+        table[self._values] = numbers
+        found: npt.NDArray[np.int32] = table[self._keys]
+        return found
+
+
+# Which lengths share a batch, and how many examples of a length fit in one.
+#
+# tensor2tensor's formulas (`utils/data_reader.py`), held to its own numbers by golden vectors.  One
+# step is left out on purpose: tensor2tensor rounds each batch size down to a divisor of a common
+# window, which its `tf.data` operator needed and which leaves up to a quarter of the token budget
+# unused.
+
+
+NO_LIMIT = 10**9  # tensor2tensor's "any length"
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchingScheme:
+    """Buckets by length, and the size of a batch in each.
+
+    Attributes:
+      boundaries: ascending lengths in tokens; bucket i holds `boundaries[i-1] <= length <
+        boundaries[i]`, the last bucket everything from the last boundary on.
+      batch_sizes: examples in a batch, one per bucket: `len(boundaries) + 1` of them.
+      min_length: shorter examples are dropped; tokens.
+      max_length: longer examples are dropped; tokens.
+    """
+
+    boundaries: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+    min_length: int
+    max_length: int
+
+    def buckets(self, lengths: np.ndarray) -> np.ndarray:
+        """Returns the bucket of each length.  [N] integers -> [N] integers."""
+        return np.searchsorted(np.asarray(self.boundaries), lengths, side="right")
+
+
+def bucket_boundaries(
+    max_length: int, min_length: int = 8, length_bucket_step: float = 1.1
+) -> list[int]:
+    """Returns ascending boundaries below `max_length`, each about `length_bucket_step` times the
+    last.
+
+    Args:
+      max_length: no boundary reaches it; tokens.
+      min_length: the first boundary; tokens.
+      length_bucket_step: growth from one boundary to the next; more than 1.
+    """
+    if length_bucket_step <= 1.0:
+        raise HParamsError(f"length_bucket_step={length_bucket_step}: expected more than 1.0.")
+    if min_length < 1:
+        raise HParamsError(f"min_length_bucket={min_length}: expected at least 1.")
+    boundaries = []
+    boundary = min_length
+    while boundary < max_length:
+        boundaries.append(boundary)
+        boundary = max(boundary + 1, int(boundary * length_bucket_step))
+    return boundaries
+
+
+def batching_scheme(
+    batch_size: int,
+    max_length: int,
+    min_length_bucket: int,
+    length_bucket_step: float,
+    *,
+    drop_long_sequences: bool = False,
+    shard_multiplier: int = 1,
+    length_multiplier: int = 1,
+    min_length: int = 0,
+) -> BatchingScheme:
+    """Returns the scheme of a token budget.
+
+    Args:
+      batch_size: tokens in a batch, padding counted.
+      max_length: tokens in the longest example; 0 means `batch_size`.
+      min_length_bucket: the first boundary; tokens.
+      length_bucket_step: growth from one boundary to the next.
+      drop_long_sequences: whether examples longer than `max_length` are dropped.
+      shard_multiplier: multiplies every batch size.
+      length_multiplier: multiplies boundaries and `max_length`, for data whose length is a
+        multiple.
+      min_length: shorter examples are dropped; tokens.
+
+    Raises:
+      HParamsError: `max_length` is less than `min_length`.
+    """
+    max_length = max_length or batch_size
+    if max_length < min_length:
+        raise HParamsError(
+            f"max_length={max_length} is less than min_length={min_length}: no example fits."
+        )
+    boundaries = [
+        boundary * length_multiplier
+        for boundary in bucket_boundaries(max_length, min_length_bucket, length_bucket_step)
+    ]
+    max_length *= length_multiplier
+    sizes = [
+        max(1, batch_size // length) * shard_multiplier for length in [*boundaries, max_length]
+    ]
+    return BatchingScheme(
+        boundaries=tuple(boundaries),
+        batch_sizes=tuple(sizes),
+        min_length=min_length,
+        max_length=max_length if drop_long_sequences else NO_LIMIT,
+    )
+
+
+# The few shapes that batches have when each is filled up to its bucket.
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedShapes:
+    """The shapes of batches that are filled up to the boundary of a bucket, and to its rows.
+
+    Attributes:
+      scheme: the buckets.
+      fills_rows: whether rows of padding fill up a short batch; they have no weight in a loss over
+        sequences, but would in one over rows.
+    """
+
+    scheme: BatchingScheme
+    fills_rows: bool
+
+    def of(self, rows: int, longest: int) -> tuple[int, int]:
+        """Returns the rows and positions of a batch.
+
+        Args:
+          rows: that it has.
+          longest: positions of the longest of them.
+        """
+        filled, widths = self.of_batches(np.asarray([rows]), np.asarray([longest]))
+        return int(filled[0]), int(widths[0])
+
+    def of_batches(self, rows: np.ndarray, longest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns `of` many batches.  Two of [batches] integers -> two of [batches] integers.
+
+        A batch has its bucket's shape.  The bucket is that of its longest row, or one further up:
+        what a bucket has left over is in a batch of a later one, which has as many rows as that.
+        """
+        scheme = self.scheme
+        limit = scheme.max_length if scheme.max_length < NO_LIMIT else 0
+        bounds = np.asarray([*scheme.boundaries, limit])
+        sizes = np.asarray(scheme.batch_sizes)  # descending
+        own = scheme.buckets(longest)
+        as_many = np.searchsorted(-sizes, -rows, side="left").clip(max=len(sizes) - 1)
+        later = np.maximum(own, as_many)
+        bucket = np.where(sizes[later] == rows, later, own)
+        filled = np.maximum(rows, sizes[bucket]) if self.fills_rows else rows
+        return filled, np.maximum(longest, bounds[bucket])
+
 
 ORDER_VERSION = 2
 """Stands in the fingerprint.  2: large data sets are ordered by fewer random bits; windows."""
@@ -160,7 +411,7 @@ class EpochPlan:
         may end with a short batch.
       pad_to: the shapes that batches are filled up to; None if each feature is padded to the
         longest row of the batch.  The order does not depend on it.
-      counts: how often each row is in an epoch, [N]; None is once (`pipeline/bagging.py`).
+      counts: how often each row is in an epoch, [N]; None is once (`pipeline/component.py`).
       window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
         come as they would if shuffled rows filled the buckets, batches of every length all over
         the epoch, and are shuffled among each `window` that follow each other.
@@ -396,3 +647,107 @@ class EpochPlan:
     def in_order(self) -> list[_Numbers]:
         """Returns the batches of one unshuffled pass, short ones first."""
         return np.split(self._order(None), self._cuts[:-1])
+
+
+# What decides how a problem's examples become batches.
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """The data hparams, and what the problem makes of them.
+
+    Attributes:
+      hparams: the data group.
+      means_tokens: whether `batch_size` counts tokens (else examples).
+      max_length: tokens of the longest example that is trained on; 0: any.
+      length_multiplier: tensor2tensor's `batch_size_multiplier`: multiplies the boundaries of the
+        buckets and `max_length`, for data of which so many positions cost as much as one token.
+      split_length: positions of the pieces that texts are cut in, each an example; 0: not cut.
+      longest_row: positions of the longest row of the training split; it bounds evaluation where
+        nothing else does.  0: not known.
+    """
+
+    hparams: DataHParams
+    means_tokens: bool
+    max_length: int
+    length_multiplier: int = 1
+    split_length: int = 0
+    longest_row: int = 0
+
+    @classmethod
+    def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
+        """Returns how examples of a problem become batches.
+
+        A `max_length` of 0 is as many tokens as `batch_size`, but only where that counts tokens.
+        """
+        given = problem.split_length(hparams) or hparams.max_length
+        means_tokens = problem.batch_size_means_tokens and not hparams.use_fixed_batch_size
+        return cls(
+            hparams,
+            means_tokens=means_tokens,
+            max_length=problem.max_length(hparams) if means_tokens else given,
+            length_multiplier=problem.batch_size_multiplier,
+            split_length=problem.split_length(hparams),
+            longest_row=longest_row,
+        )
+
+    @property
+    def bound(self) -> int:
+        """To how many positions an evaluation example is cut; 0: it is not.
+
+        So no batch of evaluation is larger than one of training may be.  Where `batch_size` counts
+        examples that is `max_length`, or without it the longest row of the training split.
+        """
+        if self.split_length or (self.hparams.eval_drop_long_sequences and self.max_length):
+            return 0  # what is longer is in pieces, or left out
+        if not self.means_tokens and not self.max_length:
+            return self.longest_row
+        return max(self._longest, self.max_length) * self.length_multiplier
+
+    @property
+    def packed_length(self) -> int:
+        """Positions of a packed row.
+
+        Raises:
+          HParamsError: `batch_size` counts examples, and no `max_length` is given.
+        """
+        if not self.max_length:
+            raise HParamsError(
+                "pack_dataset makes rows of max_length tokens. Give it: --hparams=max_length=256."
+            )
+        return self.max_length * self.length_multiplier
+
+    @property
+    def training(self) -> BatchingScheme:
+        """The buckets of training: longer and shorter examples are left out."""
+        return self._scheme(self.max_length, self.hparams.min_length)
+
+    @property
+    def evaluation(self) -> BatchingScheme:
+        """The buckets of evaluation, which keeps all but what `eval_drop_long_sequences` drops."""
+        if self.hparams.eval_drop_long_sequences:
+            return self._scheme(self.max_length, 0)
+        return self._scheme(self._longest, 0)
+
+    @property
+    def _longest(self) -> int:
+        """Tokens of the longest example of an evaluation; 0: any.
+
+        A batch of training has `batch_size` tokens, or is one example of `max_length`.
+        """
+        return max(self.max_length, self.hparams.batch_size) if self.means_tokens else 0
+
+    def _scheme(self, max_length: int, min_length: int) -> BatchingScheme:
+        hparams, multiplier = self.hparams, self.length_multiplier
+        if not self.means_tokens:
+            limit = max_length * multiplier or NO_LIMIT
+            return BatchingScheme((), (hparams.batch_size,), min_length, limit)
+        return batching_scheme(
+            hparams.batch_size,
+            max_length,
+            hparams.min_length_bucket,
+            hparams.length_bucket_step,
+            drop_long_sequences=True,
+            length_multiplier=multiplier,
+            min_length=min_length,
+        )

@@ -2,16 +2,178 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.data.ragged import Ragged
-from t2t_torch.features import NO_SPAN, Feature, Span, WordStarts
-from t2t_torch.pipeline.lengths import Limits, numbers_per_position
-from t2t_torch.pipeline.pieces import Pieces
+from t2t_torch.data.shards import Ragged
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import NO_SPAN, Feature, Features, Span, WordStarts
+
+if TYPE_CHECKING:
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.hparam import DataHParams
+    from t2t_torch.pipeline.plan import Batching
+
+
+# How long examples are, and to what length they are cut.
+
+
+def measured(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Returns the sequences with a length of their own.
+
+    What is aligned to the words of another feature is never longer than that, and goes with it.
+    """
+    return {
+        name: feature
+        for name, feature in features.items()
+        if feature.is_sequence and feature.aligned_to not in features
+    }
+
+
+def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
+    """Returns what fills up each text-like sequence: those by which padding is counted.
+
+    They are the measured ones with one number for each position.
+    """
+    return {
+        name: feature.padding
+        for name, feature in measured(features).items()
+        if feature.shape == (None,)
+    }
+
+
+def numbers_per_position(feature: Feature) -> int:
+    """Returns how many numbers each position of a sequence has."""
+    return math.prod(size or 1 for size in feature.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """To how many positions examples are cut.
+
+    Attributes:
+      by_feature: for each measured feature that is cut, the positions that are kept at most.
+    """
+
+    by_feature: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, features: Features, hparams: DataHParams, *, bound: int = 0) -> Limits:
+        """Returns the limits that hparams set.
+
+        Args:
+          features: of the problem.
+          hparams: `max_input_seq_length`, `max_target_seq_length`.
+          bound: positions of any feature, besides; 0 for no bound.
+
+        Raises:
+          HParamsError: targets are to be cut that belong to the words of an input.
+        """
+        by_role = {
+            "inputs": hparams.max_input_seq_length,
+            "targets": hparams.max_target_seq_length,
+            "notes": 0,
+        }
+        if by_role["targets"]:
+            _refuse_aligned(features)
+        limits = {}
+        for name in measured(features.all):
+            limit = by_role[features.role(name)]
+            limits[name] = min(limit or bound, bound or limit)
+        return cls({name: limit for name, limit in limits.items() if limit})
+
+    def lengths(
+        self, shards: Shards, features: Mapping[str, Feature], columns: Mapping[str, str]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Returns for each measured feature the positions of every row, as cut.
+
+        Data without sequences has rows of one position, under the name of its first feature.
+
+        Args:
+          shards: the rows.
+          features: by name.
+          columns: for each feature, the stored column that it is read from.
+        """
+        stored = shards.lengths
+        found = measured(features) or dict([next(iter(features.items()))])
+        lengths = {name: feature.lengths(stored[columns[name]]) for name, feature in found.items()}
+        return {name: self.cut(name, length) for name, length in lengths.items()}
+
+    def cut(self, name: str, lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns what is left of lengths of a measured feature.  [N]."""
+        limit = self.by_feature.get(name, 0)
+        return np.minimum(lengths, limit) if limit else lengths
+
+
+def _refuse_aligned(features: Features) -> None:
+    for name, feature in features.targets.items():
+        if feature.is_sequence and feature.aligned_to in features.all:
+            raise HParamsError(
+                f"max_target_seq_length cuts texts, but the target {name!r} has an entry for each "
+                f"word of {feature.aligned_to!r} and is cut with them. Use max_input_seq_length."
+            )
+
+
+# Rows cut in pieces, each an example: how a language model learns long texts.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pieces:
+    """Pieces of rows, in the rows' order; every row has at least one.
+
+    Attributes:
+      rows: the row of each piece, [P] int32.
+      starts: its first position there, [P] int32.
+      lengths: its positions, [P] int32: `size`, and of a row's last piece from 1 on; 0 of an empty
+        row.
+      size: positions of every piece of a row but its last.
+    """
+
+    rows: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int32]
+    size: int
+
+    @classmethod
+    def of(cls, lengths: npt.NDArray[Any], size: int) -> Pieces:
+        """Cuts rows of some lengths, [N], into pieces of `size` positions."""
+        counts = np.maximum(-(-lengths // size), 1)
+        rows = np.repeat(np.arange(len(lengths), dtype=np.int32), counts)
+        first = np.cumsum(counts) - counts  # piece of each row
+        starts = ((np.arange(len(rows)) - first[rows]) * size).astype(np.int32)
+        rest = lengths[rows].astype(np.int32) - starts
+        return cls(rows, starts, np.minimum(rest, size), size)
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Which pieces are full ones of a row that has several, [P]."""
+        pieces_of_row = np.bincount(self.rows)
+        whole: npt.NDArray[np.bool_] = self.lengths == self.size
+        whole &= pieces_of_row[self.rows] > 1
+        return whole
+
+
+def check_splittable(features: Features) -> str:
+    """Returns the name of the text that `split_to_length` cuts: a language model's only sequence.
+
+    Raises:
+      HParamsError: there are inputs, or other sequences.
+    """
+    sequences = [name for name, feature in features.all.items() if feature.is_sequence]
+    if features.has_inputs or list(measured(features.targets)) != sequences or len(sequences) != 1:
+        told = ", ".join(features.all)
+        raise HParamsError(
+            "split_to_length cuts the texts of a language model, whose pieces are examples of "
+            f"their own; the features here are {told}. Set split_to_length=0, and cut with "
+            "max_input_seq_length or leave long examples out with max_length."
+        )
+    return sequences[0]
+
 
 _Numbers = npt.NDArray[Any]
 
@@ -128,3 +290,55 @@ def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
     ends = spans.values.reshape(-1, 2)
     inside = ends[:, 1] < words
     return Ragged(np.where(inside[:, None], ends, NO_SPAN).reshape(-1), spans.offsets)
+
+
+# A split's examples as they are learnt: cut, or cut in pieces.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples, numbered from 0: rows, or the pieces of them that `split_to_length` makes.
+
+    Attributes:
+      lengths: for each measured feature the positions of every example, [N].
+      reader: of examples, by number.
+      source: what they are, for the fingerprint of their order.
+      alone: which are whole pieces of a row that has several, [N]; None without pieces.
+      cut: how many are longer than `bound` and are cut to it.
+    """
+
+    lengths: dict[str, npt.NDArray[Any]]
+    reader: RowReader
+    source: str
+    alone: npt.NDArray[np.bool_] | None = None
+    cut: int = 0
+
+    @classmethod
+    def of(
+        cls, shards: Shards, features: Features, batching: Batching, *, bound: int = 0
+    ) -> Examples:
+        """Returns the examples of a split.
+
+        Args:
+          shards: the split.
+          features: of the problem.
+          batching: `max_input_seq_length`, `max_target_seq_length`, `split_to_length`.
+          bound: positions to which each is cut besides; 0 for no bound.
+
+        Raises:
+          HParamsError: what hparams ask for does not fit the features.
+        """
+        given = Limits.of(features, batching.hparams)
+        limits = Limits.of(features, batching.hparams, bound=bound)
+        stored = given.lengths(shards, features.all, features.columns)
+        if batching.split_length:
+            text = check_splittable(features)
+            pieces = Pieces.of(stored[text], batching.split_length)
+            reader = RowReader(shards, features.all, features.columns, pieces=pieces)
+            source = f"{shards.fingerprint} split {batching.split_length}"
+            return cls({text: pieces.lengths}, reader, source, pieces.whole)
+        lengths = {name: limits.cut(name, length) for name, length in stored.items()}
+        longer = [stored[name] > length for name, length in lengths.items()]
+        reader = RowReader(shards, features.all, features.columns, limits)
+        cut = int(np.logical_or.reduce(longer).sum()) if bound else 0
+        return cls(lengths, reader, shards.fingerprint, cut=cut)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from t2t_torch.features import Features
     from t2t_torch.hparam import DataHParams
 
+
 STREAMS_VERSION = 1
 """Stands in the fingerprint, beside that of the order of examples."""
 

@@ -12,7 +12,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.registry import register_problem
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 
 class AlgorithmicProblem(Problem):

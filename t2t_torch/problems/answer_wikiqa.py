@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
-from t2t_torch.families.ranking import PairRankingProblem, QueryRelevanceProblem
 from t2t_torch.mode import Split
 from t2t_torch.problem import Asked
-from t2t_torch.readers.bad_records import BadRecords, Record
+from t2t_torch.problem_types.classification import PairRankingProblem, QueryRelevanceProblem
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.registry import register_problem
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _MIRRORS = (

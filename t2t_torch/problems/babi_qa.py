@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile, found
-from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType

@@ -15,11 +15,11 @@ import numpy as np
 
 from t2t_torch.data.raw_file import RawFile, member
 from t2t_torch.errors import DataError
-from t2t_torch.families.image2class import Image2ClassProblem
+from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import Place
+from t2t_torch.problem_types.classification import Image2ClassProblem
+from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
-from t2t_torch.text.lines import open_bytes
 
 # The binary versions: the others are pickles, which run whatever is in them.  The checksums are
 # those of TensorFlow Datasets, url_checksums/cifar10.txt and cifar100.txt.

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
-from t2t_torch.text.lines import read_lines
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
 _FOLDER = "1-billion-word-language-modeling-benchmark-r13output"

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.learner import UNKNOWN_WORD
 from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.vocabulary_builder import UNKNOWN_WORD
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem

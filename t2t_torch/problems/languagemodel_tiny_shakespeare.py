@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
+from t2t_torch.files import BLOCK_CHARACTERS
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import TextFile
 from t2t_torch.registry import register_problem
-from t2t_torch.text.blocks import BLOCK_CHARACTERS
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
 _FILE = RawFile(

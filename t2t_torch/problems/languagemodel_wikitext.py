@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from t2t_torch.data.learner import UNKNOWN_WORD
 from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.vocabulary_builder import UNKNOWN_WORD
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
@@ -20,6 +20,7 @@ from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
+
 
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "valid", Split.TEST: "test"}
 # As Hugging Face's datasets have them, datasets/wikitext/dataset_infos.json.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from t2t_torch.families.multi import MultiProblem
+from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import register_problem
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile, member
-from t2t_torch.families.textpair import TextPair2ClassProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import TextPair2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType

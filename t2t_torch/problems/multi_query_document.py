@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from t2t_torch.families.multi import MultiProblem
+from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.problems.intent_slot_atis import IntentAtis
 from t2t_torch.problems.topic_ag_news import TopicAgNews
 from t2t_torch.registry import register_problem

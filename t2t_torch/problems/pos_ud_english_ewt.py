@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.families.text2tags import Text2TagsProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 

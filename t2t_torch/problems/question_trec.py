@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.files import read_raw_lines
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import Place
+from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
-from t2t_torch.text.lines import read_raw_lines
 
 _MIRRORS = (
     "https://cogcomp.seas.upenn.edu/Data/QA/QC/",

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
-from t2t_torch.families.text2tree import Text2TreeProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.words import Text2TreeProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text.tree import parse_tree

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
-from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import Place
+from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import VocabType
 
 _ARCHIVE = RawFile(

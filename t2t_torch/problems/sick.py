@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.families.textpair import (
+from t2t_torch.features import ClassLabel, Features, Real
+from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem,
     TextPair2RealProblem,
     TextPairProblem,
 )
-from t2t_torch.features import ClassLabel, Features, Real
-from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.registry import register_problem
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import ClassLabelEncoder, WordCutter
 from t2t_torch.text_problem import VocabType
 
 _MIRRORS = (

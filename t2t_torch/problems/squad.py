@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.families.questioncontext2text import QuestionContext2TextProblem
-from t2t_torch.families.spanqa import SpanQAProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
+from t2t_torch.problem_types.words import SpanQAProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 from absl import logging
 
-from t2t_torch.data.raw_file import RawFile
-from t2t_torch.data.unpack import unpack
+from t2t_torch.data.raw_file import RawFile, unpack
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch.errors import DataError
+from t2t_torch.files import read_parallel
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
-from t2t_torch.text.lines import read_parallel
 from t2t_torch.text_problem import Text2TextProblem
 
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "eval"}

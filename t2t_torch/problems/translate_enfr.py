@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile, member
-from t2t_torch.families.translate import ParallelCorpus, TranslateProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.problems.translate_ende import COMMON_CRAWL, EUROPARL, EVALUATION_SETS
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile, member
-from t2t_torch.families.translate import ParallelCorpus, TranslateProblem
 from t2t_torch.mode import Split
-from t2t_torch.readers.plain import aligned
-from t2t_torch.readers.segments import read_talk
+from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
+from t2t_torch.readers.text_file import aligned, read_talk
 from t2t_torch.registry import register_problem
 
 # No checksum of it is published.

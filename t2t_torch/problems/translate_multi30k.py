@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
+from t2t_torch.files import read_parallel
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
-from t2t_torch.text.lines import read_parallel
 from t2t_torch.text_problem import Text2TextProblem
 
 # The same files: the second address is another host's, should the first be blocked.

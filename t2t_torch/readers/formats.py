@@ -9,17 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers.bad_records import BadRecords, Record
-from t2t_torch.readers.bio import FILES, read_bio
-from t2t_torch.readers.conll import read_conll
-from t2t_torch.readers.conllu import read_conllu
-from t2t_torch.readers.delimited import read_csv, read_tsv
-from t2t_torch.readers.huggingface import MARKS, read_huggingface
+from t2t_torch.readers.conll import FILES, read_bio, read_conll, read_conllu
 from t2t_torch.readers.idx import read_idx
-from t2t_torch.readers.jsonl import read_json, read_jsonl
-from t2t_torch.readers.parquet import read_parquet
-from t2t_torch.readers.plain import read_labelled, read_parallel, read_plain
-from t2t_torch.readers.squad import read_squad
+from t2t_torch.readers.jsonl import read_json, read_jsonl, read_squad
+from t2t_torch.readers.tables import MARKS, read_csv, read_huggingface, read_parquet, read_tsv
+from t2t_torch.readers.text_file import BadRecords, Record, read_labelled, read_parallel, read_plain
 from t2t_torch.readers.trees import read_trees
 
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.bad_records import BadRecords, Place, Record
-from t2t_torch.text.lines import open_bytes
+from t2t_torch.files import open_bytes
+from t2t_torch.readers.text_file import BadRecords, Place, Record
 
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.bad_records import BadRecords, Place, Record
-from t2t_torch.readers.text_file import TextFile
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
 
 MAX_LINES = 10_000

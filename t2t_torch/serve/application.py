@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import functools
+import hashlib
+import inspect
+import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from t2t_torch import __version__
-from t2t_torch.serve.asking import Asked, ask
-from t2t_torch.serve.binary import HEADER, packed
-from t2t_torch.serve.binary import NAME as BINARY
+from t2t_torch.errors import T2TError
+from t2t_torch.reports.style import STYLE
+from t2t_torch.runtime.prediction import InputError, Prediction
+from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json
-from t2t_torch.serve.bounds import check_size, extents_of
-from t2t_torch.serve.drain import Drain
-from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.metrics import CONTENT_TYPE, Metrics
-from t2t_torch.serve.model import Extent, Model, Sample, texts_of
-from t2t_torch.serve.openapi import Address, describe
-from t2t_torch.serve.page import POLICY, page
+from t2t_torch.serve.gate import CONTENT_TYPE, Metrics
+from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, UNAVAILABLE, Limits, Refusal, unavailable
+from t2t_torch.serve.model import Extent, Found, Model, Sample, texts_of
 from t2t_torch.serve.protocol import (
+    ErrorResponse,
+    InferenceRequest,
     InferenceResponse,
     ModelMetadata,
     PredictRequest,
@@ -33,16 +41,278 @@ from t2t_torch.serve.protocol import (
     ServerMetadata,
     parsed,
 )
-from t2t_torch.serve.refusal import UNAVAILABLE, Refusal
-from t2t_torch.serve.repository import Repository, Served
+from t2t_torch.serve.repository import Job, Repository, Retired, Served
+from t2t_torch.serve.server import Drain
 from t2t_torch.serve.tensors import (
+    HEADER,
+    SIZE,
+    check_size,
     check_wanted,
+    extents_of,
     input_metadata,
     output_metadata,
+    packed,
     raw_name,
     samples_of,
     tensors_of,
 )
+from t2t_torch.serve.tensors import NAME as BINARY
+
+# From a request's inputs to answers: limits, the queue, time, and who does not wait any more.
+
+
+_TRIES = 3  # a model may be replaced while it is asked, hardly thrice
+
+
+def check_attention(found: Sequence[Found]) -> None:
+    """Raises Refusal if what was found has more attention than a request is told."""
+    told = (one.attention for one in found if isinstance(one, Prediction) and one.attention)
+    weights = sum(len(one.read) * len(one.written) for one in told)
+    if weights > MOST_WEIGHTS:
+        raise Refusal(
+            NO_INPUT,
+            f"the inputs have {weights:,} pairs of a word that is read and one that is written, "
+            f"and attention is told of {MOST_WEIGHTS:,} in a request. Ask without attention, or "
+            "less at once.",
+        )
+
+
+class Asked(NamedTuple):
+    """What was asked, and what was found.
+
+    Attributes:
+      model: that has answered.
+      samples: as this model reads them.
+      found: as many.
+    """
+
+    model: Model
+    samples: Sequence[Sample]
+    found: Sequence[Found]
+
+
+async def ask(
+    request: Request,
+    repository: Repository,
+    place: tuple[str | None, str | None],
+    samples_of: Callable[[Model], Sequence[Sample]],
+    limits: Limits,
+    *,
+    attention: bool = False,
+) -> Asked:
+    """Returns what a model finds for inputs.
+
+    Args:
+      request: its body was read; it is looked at whether its sender still waits.
+      repository: where another version may take the model's place meanwhile: then this one is
+        asked, if no version was named, or if it has the name.
+      place: the model's name and its version; see `Repository.get`.
+      samples_of: returns what a model reads in the request; none is not asked.
+      limits: of time.
+      attention: whether the answers tell what their words look at.
+
+    Raises:
+      ClientDisconnect: who has asked is gone.
+      Refusal: there is no such model, an input cannot be encoded, the queue is full, it took too
+        long, or there is more attention than is told.
+    """
+    for _ in range(_TRIES):
+        served = repository.get(*place)
+        samples = samples_of(served.model)
+        if not samples:
+            return Asked(served.model, samples, [])
+        try:
+            job = served.batcher.submit(samples, served.model.attend if attention else None)
+        except Retired:
+            continue
+        found = await _wait(request, job, limits)
+        check_attention(found)
+        return Asked(served.model, samples, found)
+    raise unavailable("the model is replaced again and again. Try again later.")
+
+
+async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Found]:
+    left = limits.seconds - (time.monotonic() - request.scope["told_at"])
+    gone = asyncio.ensure_future(_is_gone(request))
+    either: set[asyncio.Future[Any]] = {job.answers, gone}
+    try:
+        await asyncio.wait(either, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
+        if job.answers.done():
+            return _answers(job.answers)
+        if gone.done():
+            raise ClientDisconnect
+        raise unavailable(
+            f"it was not answered within {limits.seconds:g} seconds. Try again later, or with less."
+        )
+    finally:
+        gone.cancel()
+        if not job.answers.done():
+            job.drop()
+
+
+def _answers(answers: asyncio.Future[Sequence[Found]]) -> Sequence[Found]:
+    try:
+        return answers.result()
+    except Stopped:
+        raise unavailable("the server ends. Ask another one.") from None
+    except InputError as error:
+        raise Refusal(NO_INPUT, str(error)) from None
+    except T2TError as error:
+        raise Refusal(NO_INPUT, f"this cannot be answered: {error}") from None
+
+
+async def _is_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# The addresses of a server as OpenAPI describes them.
+
+
+_FORM = "3.1.0"
+_PLACE = "#/components/schemas/"
+_BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
+_BINARY = "infer"  # the end of what takes and answers bytes
+_BYTES = "WithBytes"  # ends the names of forms whose tensors may be bytes
+_LENGTH = {
+    "description": "Bytes of the JSON, behind which are those of the tensors.",
+    "schema": {"type": "integer", "minimum": 0},
+}
+
+
+class Address(NamedTuple):
+    """What is answered somewhere.
+
+    Attributes:
+      method: of HTTP.
+      path: with {names} of what varies.
+      answer: answers requests; its name and docstring tell what it is.
+      response: the form of its JSON; None if it has none that is told.
+    """
+
+    method: str
+    path: str
+    answer: Callable[..., Any]
+    response: type[BaseModel] | None = None
+
+
+def describe(title: str, version: str, addresses: Sequence[Address]) -> dict[str, Any]:
+    """Returns the description.
+
+    Args:
+      title: what the server is called.
+      version: of it.
+      addresses: all that there are.
+    """
+    responses = [one.response for one in addresses if one.response is not None]
+    answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
+    _, told = models_json_schema(
+        [(kind, "serialization") for kind in answers]
+        + [(kind, "validation") for kind in _BODIES.values()],
+        ref_template=_PLACE + "{model}",
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for one in addresses:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return {
+        "openapi": _FORM,
+        "info": {"title": title, "version": version},
+        "paths": paths,
+        "components": {"schemas": {**told["$defs"], **_schemas_with_bytes(told["$defs"])}},
+    }
+
+
+def _schemas_with_bytes(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the forms of requests and responses whose tensors may be bytes behind the JSON."""
+    pairs = {"InferenceRequest": "RequestInput", "InferenceResponse": "ResponseOutput"}
+    found = {}
+    for whole, part in pairs.items():
+        text = json.dumps(schemas[whole])
+        found[whole + _BYTES] = json.loads(text.replace(f"{_PLACE}{part}", _PLACE + part + _BYTES))
+        found[part + _BYTES] = {
+            **schemas[part],
+            "description": f"A tensor; without data it has the parameter {SIZE}, its bytes.",
+            "required": [name for name in schemas[part]["required"] if name != "data"],
+        }
+    for name, one in found.items():
+        one["title"] = f"{one.get('title', name)}_with_bytes"
+    return found
+
+
+def _operation(address: Address) -> dict[str, Any]:
+    name = address.answer.__name__
+    told: dict[str, Any] = {
+        "summary": name.replace("_", " ").title(),
+        "description": inspect.getdoc(address.answer),
+        "operationId": re.sub(r"\W", "_", f"{name}{address.path}_{address.method.lower()}"),
+        "parameters": [
+            {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
+            for part in re.findall(r"\{(\w+)\}", address.path)
+        ],
+        "responses": {
+            "200": {"description": "Successful Response", **_content(address.response)},
+            "4XX": {"description": "Refused", **_content(ErrorResponse)},
+        },
+    }
+    end = address.path.rpartition("/")[2]
+    body = _BODIES.get(end)
+    if body is not None:
+        told["requestBody"] = {"required": True, **_content(body)}
+    if end == _BINARY:
+        what = f"Needed if tensors are bytes. {_LENGTH['description']} 0: the body is one text."
+        told["parameters"].append({"name": HEADER, "in": "header", **_LENGTH, "description": what})
+        _add_bytes(told["requestBody"], InferenceRequest)
+        answered = told["responses"]["200"]
+        answered["headers"] = {HEADER: _LENGTH}
+        _add_bytes(answered, address.response)
+    return told
+
+
+def _add_bytes(told: dict[str, Any], form: type[BaseModel] | None) -> None:
+    """Adds what says that bytes may follow JSON of a form."""
+    assert form is not None
+    told["content"]["application/octet-stream"] = {
+        "schema": {
+            "description": f"JSON of {form.__name__}{_BYTES}, and behind it the tensors' bytes.",
+            "type": "string",
+            "contentMediaType": "application/octet-stream",
+            "contentSchema": {"$ref": f"{_PLACE}{form.__name__}{_BYTES}"},
+        }
+    }
+
+
+def _content(form: type[BaseModel] | None) -> dict[str, Any]:
+    """Returns what says that JSON of a form is there, or of any."""
+    schema = {} if form is None else {"$ref": _PLACE + form.__name__}
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+# The page for people: one HTML file, which asks the server that it came from and nothing else.
+
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+@functools.cache
+def page() -> bytes:
+    """Returns the page."""
+    return _TEMPLATE.read_text("utf-8").replace("/* STYLE */", STYLE).encode()
+
+
+def _hash(tag: str) -> str:
+    """Returns what a policy says of the only element of a kind: what it holds, and no other."""
+    held = re.findall(rf"<{tag}>(.*?)</{tag}>", page().decode(), re.S)
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in held]
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+POLICY = (
+    f"default-src 'none'; script-src {_hash('script')}; style-src {_hash('style')}; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""What browsers let the page do: run its own script, and ask this server."""
+
 
 NAME = "t2t_torch"
 

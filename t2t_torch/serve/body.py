@@ -12,17 +12,17 @@ from typing import Any
 import anyio
 from starlette.requests import Request
 
-from t2t_torch.serve.binary import HEADER, divided, filled, raw
-from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.protocol import InferenceRequest
-from t2t_torch.serve.refusal import (
+from t2t_torch.serve.limits import (
     BAD_REQUEST,
     NOT_JSON,
     TIMED_OUT,
     TOO_LARGE,
+    Limits,
     Refusal,
     unavailable,
 )
+from t2t_torch.serve.protocol import InferenceRequest
+from t2t_torch.serve.tensors import HEADER, divided, filled, raw
 
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, perhaps beside its other half
 

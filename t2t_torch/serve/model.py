@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.artifact.record import (
+from t2t_torch.features.text import words_of
+from t2t_torch.runtime.prediction import (
     BEST,
+    Answer,
+    Prediction,
     attention_record,
     prediction_record,
     value_record,
     words_record,
 )
-from t2t_torch.artifact.stop import Stop
-from t2t_torch.features.text import words_of
-from t2t_torch.serve.refusal import BAD_REQUEST, Refusal
+from t2t_torch.runtime.session import Stop
+from t2t_torch.serve.limits import BAD_REQUEST, Refusal
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""

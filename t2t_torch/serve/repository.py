@@ -2,20 +2,348 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from t2t_torch.artifact.signature import FILE, MODEL
 from t2t_torch.errors import ArtifactError, T2TError, UsageError
-from t2t_torch.serve.batcher import Batcher, close_all
-from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.log import tell
-from t2t_torch.serve.metrics import Metrics
-from t2t_torch.serve.model import Model
-from t2t_torch.serve.refusal import NOT_FOUND, Refusal
+from t2t_torch.runtime.session import Stop, Stopped
+from t2t_torch.runtime.signature import FILE, MODEL
+from t2t_torch.serve.gate import Metrics
+from t2t_torch.serve.limits import NOT_FOUND, Limits, Refusal, unavailable
+from t2t_torch.serve.model import Found, Model, Sample, tokens_of
+from t2t_torch.serve.server import tell
+
+# Requests put together: what comes while a model is busy is answered at once when it is free.
+
+
+Ask: TypeAlias = Callable[[Sequence[Sample], Stop], Sequence[Found]]
+"""Returns what is found for inputs, in their order, unless it is stopped."""
+
+_Result: TypeAlias = "Sequence[Found] | Exception"
+
+STOPPING = 2.0
+"""Seconds that all models together have to stop at the end."""
+
+
+class Job:
+    """A request that waits for its answers.
+
+    Attributes:
+      samples: its inputs.
+      ask: what finds its answers.
+      tokens: of all of them, about.
+      longest: tokens of the longest of them.
+      arrived: when, by the monotonic clock.
+      answers: what is found, in the order of the inputs; or `InputError` with the number of the
+        input, from 0, that cannot be answered; or `Stopped`, if the model ends.
+      is_dropped: whether nobody waits for it any more: it is left out of batches.
+    """
+
+    def __init__(self, samples: Sequence[Sample], ask: Ask, on_drop: Callable[[], None]) -> None:
+        self.samples = samples
+        self.ask = ask
+        tokens = [tokens_of(sample) for sample in samples]
+        self.tokens, self.longest = sum(tokens), max(tokens)
+        self.arrived = time.monotonic()
+        self.loop = asyncio.get_running_loop()
+        self.answers: asyncio.Future[Sequence[Found]] = self.loop.create_future()
+        self.is_dropped = False
+        self._on_drop = on_drop
+
+    def drop(self) -> None:
+        """Says that nobody waits for it any more."""
+        self.is_dropped = True
+        self.answers.cancel()
+        self._on_drop()
+
+
+class _Asked(NamedTuple):
+    """What the model computes now, and what ends it."""
+
+    jobs: Sequence[Job]
+    stop: Stop
+
+
+class Retired(Exception):
+    """This model answers no more: another has taken its place."""
+
+
+class Batcher:
+    """A queue of requests, and the threads that ask the model.
+
+    A request that finds a thread idle is answered at once.  Those that come while all are busy
+    wait, the oldest no longer than `Limits.delay` after one is free, and are asked together; those
+    that ask the same, and of these each is answered before what takes longer begins.  When nobody
+    waits any more for what the model computes, it is told to stop.  An input that is longer than a
+    batch may be is not computed beside another one: it needs much memory.
+
+    Args:
+      ask: the model; called in the threads.
+      limits: of the queue and of a batch.
+      observe: called for each batch with (inputs, seconds that its oldest request has waited); in
+        the threads, too.
+      name: of the threads.
+      threads: how many batches are computed at once.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        limits: Limits,
+        observe: Callable[[int, float], None] = lambda inputs, seconds: None,
+        name: str = "batcher",
+        threads: int = 1,
+    ) -> None:
+        self._ask = ask
+        self._limits = limits
+        self._observe = observe
+        self._queue: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._changed = [threading.Condition(self._lock) for _ in range(threads)]  # by thread
+        self._idle: list[int] = []  # threads; the last one was busy last: its caches are warm
+        self._is_closed = False
+        self._is_stopped = False
+        self._asked: list[_Asked | None] = [None] * threads
+        self._with_long: int | None = None  # the thread that computes a long input
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        """Returns how many requests wait."""
+        return len(self._queue)
+
+    def submit(self, samples: Sequence[Sample], ask: Ask | None = None) -> Job:
+        """Puts a request into the queue.
+
+        Args:
+          samples: at least one.
+          ask: what finds its answers in one of the threads, in place of the model as usual.
+
+        Raises:
+          Refusal: the queue is full.
+          Retired: the batcher was closed.
+        """
+        job = Job(samples, ask or self._ask, self._stop_if_unwanted)
+        with self._lock:
+            if self._is_closed:
+                raise Retired
+            if len(self._queue) >= self._limits.queue:
+                self._forget_dropped()
+            if len(self._queue) >= self._limits.queue:
+                raise unavailable(
+                    f"{len(self._queue)} requests wait for this model, as many as may. Try again "
+                    "later."
+                )
+            self._queue.append(job)
+            if self._idle:
+                self._changed[self._idle.pop()].notify()
+            elif self._is_full():
+                self._notify_all()
+        return job
+
+    def close(self, timeout: float | None = None) -> None:
+        """Answers what waits, and ends the threads; see `close_all`."""
+        close_all([self], timeout)
+
+    def _end(self) -> None:
+        """Takes no more requests; each thread ends when none waits."""
+        with self._lock:
+            self._is_closed = True
+            self._notify_all()
+
+    def _stop(self) -> None:
+        """Stops what is computed, and forgets what waits."""
+        with self._lock:
+            self._is_stopped = True
+            self._queue.clear()
+            self._notify_all()
+        for asked in self._asked:
+            if asked is not None:
+                asked.stop.set()
+
+    def _notify_all(self) -> None:
+        for changed in self._changed:
+            changed.notify()
+
+    def _run(self, number: int) -> None:
+        while jobs := self._next(number):
+            samples = sum(len(job.samples) for job in jobs)
+            self._observe(samples, time.monotonic() - jobs[0].arrived)
+            for together in self._alike(jobs):
+                self._answer(number, together)
+
+    def _alike(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """Returns the requests that ask the same together; first those that ask as usual."""
+        alike: dict[Ask, list[Job]] = {self._ask: []}
+        for job in jobs:
+            alike.setdefault(job.ask, []).append(job)
+        return [its for its in alike.values() if its]
+
+    def _next(self, number: int) -> list[Job]:
+        """Returns a thread's next batch; nothing when the batcher was closed and all is asked."""
+        changed, was_busy = self._changed[number], True
+        with self._lock:
+            if self._with_long == number:
+                self._with_long = None
+            while True:
+                self._forget_dropped()
+                if any(map(self._may_begin, self._queue)):
+                    if was_busy:
+                        self._wait_for_more(changed)
+                    if jobs := self._take(number):  # unless another thread has taken all
+                        return jobs
+                elif self._is_closed:
+                    return []
+                else:
+                    was_busy = False
+                    self._idle.append(number)
+                    changed.wait()
+                    if number in self._idle:
+                        self._idle.remove(number)
+
+    def _wait_for_more(self, changed: threading.Condition) -> None:
+        end = self._queue[0].arrived + self._limits.delay
+        while self._queue and not (self._is_full() or self._is_closed):
+            left = end - time.monotonic()
+            if left <= 0:
+                break
+            changed.wait(left)
+
+    def _take(self, number: int) -> list[Job]:
+        """Takes the oldest requests that may begin and fit into a batch; at least one."""
+        self._forget_dropped()  # while others were waited for
+        jobs: list[Job] = []
+        inputs = tokens = 0
+        for job in filter(self._may_begin, self._queue):
+            inputs, tokens = inputs + len(job.samples), tokens + job.tokens
+            if jobs and not self._fits(inputs, tokens):
+                break
+            jobs.append(job)
+        if any(map(self._is_long, jobs)):
+            self._with_long = number
+        taken = set(jobs)
+        self._queue = deque(job for job in self._queue if job not in taken)
+        return jobs
+
+    def _is_long(self, job: Job) -> bool:
+        return job.longest > self._limits.batch_tokens
+
+    def _may_begin(self, job: Job) -> bool:
+        return self._with_long is None or not self._is_long(job)
+
+    def _is_full(self) -> bool:
+        """Whether no request more would fit into the batch that waits."""
+        inputs, tokens = 1, 1  # the least that a request has
+        self._forget_dropped()
+        for job in self._queue:
+            inputs, tokens = inputs + len(job.samples), tokens + job.tokens
+            if not self._fits(inputs, tokens):
+                return True
+        return False
+
+    def _fits(self, inputs: int, tokens: int) -> bool:
+        return inputs <= self._limits.batch_inputs and tokens <= self._limits.batch_tokens
+
+    def _forget_dropped(self) -> None:
+        if any(job.is_dropped for job in self._queue):
+            self._queue = deque(job for job in self._queue if not job.is_dropped)
+
+    def _stop_if_unwanted(self) -> None:
+        """Lets the model stop if nobody waits for what it computes."""
+        for asked in self._asked:
+            if asked is not None and all(job.is_dropped for job in asked.jobs):
+                asked.stop.set()
+
+    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Found]]:
+        """Returns what is found for requests that ask the same, which a thread asks together.
+
+        Raises:
+          Stopped: nobody waits for them any more, or the batcher ends.
+        """
+        asked = self._asked[number] = _Asked(jobs, Stop())
+        try:
+            # Another thread first drops a request and then looks what is asked.
+            self._stop_if_unwanted()
+            if self._is_stopped:
+                asked.stop.set()
+            asked.stop.check()
+            samples = [sample for job in jobs for sample in job.samples]
+            found = iter(jobs[0].ask(samples, asked.stop))
+            return [list(itertools.islice(found, len(job.samples))) for job in jobs]
+        finally:
+            self._asked[number] = None
+
+    def _answer(self, number: int, jobs: Sequence[Job]) -> None:
+        """Answers requests that ask the same; a fault of one is its own."""
+        results: Sequence[_Result]
+        try:
+            results = self._asked_together(number, jobs)
+        except Stopped as error:
+            results = [error] * len(jobs)
+        except Exception as error:  # of whatever computes: all it can raise is a request's
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._answer(number, [job])
+                return
+            results = [error]
+        _send(list(zip(jobs, results, strict=True)))
+
+
+def close_all(batchers: Sequence[Batcher], timeout: float | None = None) -> None:
+    """Answers what waits for batchers, and ends their threads, all of them at once.
+
+    Args:
+      batchers: not closed one after another: the waits would add up.
+      timeout: seconds after which models that still compute are stopped and the requests in the
+        queues dropped; a thread that is still alive `STOPPING` seconds later is abandoned.  None:
+        until all requests are answered.
+    """
+    threads = [thread for one in batchers for thread in one._threads]
+    for one in batchers:
+        one._end()
+    _join(threads, timeout)
+    if not any(thread.is_alive() for thread in threads):
+        return
+    for one in batchers:
+        one._stop()
+    _join(threads, STOPPING)
+
+
+def _join(threads: Sequence[threading.Thread], timeout: float | None) -> None:
+    end = None if timeout is None else time.monotonic() + timeout
+    for thread in threads:
+        thread.join(None if end is None else max(0.0, end - time.monotonic()))
+
+
+def _send(results: Sequence[tuple[Job, _Result]]) -> None:
+    """Delivers results, each in its request's loop."""
+    for loop in {job.loop for job, _ in results}:
+        mine = [(job, its) for job, its in results if job.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_deliver, mine)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
+
+
+def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:
+    for job, result in results:
+        if job.answers.done():
+            continue
+        if isinstance(result, Exception):
+            job.answers.set_exception(result)
+        else:
+            job.answers.set_result(result)
+
 
 _Print: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """What tells a folder from what it was: name, size, time and inode of each file."""

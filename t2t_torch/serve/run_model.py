@@ -9,9 +9,6 @@ from typing import Any
 
 import torch
 
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.artifact.prediction import Prediction
-from t2t_torch.artifact.stop import Stop
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
@@ -37,9 +34,11 @@ from t2t_torch.features import (
     WordReal,
     Words,
 )
-from t2t_torch.serve.batcher import Ask
+from t2t_torch.runtime.prediction import InputError, Prediction
+from t2t_torch.runtime.session import Stop
 from t2t_torch.serve.limits import MOST_WEIGHTS
 from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+from t2t_torch.serve.repository import Ask
 
 
 def run_model(

@@ -10,9 +10,10 @@ from typing import Any
 
 import sentencepiece
 
-from t2t_torch.data.staging import staged
 from t2t_torch.errors import DataError
+from t2t_torch.files import staged
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder, check_unicode
+from t2t_torch.text.subtoken import SubtokenEncoder, holds_subtokens
 
 _UNKNOWN = NUM_RESERVED  # sentencepiece wants one; with byte fallback no text encodes to it
 
@@ -262,3 +263,17 @@ class _Sentences:
                 f"and the alphabet of the texts need {needed[1]}."
             )
         return error
+
+
+# Vocabulary files of pieces of words, whoever made them.
+
+
+def load_subwords(path: Path) -> TextEncoder:
+    """Reads a `vocab.NAME.SIZE.subwords`: tensor2tensor's subtokens, or a sentencepiece model.
+
+    Both have the same name; what is in the file tells them apart.
+
+    Raises:
+      DataError: there is no such file, or it is neither.
+    """
+    return SubtokenEncoder.load(path) if holds_subtokens(path) else SubwordEncoder.load(path)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from t2t_torch.errors import DataError
+from t2t_torch.files import read_lines
+from t2t_torch.text.encoder import NUM_RESERVED, RESERVED_TOKENS, TextEncoder
 
 SHIFT, REDUCE = "SHIFT", "REDUCE"
 OPEN = "("
@@ -352,3 +357,287 @@ def _built(steps: Iterable[_Step]) -> Tree:
 def _short(tree: Tree) -> str:
     text = str(tree)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# Trees as sequences of ids: the transitions that build them.
+
+
+UNKNOWN_LABEL = "<UNK>"
+"""What opens a constituent whose label is not among the labels, as evaluation data may have."""
+
+INTENT, SLOT = "IN:", "SL:"
+"""What labels of requests begin with, in TOP."""
+
+_FIXED = (*RESERVED_TOKENS, SHIFT, REDUCE, OPEN + UNKNOWN_LABEL)
+
+
+class TransitionEncoder(TextEncoder):
+    """Transitions joined by spaces, as `Tree.transitions` gives them.
+
+    PAD and EOS have 0 and 1, `SHIFT` 2, `REDUCE` 3, a constituent of an unknown label 4, the others
+    from 5 in the order of the labels.
+
+    Args:
+      labels: of constituents.
+
+    Raises:
+      DataError: a label is there twice, or is `UNKNOWN_LABEL`, or is empty or has a space.
+    """
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.labels = tuple(labels)
+        counts = Counter([UNKNOWN_LABEL, *self.labels])
+        twice = [label for label, count in counts.items() if count > 1]
+        wrong = [label for label in self.labels if not label or " " in label]
+        if twice or wrong:
+            fault = f"{twice[0]!r} twice" if twice else f"{wrong[0]!r}, which is no label"
+            raise DataError(f"The labels of trees hold {fault}. Remove it.")
+        self._transitions = (*_FIXED, *(OPEN + label for label in self.labels))
+        self._ids = {
+            transition: identity
+            for identity, transition in enumerate(self._transitions)
+            if identity >= NUM_RESERVED
+        }
+
+    @classmethod
+    def load(cls, path: Path) -> TransitionEncoder:
+        """Reads a file of labels, one a line.
+
+        Raises:
+          DataError: it is missing, not UTF-8, or not of labels.
+        """
+        try:
+            return cls(list(read_lines(path)))
+        except DataError as error:
+            told = str(error)
+            raise DataError(told if str(path) in told else f"{path}: {told}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of labels plus 5."""
+        return len(self._transitions)
+
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The id of a constituent of an unknown label."""
+        return frozenset({self._ids[OPEN + UNKNOWN_LABEL]})
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id per transition; DataError if a word of the text is none."""
+        unknown = self._ids[OPEN + UNKNOWN_LABEL]
+        ids = []
+        for transition in text.split(" ") if text else []:
+            identity = self._ids.get(transition)
+            if identity is None:
+                if not transition.startswith(OPEN) or transition == OPEN:
+                    raise DataError(
+                        f"{transition!r} is no transition: {SHIFT}, {REDUCE} or {OPEN}LABEL."
+                    )
+                identity = unknown
+            ids.append(identity)
+        return ids
+
+    def _decode(self, ids: list[int]) -> str:
+        known = range(NUM_RESERVED, len(self._transitions))
+        return " ".join(self._transitions[i] if i in known else f"ID_{i}" for i in ids)
+
+
+def are_of_requests(labels: Sequence[str]) -> bool:
+    """Returns whether labels are intents and slots, as TOP names them, and nothing else."""
+    return bool(labels) and all(label.startswith((INTENT, SLOT)) for label in labels)
+
+
+def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
+    """Returns the transitions of one tree, from any: what a model gives need not build one.
+
+    What is no transition, comes before a constituent or after the tree has ended is left out;
+    constituents that are open at the end are closed.  Without a constituent there is none.
+
+    Args:
+      transitions: any.
+      words: so many words the tree is over: words that are missing end its root, words there are
+        too many of are left out; None is as many as there are.
+    """
+    kept: list[str] = []
+    depth = 0
+    left = -1 if words is None else words
+    for transition in transitions:
+        if transition == SHIFT and depth:
+            if not left:
+                continue
+            left -= 1
+        if transition.startswith(OPEN) and transition != OPEN:
+            depth += 1
+        elif transition not in (SHIFT, REDUCE) or not depth:
+            continue
+        elif transition == REDUCE:
+            depth -= 1
+        kept.append(transition)
+        if not depth:
+            break
+    if words is None or not kept:
+        return kept + [REDUCE] * depth
+    return [*(kept + [REDUCE] * depth)[:-1], *[SHIFT] * left, REDUCE]
+
+
+def builds_tree(transitions: Sequence[str], words: int) -> bool:
+    """Returns whether transitions are those of one tree over so many words, as they stand."""
+    return bool(transitions) and mended(transitions, words) == list(transitions)
+
+
+# What two trees over the same words have in common: labelled brackets, whole subtrees, frames.
+
+
+class Bracket(NamedTuple):
+    """A constituent.
+
+    Attributes:
+      label: its name.
+      first: its first word, from 0.
+      end: the word after its last one.
+      below: the transitions of all that is in it.
+      depth: how many constituents it is in.
+    """
+
+    label: str
+    first: int
+    end: int
+    below: tuple[str, ...]
+    depth: int
+
+
+class TreeCounts(NamedTuple):
+    """Counts of trees that were found against those that are right; they add up.
+
+    Attributes:
+      right: brackets of both: label, first and last word are the same.
+      found: brackets that were found.
+      there: brackets that are right.
+      right_trees: brackets of both whose constituents are the same too, down to the words.
+      exact: trees that are the same.
+      frames: trees whose outermost label is the same, and the brackets right in it.
+      malformed: outputs that are no tree over the words.
+      trees: all.
+    """
+
+    right: int
+    found: int
+    there: int
+    right_trees: int
+    exact: int
+    frames: int
+    malformed: int
+    trees: int
+
+    def plus(self, other: TreeCounts) -> TreeCounts:
+        """Returns the sums."""
+        return TreeCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def precision(self) -> float:
+        """The share of the brackets found that are right; 0 of none."""
+        return self.right / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of the right brackets that are found; 0 of none."""
+        return self.right / self.there if self.there else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return _f1(self.right, self.found, self.there)
+
+    @property
+    def tree_f1(self) -> float:
+        """F1 of brackets that count as right only with all that is in them.  Gupta et al. 2018."""
+        return _f1(self.right_trees, self.found, self.there)
+
+
+NO_TREES = TreeCounts(0, 0, 0, 0, 0, 0, 0, 0)
+"""The sum over nothing."""
+
+
+def brackets_of(transitions: Iterable[str], *, tags: bool = False) -> list[Bracket]:
+    """Returns the constituents of a tree, each where it ends.
+
+    Args:
+      transitions: of one tree.
+      tags: whether a constituent that consists of one word and nothing else is left out, as evalb
+        leaves out parts of speech.
+    """
+    found: list[Bracket] = []
+    opened: list[tuple[int, int]] = []  # where: among the transitions, among the words
+    taken: list[str] = []
+    words = 0
+    for transition in transitions:
+        taken.append(transition)
+        if transition == SHIFT:
+            words += 1
+        elif transition == REDUCE:
+            place, first = opened.pop()
+            inside = tuple(taken[place:])
+            if not tags or inside[1:] != (SHIFT, REDUCE):
+                found.append(Bracket(inside[0][1:], first, words, inside[1:-1], len(opened)))
+        else:
+            opened.append((len(taken) - 1, words))
+    return found
+
+
+def compare(ours: Sequence[str], theirs: Sequence[str], *, tags: bool = False) -> TreeCounts:
+    """Returns the counts of one tree.  Equal brackets count as often as both trees have them.
+
+    The outermost bracket counts like any other, and so do brackets over punctuation.
+
+    Args:
+      ours: transitions of the tree found; empty where there is none.
+      theirs: transitions of the right tree.
+      tags: see `brackets_of`.
+    """
+    found, there = (brackets_of(tree, tags=tags) for tree in (ours, theirs))
+    return TreeCounts(
+        right=(_spans(found) & _spans(there)).total(),
+        found=len(found),
+        there=len(there),
+        right_trees=(_subtrees(found) & _subtrees(there)).total(),
+        exact=int(list(ours) == list(theirs)),
+        frames=int(bool(found) and _frame(found) == _frame(there)),
+        malformed=int(not ours),
+        trees=1,
+    )
+
+
+def compare_texts(output: str, reference: str) -> TreeCounts:
+    """Returns the counts of a tree that is written in brackets.
+
+    In round brackets what consists of one word and nothing else is a part of speech, and no
+    bracket.  An output that is no tree, or one over other words, has no brackets and is malformed.
+
+    Raises:
+      DataError: the reference is no tree.
+    """
+    right = parse_tree(reference)
+    try:
+        ours: Tree | None = parse_tree(output)
+    except DataError:
+        ours = None
+    if ours is not None and ours.words != right.words:
+        ours = None
+    steps = [] if ours is None else ours.transitions()
+    return compare(steps, right.transitions(), tags=reference.lstrip().startswith("("))
+
+
+def _spans(brackets: Iterable[Bracket]) -> Counter[tuple[object, ...]]:
+    return Counter(bracket[:3] for bracket in brackets)
+
+
+def _subtrees(brackets: Iterable[Bracket]) -> Counter[tuple[object, ...]]:
+    return Counter(bracket[:4] for bracket in brackets)
+
+
+def _frame(brackets: Iterable[Bracket]) -> list[tuple[object, ...]]:
+    return [bracket[:3] for bracket in brackets if bracket.depth < 2]
+
+
+def _f1(right: int, found: int, there: int) -> float:
+    return 2 * right / (found + there) if right else 0.0

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from t2t_torch import registry
-from t2t_torch.census.labels import labels_of
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.families.multi import MultiProblem
-from t2t_torch.features.meanings import meanings, scale_of
+from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.modalities.text import padded_size
+from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.registry import import_usr_dirs
+from t2t_torch.reports.column_statistics import labels_of
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,19 +7,23 @@ none has come for `eval_timeout_mins`, or at a signal.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 
+from t2t_torch import registry
 from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.decode.scoring import SCORES
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.metrics.metric import is_metric_of, lower_is_better
+from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
 from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING, check_patience
+from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import (
     Watched,
     after_evaluation,
@@ -28,10 +32,17 @@ from t2t_torch.train.stopping import (
     stop_reason,
     with_mean,
 )
+from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.trainer_state import TrainerState
+    from t2t_torch.checkpoint.checkpoint import TrainerState
+    from t2t_torch.features import Feature
+    from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.multi_task import MultiTask
+    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.run_config import RunConfig
+
 
 POLL_SECONDS = 1.0
 """From one look at the run directory to the next; a signal is seen as often."""
@@ -379,3 +390,76 @@ class Experiment:
     def _is_beyond(self) -> bool:
         """Whether the run has more steps than were asked for: nothing of it is due or changed."""
         return self.estimator.state.step > self.estimator.train_steps
+
+
+# Which hooks watch a run.
+
+
+def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
+    """Makes the hooks that flags and hparams ask for, each once, and the run's page.
+
+    The page comes last: it shows what the others have made.
+
+    Raises:
+      RegistryError: a name is not registered.
+      UsageError: a hook lacks what it needs, or what is registered is no `Hook`.
+    """
+    names = list(config.hooks)
+    if config.profile:
+        names.append("profile")
+    if hparams.summarize_grads or hparams.summarize_vars:
+        names.append("histograms")
+    hooks: list[Hook] = []
+    for name in dict.fromkeys(names):
+        kind = registry.hook(name)
+        hook = kind()
+        if not isinstance(hook, Hook):
+            code = getattr(inspect.unwrap(kind), "__code__", None)
+            file = (
+                code.co_filename
+                if code
+                else getattr(sys.modules.get(kind.__module__), "__file__", kind.__module__)
+            )
+            raise UsageError(
+                f"--hooks={name}: {kind.__qualname__} in {file} is no Hook. Register a subclass of "
+                "t2t_torch.train.task.Hook."
+            )
+        hooks.append(hook)
+    return [*hooks, RunReport()]
+
+
+# Metrics that a command names, beside the problem's own.
+
+
+def add_metrics(
+    task: ProblemTask | MultiTask,
+    names: Iterable[str],
+    also: Callable[[Feature], Iterable[str]] | None = None,
+) -> None:
+    """Adds metrics to what a task's evaluations report, each for the targets that it is of.
+
+    Args:
+      task: of a problem, or of several.
+      names: registered metrics.
+      also: returns more names, for a target.
+
+    Raises:
+      UsageError: a name is of none of the targets.
+      RegistryError: there is no such metric.
+    """
+    asked = list(dict.fromkeys(names))
+    fitting: set[str] = set()
+    for one in getattr(task, "tasks", {"": task}).values():
+        more = {}
+        for target, feature in one.features.targets.items():
+            found = [name for name in asked if is_metric_of(name, feature)]
+            fitting.update(found)
+            more[target] = [*found, *(also(feature) if also is not None else ())]
+        one.more_metrics = more
+    missing = [name for name in asked if name not in fitting]
+    if missing:
+        raise UsageError(
+            f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "
+            "metric of; docs/metrics.md tells of each which are. Leave it out."
+        )
+    task.evaluator()  # one that lacks what it reads is refused before training

@@ -2,21 +2,227 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.families.multi import member, split_member
+from t2t_torch.features.text import meanings
 from t2t_torch.model import Output
-from t2t_torch.train.sharing import share
+from t2t_torch.problem_types.multi import member, split_member
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
+
+
+# Weights that the models of several problems have in common.
+
+
+class Part(NamedTuple):
+    """What stands at the top of a model, and who has it in common.
+
+    Attributes:
+      name: of the part, such as "encoder" or "modalities.inputs".
+      problems: that share its weights; one alone if nobody does.
+      numbers: in its weights.
+      why: it is not shared, though its name says that it could be.
+    """
+
+    name: str
+    problems: tuple[str, ...]
+    numbers: int
+    why: str = ""
+
+
+class _Named(NamedTuple):
+    problem: str
+    name: str
+    tensor: Tensor
+
+
+def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]:
+    """Gives models the weights of the first of them that has such a weight; returns who has what.
+
+    A weight is shared if its name fits, and a model before has one of that name and shape, or, of a
+    text's embedding, one of another text with the same vocabulary.  What is tied within a model
+    stays tied.
+
+    Args:
+      models: by problem.
+      patterns: regular expressions; what is found in a name is shared.  Empty: all is but what
+        has a target's name in its own.
+
+    Raises:
+      HParamsError: a pattern is no regular expression, or finds nothing that could be shared.
+    """
+    wanted = _wanted(models, patterns)
+    pool: dict[str, _Named] = {}
+    owners: dict[int, list[str]] = {}
+    faults: dict[tuple[str, str], str] = {}
+    for problem, model in models.items():
+        for tensor, names in _tied(model):
+            found, why = None, ""
+            for name in names:
+                if wanted(name):
+                    found, fault = _of_others(pool, models, problem, name, tensor)
+                    why = why or fault
+                    if found is not None:
+                        break
+            if found is not None:
+                for name in names:
+                    _put(model, name, found.tensor)
+                owners[id(found.tensor)].append(problem)
+                continue
+            owners[id(tensor)] = [problem]
+            for name in names:
+                if wanted(name):
+                    pool.setdefault(name, _Named(problem, name, tensor))
+                if why:
+                    faults[problem, name] = why
+    if patterns and all(len(have) == 1 for have in owners.values()):
+        known = sorted(
+            {
+                name
+                for model in models.values()
+                for name, part in model.named_children()
+                if part.state_dict()
+            }
+        )
+        raise HParamsError(
+            f"multiproblem_shared=[{','.join(patterns)}]: the models of "
+            f"{', '.join(models)} have no weight of such a name in common. Names begin with "
+            f"{', '.join(known)}."
+        )
+    return _parts(models, owners, faults)
+
+
+def table(parts: Sequence[Part]) -> Iterator[str]:
+    """Yields the lines of a table: each part, its size and who shares it."""
+    rows = [
+        (
+            part.name,
+            f"{part.numbers:,}",
+            ("shared: " if len(part.problems) > 1 else "") + ", ".join(part.problems) + part.why,
+        )
+        for part in parts
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    for name, numbers, who in rows:
+        yield f"  {name:<{widths[0]}}  {numbers:>{widths[1]}}  {who}"
+
+
+def _wanted(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> Any:
+    if patterns:
+        try:
+            expressions = [re.compile(pattern) for pattern in patterns]
+        except re.error as error:
+            raise HParamsError(
+                f"multiproblem_shared=[{','.join(patterns)}] is no list of regular "
+                f"expressions: {error}."
+            ) from error
+        return lambda name: any(one.search(name) for one in expressions)
+    targets = {target for model in models.values() for target in model.features.targets}
+    return lambda name: targets.isdisjoint(name.split("."))
+
+
+def _tied(model: nn.Module) -> Iterator[tuple[Tensor, list[str]]]:
+    """Yields each weight and saved buffer of a model, with all its names."""
+    saved = model.state_dict().keys()
+    tensors = dict(model.named_parameters(remove_duplicate=False))
+    buffers = dict(model.named_buffers(remove_duplicate=False))
+    names: dict[int, list[str]] = {}
+    by_id: dict[int, Tensor] = {}
+    for name, tensor in {**tensors, **buffers}.items():
+        if name in saved:
+            names.setdefault(id(tensor), []).append(name)
+            by_id[id(tensor)] = tensor
+    for identity, own in names.items():
+        yield by_id[identity], own
+
+
+def _of_others(
+    pool: Mapping[str, _Named],
+    models: Mapping[str, T2TModel],
+    problem: str,
+    name: str,
+    tensor: Tensor,
+) -> tuple[_Named | None, str]:
+    """Returns the weight of another model that can stand for one; or why there is none."""
+    features = models[problem].features
+    candidates = [pool[name]] if name in pool else []
+    feature = _feature_of(features, name)
+    if feature and not candidates:
+        candidates = [
+            other
+            for other in pool.values()
+            if (its := _feature_of(models[other.problem].features, other.name))
+            and other.name.replace(f".{its}.", ".", 1) == name.replace(f".{feature}.", ".", 1)
+        ]
+    why = ""
+    for other in candidates:
+        if other.tensor.shape != tensor.shape:
+            why = why or f" (of {other.problem} it is {list(other.tensor.shape)})"
+            continue
+        its = _feature_of(models[other.problem].features, other.name)
+        if feature and its:
+            theirs = models[other.problem].features
+            if meanings(theirs, its) != meanings(features, feature):
+                why = why or f" (of {other.problem} the ids mean other things)"
+                continue
+        return other, ""
+    return None, why
+
+
+def _feature_of(features: Features, name: str) -> str:
+    """Returns the input or target that a weight's name says it is of; "" of no one's."""
+    for part in name.split("."):
+        if part in features.inputs or part in features.targets:
+            return part
+    return ""
+
+
+def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Sets a weight or buffer of a model, by its name."""
+    path, _, leaf = name.rpartition(".")
+    module = model.get_submodule(path)
+    if isinstance(tensor, nn.Parameter):
+        setattr(module, leaf, tensor)
+    else:
+        module._buffers[leaf] = tensor
+
+
+def _parts(
+    models: Mapping[str, T2TModel],
+    owners: Mapping[int, list[str]],
+    faults: Mapping[tuple[str, str], str],
+) -> list[Part]:
+    """Returns who has what, part by part, those that all share first."""
+    found: dict[tuple[str, tuple[str, ...], str], int] = {}
+    seen: set[int] = set()
+    for problem, model in models.items():
+        for tensor, names in _tied(model):
+            if id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            who = tuple(dict.fromkeys(owners[id(tensor)]))
+            depth = 2 if names[0].startswith("modalities.") else 1
+            part = ".".join(names[0].split(".")[:depth])
+            why = next((faults[problem, name] for name in names if (problem, name) in faults), "")
+            key = part, who, why
+            found[key] = found.get(key, 0) + tensor.numel()
+    parts = [Part(name, who, numbers, why) for (name, who, why), numbers in found.items()]
+    return sorted(parts, key=lambda part: -len(part.problems))
+
+
+@torch.no_grad()
+def shared_numbers(parts: Sequence[Part]) -> int:
+    """Returns how many numbers are in weights that several problems have."""
+    return sum(part.numbers for part in parts if len(part.problems) > 1)
 
 
 class MultiModel(nn.Module):

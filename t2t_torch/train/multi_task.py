@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
-from t2t_torch.families.mixing_schedule import MixingSchedule
-from t2t_torch.families.multi import MultiProblem, member, split_member
 from t2t_torch.metrics.metric import lower_is_better
-from t2t_torch.model_features import check_features
-from t2t_torch.optimization.learning_rate import learning_rate
-from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
-from t2t_torch.pipeline.lengths import paddings
+from t2t_torch.model import check_features
+from t2t_torch.optim.learning_rate import learning_rate
+from t2t_torch.optim.parameter_groups import freeze, parameter_groups
+from t2t_torch.pipeline.component import component_seed
 from t2t_torch.pipeline.loader import MixedBatches
-from t2t_torch.pipeline.mixture import component_seed
+from t2t_torch.pipeline.reader import paddings
+from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
 from t2t_torch.train.problem_task import ProblemTask, claim_for
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.model import Output, T2TModel
     from t2t_torch.problem import Problem
-    from t2t_torch.train.batch import Batch
     from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.task import EvalSource, Evaluator
+    from t2t_torch.train.task import Batch, EvalSource, Evaluator
 
 
 class MultiTask(Task):

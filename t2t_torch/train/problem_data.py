@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t2t_torch.census.column import Column
 from t2t_torch.data.manifest import Manifest, datagen_command
-from t2t_torch.data.request import different_settings
+from t2t_torch.data.publish import different_settings
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.batching import Batching
-from t2t_torch.pipeline.component import Component
-from t2t_torch.pipeline.lengths import Limits, measured
+from t2t_torch.pipeline.component import Component, component_seed
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
-from t2t_torch.pipeline.mixture import component_seed
+from t2t_torch.pipeline.plan import Batching
+from t2t_torch.pipeline.reader import Limits, measured
 from t2t_torch.pipeline.streams import EvalStreams
+from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.reports.column_statistics import Column
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature, Features

@@ -2,39 +2,457 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.errors import HParamsError
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.errors import CheckpointError, DataError, HParamsError
+from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags, Text
+from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams
 from t2t_torch.metrics.evaluation import Evaluation
+from t2t_torch.modalities.build import objectives
+from t2t_torch.modalities.objective import by_target
+from t2t_torch.modalities.text import Embedding, TextModality
+from t2t_torch.modalities.words import FrozenLanguageModel
+from t2t_torch.modality import modality_of
 from t2t_torch.mode import Split
-from t2t_torch.model_features import check_features
-from t2t_torch.optimization.learning_rate import learning_rate
-from t2t_torch.optimization.parameter_groups import freeze, parameter_groups
-from t2t_torch.pipeline.lengths import paddings
+from t2t_torch.model import check_features
+from t2t_torch.optim.learning_rate import learning_rate
+from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
-from t2t_torch.train.class_weights import set_class_weights
-from t2t_torch.train.contextual import load_contextual
+from t2t_torch.pipeline.reader import paddings
+from t2t_torch.registry import import_usr_dirs
+from t2t_torch.reports.column_statistics import count_labels, labels_of
+from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
+from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
+from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.distillation import load_teachers
-from t2t_torch.train.loss_settings import check_loss_settings
-from t2t_torch.train.pretrained_vectors import load_pretrained
 from t2t_torch.train.problem_data import ProblemData
-from t2t_torch.train.run_directory import TaskRecord
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import Evaluator, Task
-from t2t_torch.train.word_counts import set_singletons
 
 if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
+    from t2t_torch.reports.column_statistics import Column
     from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.run_directory import RunDirectory
+
+    HParamsT = TypeVar("HParamsT", bound=HParams)
+
+
+# Which settings of the loss are read, and the refusal of those that are not.
+
+
+_OFF = {"label_smoothing": 0.0}  # where that is no default: there is nothing to be read
+_OF_A_LOSS = ("label_smoothing", "focal_gamma", "focal_alpha", "loss_margin")
+
+
+def check_loss_settings(hparams: HParams, features: Features) -> None:
+    """Refuses losses that do not fit, and what a user has set that no chosen loss reads.
+
+    What a named set says is left alone, and so is a default, by whomever it is said.
+
+    Args:
+      hparams: that know who set each field.
+      features: whose targets have losses.
+
+    Raises:
+      HParamsError: for each setting, what would read it.
+    """
+    chosen = objectives(hparams, features)
+    reads = [
+        modality_of(name, features.targets[name], hparams).loss_reads if o is None else o.loss.reads
+        for name, o in chosen.items()
+    ]
+    read = {name: [its is None or name in its for its in reads] for name in _OF_A_LOSS}
+    unread = {
+        name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
+    }
+    if not any(isinstance(target, Tags) for target in features.targets.values()):
+        unread |= dict.fromkeys(TagHParams.model_fields, "a target of tags")
+    if not hparams.distill_from:
+        unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
+    if not hparams.scheduled_sampling_prob:
+        others = set(ScheduledSamplingHParams.model_fields) - {"scheduled_sampling_prob"}
+        unread |= dict.fromkeys(sorted(others), "scheduled_sampling_prob")
+    nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
+    faults = [
+        f"{name}={getattr(hparams, name)} is read by nothing: it needs {needed}. Leave it out."
+        for name, needed in unread.items()
+        if hparams.provenance[name] not in nobodys
+        and getattr(hparams, name) not in (type(hparams).model_fields[name].default, _OFF.get(name))
+    ]
+    if faults:
+        raise HParamsError("\n".join(faults))
+
+
+def _losses(hparams: HParams) -> str:
+    return f"loss={hparams.loss}" if hparams.loss else "here the targets' own losses are chosen"
+
+
+# How much each class counts in training: as hparams say, or by how often training data has it.
+
+
+_WITH_CLASSES = (ClassLabel, Tags, MultiLabel, SoftLabel)
+_RULES = ("balanced", "sqrt_balanced")
+
+
+def set_class_weights(model: T2TModel, data: ProblemData) -> None:
+    """Gives a model's losses the weights that its hparams ask for; nothing if they ask for none.
+
+    Args:
+      model: any.
+      data: whose training labels are counted, every row once, if need be.
+
+    Raises:
+      HParamsError: a target has no classes, not so many, or a loss that takes no weights.
+      DataError: the data has more classes than the problem.
+    """
+    hparams: Any = model.hparams
+    text, features = hparams.class_weights, model.features
+    if not text:
+        return
+    asked = by_target("class_weights", text, features)
+    everywhere = asked.get("", [])
+    chosen = {
+        target: asked.get(target, everywhere)
+        for target, feature in features.targets.items()
+        if target in asked or (everywhere and isinstance(feature, _WITH_CLASSES))
+    }
+    if not chosen:
+        raise HParamsError(f"class_weights={text}: no target has classes. Leave it out.")
+    for target, words in chosen.items():
+        feature = features.targets[target]
+        labels = labels_of(feature)
+        if labels is None or not isinstance(feature, _WITH_CLASSES):
+            raise HParamsError(
+                f"class_weights={text}: target {target!r} is a {type(feature).__name__}; weights "
+                f"are of {', '.join(kind.__name__ for kind in _WITH_CLASSES)}."
+            )
+        if len(words) == 1 and words[0] in _RULES:
+            weights = balanced(feature, labels, data.training_columns(target))
+            if words[0] == "sqrt_balanced":
+                weights = [math.sqrt(weight) for weight in weights]
+        else:
+            weights = _given(text, target, words, labels)
+        model.weigh_classes(target, weights)
+
+
+def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column]) -> list[float]:
+    """Returns weights with which all classes count the same, by their counts.
+
+    Of one class among C that is count of all / (C * its count), as in King and Zeng 2001; of each
+    label that is there or not, rows without it / rows with it.  A class that is never there, or
+    always, counts as one that is once, or all but once.
+
+    Args:
+      feature: of the labels.
+      labels: in the order of the ids.
+      columns: the stored rows.
+    """
+    counts, rows = np.zeros(len(labels)), 0
+    for column in columns:
+        counts += np.asarray(count_labels(feature, labels, column).counts)
+        rows += len(column)
+    there = np.maximum(counts, 1.0)
+    if isinstance(feature, MultiLabel):
+        return list((np.maximum(rows - counts, 1.0) / there).tolist())
+    return list((counts.sum() / (len(labels) * there)).tolist())
+
+
+def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]) -> list[float]:
+    try:
+        weights = [float(word) for word in words]
+    except ValueError:
+        weights = []
+    good = all(weight >= 0 and math.isfinite(weight) for weight in weights) and any(weights)
+    if len(weights) != len(labels) or not good:
+        raise HParamsError(
+            f"class_weights={text}: target {target!r} has {len(labels)} classes "
+            f"({', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''}). Expected as many "
+            f"numbers from 0 on, not all 0, or one of {', '.join(_RULES)}."
+        )
+    return weights
+
+
+# How often training data has each id of a text.
+
+
+Counts = npt.NDArray[np.int64]
+
+
+def texts_by_table(model: nn.Module) -> list[tuple[Embedding, list[str]]]:
+    """Returns a model's tables of vectors, each with the names of the texts that share it."""
+    modalities: Any = model.modalities
+    groups: dict[int, tuple[Embedding, list[str]]] = {}
+    for name, modality in modalities.items():
+        if isinstance(modality, TextModality):
+            # A model may have put something of its own around it.
+            table = next(part for part in modality.bottom.modules() if isinstance(part, Embedding))
+            groups.setdefault(id(table), (table, []))[1].append(name)
+    return list(groups.values())
+
+
+def count_ids(data: ProblemData, names: list[str], size: int) -> Counts:
+    """Counts the ids of texts in the training rows, every row once.
+
+    Args:
+      data: of the run.
+      names: of texts of one vocabulary.
+      size: ids that there can be.
+
+    Returns:
+      [size].
+    """
+    counts = np.zeros(size, np.int64)
+    for name in names:
+        for column in data.training_columns(name):
+            for _, rows in column.blocks():
+                counts += np.bincount(rows.values, minlength=size)[:size]
+    return counts
+
+
+def set_singletons(model: nn.Module, data: ProblemData) -> None:
+    """Tells a model's tables which words training data has once; nothing without
+    `singleton_dropout`.
+    """
+    learner: Any = model
+    if not learner.hparams.singleton_dropout:
+        return
+    for table, names in texts_by_table(model):
+        if table.unknown is not None:
+            once = torch.from_numpy(count_ids(data, names, len(table.weight)) == 1)
+            once[:NUM_RESERVED], once[table.unknown] = False, False
+            table.singletons = once.to(table.weight.device)
+
+
+# The vectors of words that a new model begins with: those of a file.
+
+
+def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
+    """Gives the tables of a new model the vectors that `pretrained_embeddings` names.
+
+    They are given to the inputs that are texts; without inputs, to the targets.  A word's vector is
+    looked up as it is written, else in small letters.  Rows without a vector stay drawn, with the
+    deviation of those that have one (Kim 2014, arXiv:1408.5882, section 3.2).
+
+    Args:
+      model: any, with its first weights.
+      data: whose training words are counted.
+
+    Returns:
+      what to tell of it; nothing if the hparams name no file.
+
+    Raises:
+      HParamsError: a vocabulary is of no words, or the vectors are of another width.
+      DataError: the file cannot be read, or has no word of a vocabulary.
+    """
+    learner: Any = model
+    hparams, features = learner.hparams, learner.features
+    if not hparams.pretrained_embeddings:
+        return []
+    path = Path(hparams.pretrained_embeddings).expanduser()
+    role = features.inputs or features.targets
+    tables = {
+        own[0]: (table, own)
+        for table, names in texts_by_table(model)
+        if (own := [name for name in names if name in role])
+    }
+    words = {name: _words(name, role[name]) for name in tables}
+    if not words:
+        raise HParamsError("pretrained_embeddings: this problem has no texts. Leave it out.")
+    width = width_of_vectors(path)
+    for name, (table, _) in tables.items():
+        _check_width(hparams, name, table, path, width)
+    wanted = {form for own in words.values() for word in own for form in (word, word.lower())}
+    vectors = read_vectors(path, wanted)
+    again = f", {vectors.duplicates:,} doubles left out" if vectors.duplicates else ""
+    pieces = f", {vectors.composed:,} more from pieces of words" if vectors.composed else ""
+    told = f"{vectors.in_file:,} of width {vectors.width}{again}{pieces}"
+    lines = [f"word vectors: {path}, {told}"]
+    for name, (table, names) in tables.items():
+        rows, lowered = _rows(words[name], vectors)
+        if not (rows >= 0).any():
+            raise DataError(
+                f"{path} has a vector of none of the {len(rows):,} words of {name!r}. Is it of "
+                "this language?"
+            )
+        _fill(table, rows, vectors)
+        counts = count_ids(data, names, len(table.weight))[NUM_RESERVED:][: len(rows)]
+        lines.append("  " + _told(names, rows, lowered, counts))
+    return lines
+
+
+def _words(name: str, feature: Text) -> tuple[str, ...]:
+    """Returns the words of a vocabulary, from the first id that is no reserved one."""
+    if not isinstance(feature.encoder, TokenEncoder):
+        raise HParamsError(
+            f"pretrained_embeddings gives words their vectors, and the vocabulary of {name!r} is "
+            f"of pieces of words or of characters ({type(feature.encoder).__name__}). Take a "
+            "problem with a vocabulary of words (vocab_type word), or leave it out."
+        )
+    return feature.encoder.tokens[NUM_RESERVED:]
+
+
+def _check_width(hparams: Any, name: str, table: Embedding, path: Path, width: int) -> None:
+    own = table.weight.size(1)
+    if own == width:
+        return
+    setting = "embedding_size" if getattr(hparams, "embedding_size", 0) else "hidden_size"
+    value = getattr(hparams, setting) + width - own
+    raise HParamsError(
+        f"the vectors of {path} have {width} numbers, and those that the model reads for {name!r} "
+        f"have {own}. Set --hparams={setting}={value}, or take a file of vectors of {own}."
+    )
+
+
+def _rows(words: tuple[str, ...], vectors: WordVectors) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the row of each word's vector, -1 where there is none, and whether it was found in
+    small letters alone.
+    """
+    exact = np.array([vectors.rows.get(word, -1) for word in words], np.int64)
+    small = np.array([vectors.rows.get(word.lower(), -1) for word in words], np.int64)
+    return np.where(exact >= 0, exact, small), (exact < 0) & (small >= 0)
+
+
+@torch.no_grad()
+def _fill(table: Embedding, rows: np.ndarray, vectors: WordVectors) -> None:
+    """Sets a table so that what is read of a word is its vector as it stands in the file."""
+    values = torch.from_numpy(vectors.values[rows[rows >= 0]]) / table.scale
+    found = torch.zeros(len(table.weight), dtype=torch.bool)
+    found[NUM_RESERVED : NUM_RESERVED + len(rows)] = torch.from_numpy(rows >= 0)
+    weight = table.weight.detach().cpu().clone()
+    drawn = weight[~found]
+    weight[~found] = drawn * (values.std(correction=0) / drawn.std(correction=0))
+    weight[found] = values
+    table.weight.copy_(weight)
+
+
+def _told(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: np.ndarray) -> str:
+    """Tells how many words, and occurrences of words in the training data, have a vector."""
+    there = rows >= 0
+    seen = int(counts.sum())
+    share = f", {counts[there].sum() / seen:.1%} of the training words" if seen else ""
+    return (
+        f"{', '.join(names)}: {there.sum():,} of {len(rows):,} words of the vocabulary have one "
+        f"({there.mean():.1%}: {there.sum() - lowered.sum():,} as written, {lowered.sum():,} in "
+        f"small letters){share}; the others are drawn"
+    )
+
+
+# The language model whose states are a part of a model's inputs: from its own run directory.
+
+
+def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HParamsT:
+    """Returns hparams that tell what the model of `contextual_embeddings` is.
+
+    They are kept with a run, which can then be decoded without the other's directory.
+
+    Args:
+      hparams: asked for.
+      before: of the run that is gone on with, which knows it.
+
+    Raises:
+      CheckpointError: there is no run.
+      HParamsError: it is of no language model.
+    """
+    path = hparams.contextual_embeddings
+    if not path or hparams.contextual_architecture:
+        return hparams
+    if before is not None and before.contextual_architecture:
+        known = before.contextual_architecture
+    else:
+        run = RunDirectory(path)
+        task, problem = _opened(run)
+        features = problem.features(run.path)
+        if features.inputs or [type(text) for text in features.targets.values()] != [Text]:
+            raise HParamsError(
+                f"contextual_embeddings={path} is a run of {task.problem}, which is no language "
+                "model: it has inputs, or learns no text. Give the run of one."
+            )
+        written = json.loads(run.hparams(registry.model(task.model).HParams).to_json())
+        known = json.dumps({"model": task.model, "hparams": written})
+    return hparams.replace(contextual_architecture=known).signed(f"the run {path}")
+
+
+def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list[str]:
+    """Gives a new model the weights of the language model that `contextual_embeddings` names.
+
+    Args:
+      model: any.
+      problem: what it learns.
+      vocab_dir: where its vocabularies are.
+
+    Returns:
+      what to tell of it; nothing if the hparams name none.
+
+    Raises:
+      CheckpointError: there is no run, or no whole checkpoint of that architecture.
+      HParamsError: its vocabulary is another one.
+    """
+    parts = [part for part in model.modules() if isinstance(part, FrozenLanguageModel)]
+    if not parts:
+        return []
+    (context,) = parts  # of all inputs
+    path = str(getattr(model, "hparams").contextual_embeddings)  # noqa: B009  of T2TModel
+    run = RunDirectory(path)
+    task, other = _opened(run)
+    if _vocabulary(problem, vocab_dir) != _vocabulary(other, run.path):
+        raise HParamsError(
+            f"contextual_embeddings={path}: {task.problem} has another vocabulary than "
+            f"{problem.full_name}, so its ids mean other words. Let one use the other's: its class "
+            "attribute use_vocab_from_other_problem (in a declaration: the key of that name), then "
+            "t2t-datagen, and train the language model on that."
+        )
+    chosen = _load(context.model, run.path)
+    return [f"contextual vectors: {task.model} of {path}, step {chosen}, {context.size} wide"]
+
+
+def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
+    task = run.task()
+    import_usr_dirs(run.path, task.usr_dirs)
+    return task, registry.problem(task.problem)
+
+
+def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
+    """Returns the file of a problem's vocabulary; None of bytes, which have none."""
+    if not isinstance(problem, TextProblem):
+        raise HParamsError(
+            f"contextual_embeddings: {problem.full_name} is no problem of texts with a vocabulary."
+        )
+    name = problem.vocab_filename
+    return None if name is None else (directory / name).read_bytes()
+
+
+def _load(model: nn.Module, run: Path) -> int:
+    """Loads the best checkpoint, or the newest where none is known to be; returns its step."""
+    directory = CheckpointDirectory(run)
+
+    def read(checkpoint: Checkpoint) -> None:
+        checkpoint.load_model(model, averaged=True)
+
+    best = directory.best()
+    if best is not None and not directory.is_gone_while(read, best):
+        return best.step
+    newest = directory.read_newest(read)
+    if newest is None:
+        raise CheckpointError(
+            f"contextual_embeddings={run}: the run has no checkpoint yet. Train it first."
+        )
+    return newest.step
 
 
 class ProblemTask(Task):

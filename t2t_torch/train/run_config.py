@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+from typing import TYPE_CHECKING
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.hparam import DataHParams
 from t2t_torch.mode import Split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from t2t_torch.checkpoint.checkpoint import Checkpoint, TrainerState
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.hparam import HParams
+    from t2t_torch.train.task import Task, TrainSource
+
 
 DEFAULT_SEED = 1
 
@@ -193,3 +205,298 @@ class RunConfig:
         """
         early = self.log_step_count_steps >= 100 and step in (1, 10, 50)
         return early or step % self.log_step_count_steps == 0
+
+
+# Whether a run may go on as it is asked to.
+
+
+MAY_CHANGE = frozenset(
+    {
+        "activation_checkpointing",
+        "activation_dtype",
+        "attention_dropout",
+        "class_weights",
+        "clip_grad_norm",
+        "compile",
+        "confidence_penalty",
+        "distill_from",
+        "distill_temperature",
+        "distill_weight",
+        "ema_decay",
+        "eval_drop_long_sequences",
+        "eval_stream_rows",
+        "focal_alpha",
+        "focal_gamma",
+        "float32_matmul_precision",
+        "grad_noise_scale",
+        "label_smoothing",
+        "layer_prepostprocess_dropout",
+        "learning_rate",
+        "learning_rate_boundaries",
+        "learning_rate_constant",
+        "learning_rate_cosine_cycle_steps",
+        "learning_rate_cut_fraction",
+        "learning_rate_decay_power",
+        "learning_rate_decay_rate",
+        "learning_rate_decay_scheme",
+        "learning_rate_decay_staircase",
+        "learning_rate_decay_steps",
+        "learning_rate_end_factor",
+        "learning_rate_layer_decay",
+        "learning_rate_minimum",
+        "learning_rate_multiples",
+        "learning_rate_ratio",
+        "learning_rate_scales",
+        "learning_rate_schedule",
+        "learning_rate_warmup_steps",
+        "loss",
+        "loss_margin",
+        "mixed_precision_optimizer_init_loss_scale",
+        "mixed_precision_optimizer_loss_scaler",
+        "multiproblem_weights",
+        "optimizer_adafactor_beta2",
+        "optimizer_adafactor_clipping_threshold",
+        "optimizer_adafactor_decay_type",
+        "optimizer_adafactor_memory_exponent",
+        "optimizer_adafactor_multiply_by_parameter_scale",
+        "optimizer_adam_beta1",
+        "optimizer_adam_beta2",
+        "optimizer_adam_epsilon",
+        "optimizer_momentum_momentum",
+        "optimizer_momentum_nesterov",
+        "optimizer_multistep_accumulate_steps",
+        "optimizer_muon_momentum",
+        "optimizer_zero_grads",
+        "pad_batch",
+        "pretrained_embeddings",
+        "r_drop_alpha",
+        "relu_dropout",
+        "scheduled_sampling_gold_mixin_prob",
+        "scheduled_sampling_num_passes",
+        "scheduled_sampling_prob",
+        "scheduled_sampling_warmup_schedule",
+        "scheduled_sampling_warmup_steps",
+        "shard_weights",
+        "singleton_dropout",
+        "summarize_grads",
+        "summarize_vars",
+        "symbol_dropout",
+        "target_weights",
+        "unfreeze_schedule",
+        "weight_decay",
+        "weight_noise",
+        "word_dropout",
+    }
+)
+"""Fields that may differ from those a run began with: neither the weights' shapes nor the order of
+the data depend on them.  (`batches_per_step` has a check of its own.)"""
+
+
+def changed_fields(
+    before: HParams, now: HParams, *, resume_data: str = "exact", trains: bool = True
+) -> list[str]:
+    """Returns "name: old -> new" for what a resumed run changes.
+
+    Args:
+      before: of the run.
+      now: asked for.
+      resume_data: unless it is exact, the data's fields may change, too.
+      trains: whether the run goes on, and is not only read.
+
+    Raises:
+      CheckpointError: a field that may not change has changed; all are listed.
+    """
+    fields = type(now).model_fields
+    changes = {
+        name: (getattr(before, name), getattr(now, name))
+        for name in fields
+        if getattr(before, name) != getattr(now, name)
+    }
+    allowed = MAY_CHANGE if resume_data == "exact" else MAY_CHANGE | set(DataHParams.model_fields)
+    refused = sorted(set(changes) - allowed)
+    if refused:
+        listed = ", ".join(
+            f"{name} was {changes[name][0]}, is {changes[name][1]}" for name in refused
+        )
+        mend = ",".join(f"{name}={changes[name][0]}" for name in refused)
+        go_on = f"Go on with --hparams={mend}, or train in another --output_dir."
+        leave = f"Leave {', '.join(refused)} as trained (--hparams={mend}, or nothing)."
+        raise CheckpointError(
+            f"this output_dir was begun with other hparams: {listed}. {go_on if trains else leave}"
+        )
+    return [f"{name}: {old} -> {new}" for name, (old, new) in sorted(changes.items())]
+
+
+def check_seed(state: TrainerState, checkpoint: Path, seed: int | None) -> None:
+    """Checks a seed that was asked for.
+
+    Raises:
+      CheckpointError: it is not the one that the run began with.
+    """
+    if seed is not None and seed != state.seed:
+        raise CheckpointError(
+            f"{checkpoint} was trained with --random_seed={state.seed}, not {seed}. Leave the "
+            "flag out to go on, or train in another --output_dir."
+        )
+
+
+def same_position(
+    state: TrainerState,
+    checkpoint: Path,
+    *,
+    fingerprint: str,
+    batches_per_step: int,
+    processes: int,
+    accumulate: str = "--hparams=optimizer_multistep_accumulate_steps={}",
+) -> str:
+    """Returns why the batches to come are not those that would have come; "" if they are.
+
+    Args:
+      state: of the checkpoint.
+      checkpoint: its folder, for the message.
+      fingerprint: of the plan now.
+      batches_per_step: micro-batches of all processes now.
+      processes: that train together now.
+      accumulate: the flag that says how many batches of a process make a step.
+    """
+    from t2t_torch.pipeline.streams import STREAMS_MARK  # which imports torch
+
+    if state.batches_per_step != batches_per_step:
+        fitting, rest = divmod(state.batches_per_step, processes)
+        mend = (
+            accumulate.format(fitting)
+            if not rest
+            else f"a number of processes that divides {state.batches_per_step}"
+        )
+        return (
+            f"a step of {checkpoint} is {state.batches_per_step} batches; here it is "
+            f"{batches_per_step} ({processes} processes, {batches_per_step // processes} each). "
+            f"Go on with {mend}."
+        )
+    version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
+    streams, before = (STREAMS_MARK in known for known in (version, made_by))
+    if streams != before:
+        text, examples = "as one text in streams (stream_length above 0)", "example by example"
+        return (
+            f"the training data of {checkpoint} was read {text if before else examples}, here it "
+            f"is read {text if streams else examples}. Set stream_length as it was, or train in "
+            "another --output_dir."
+        )
+    if version != made_by:
+        return (
+            f"{checkpoint} is of another version of t2t_torch, which gave the training data "
+            f"another order (order {made_by or 1}; here it is {version or 1}). Go on with that "
+            "version, or train in another --output_dir."
+        )
+    if state.plan_fingerprint != fingerprint:
+        return (
+            f"the training data of {checkpoint} came in another order: its plan is "
+            f"{state.plan_fingerprint}, here it is {fingerprint}. {_why_another(version, streams)} "
+            "Restore them, or train in another --output_dir."
+        )
+    return ""
+
+
+def _why_another(version: str, streams: bool) -> str:
+    """Returns what the order of a plan depends on, as what may have changed."""
+    if version.startswith("trial"):
+        return "The trial's data, its training loader or its sampler, or --random_seed changed."
+    asked = (
+        "stream_length, stream_rows or --random_seed changed"
+        if streams
+        else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
+        "the mixing_schedule of a mixture changed"
+    )
+    return f"The shards in --data_dir were generated anew with another result, or {asked}."
+
+
+def new_position(
+    state: TrainerState, checkpoint: Path, fault: str, *, resume_data: str, epoch_batches: int
+) -> int:
+    """Returns the global batch from which a run goes on whose data is not what it was.
+
+    Args:
+      state: of the checkpoint.
+      checkpoint: its folder, for the message.
+      fault: why the data cannot go on as it was.
+      resume_data: exact, restart or approx.
+      epoch_batches: global batches of an epoch now; 0 if that is not known.
+
+    Raises:
+      CheckpointError: `resume_data` is exact; or approx, and no epochs can be compared.
+    """
+    if resume_data == "restart":
+        return 0
+    if resume_data == "approx":
+        if state.epoch_batches and epoch_batches:
+            return round(state.batches_consumed / state.epoch_batches * epoch_batches)
+        raise CheckpointError(
+            f"--resume_data=approx: the epochs of {checkpoint} and of the data here cannot be "
+            "compared, as problems are mixed. Say --resume_data=restart."
+        )
+    raise CheckpointError(
+        f"{fault}\nOr say where the data goes on: --resume_data=approx from the same fraction of "
+        "the epoch, --resume_data=restart from its beginning."
+    )
+
+
+def open_data(
+    task: Task, config: RunConfig, world: World, state: TrainerState, newest: Checkpoint | None
+) -> TrainSource:
+    """Opens the training data where a run stands, or where `config.resume_data` says.
+
+    Args:
+      task: what is trained.
+      config: of the run.
+      world: the processes that train together.
+      state: where the run stands; its position in the data becomes what is opened.
+      newest: the checkpoint that is resumed; None for a new run.
+
+    Raises:
+      CheckpointError: the data is not what the checkpoint was trained on.
+    """
+
+    def batches() -> TrainSource:
+        at = state.batches_consumed
+        return task.train_batches(seed=state.seed, start=at, rank=world.rank, world_size=world.size)
+
+    source = batches()
+    here = (task.hparams.optimizer_multistep_accumulate_steps or 1) * world.size
+    epoch = 0 if source.report.mixed_tokens else source.report.batches
+    fault = ""
+    if newest is not None:
+        plan = source.plan_fingerprint
+        fault = same_position(
+            state,
+            newest.path,
+            fingerprint=plan,
+            batches_per_step=here,
+            processes=world.size,
+            accumulate=task.accumulate_flag,
+        )
+    if newest is not None and fault:
+        policy = config.resume_data
+        state.batches_consumed = new_position(
+            state, newest.path, fault, resume_data=policy, epoch_batches=epoch
+        )
+        source = batches()
+        if world.leads:
+            where = f"on from batch {state.batches_consumed:,} of the data as it is now"
+            print(f"--resume_data={policy}: {where}", file=sys.stderr, flush=True)
+    state.batches_per_step = here
+    state.plan_fingerprint = source.plan_fingerprint
+    state.epoch_batches = epoch
+    return source
+
+
+def steps_of_run(config: RunConfig, state: TrainerState) -> int:
+    """Returns the steps at which a run ends: those of `train_epochs`, or `train_steps`.
+
+    Raises:
+      UsageError: epochs are asked for of a mixture.
+    """
+    if not config.train_epochs:
+        return config.train_steps
+    if not state.epoch_batches:
+        raise UsageError("--train_epochs: problems that are mixed have no epoch in common.")
+    return -(-config.train_epochs * state.epoch_batches // state.batches_per_step)

@@ -5,8 +5,8 @@ hparams.json       the resolved hyperparameters, and who set each
 vocab.*            the vocabularies, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint which is the newest; the folders are the truth
-SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `checksums.py`
-config.json        the flags and hyperparameters that reproduce the run; see `bin/run_json.py`
+SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `run_directory.py`
+config.json        the flags and hyperparameters that reproduce the run; see `bin/trainer_flags.py`
 warm_start.txt     what a warm start has loaded, and what it has not
 ended.json         the step at which it ended; gone when it goes on
 metrics.jsonl      one line for each report
@@ -16,32 +16,207 @@ train.lock         held (flock) by the process that trains
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import pydantic
 
-from t2t_torch.checkpoint.explanations import (
-    checkpoint_folders,
-    folders_set_aside,
-    unfinished_folders,
-)
-from t2t_torch.data.staging import STAGED_SUFFIX, staged
+from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.train import checksums
-from t2t_torch.train.lock import Lock
-from t2t_torch.train.resume import changed_fields
+from t2t_torch.files import STAGED_SUFFIX, staged
+from t2t_torch.train.run_config import changed_fields
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
     HParamsT = TypeVar("HParamsT", bound=HParams)
+
+
+# `SHA256SUMS` of a run directory: checksums of the files that t2t-trainer wrote there.
+#
+# The file has the format of `sha256sum`.  A file with several lines may match any of them; a file
+# without a line is not checked.  Runs of earlier versions have no `SHA256SUMS`: their files are
+# compared with the copies in the newest checkpoint.  A flipped bit in `hparams.json`, for example,
+# is an error; to edit the file on purpose, add a line with its new checksum.
+
+
+FILE = "SHA256SUMS"
+
+_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_TRIES = 3  # a trainer may write the file and its line between two reads
+
+Sums = dict[str, list[str]]
+"""The accepted sha256 of each file, by its path below the run directory."""
+
+
+def read_checked(run: Path, name: str) -> bytes:
+    """Reads a file of a run and compares it with its sha256.
+
+    Raises:
+      CheckpointError: the file was changed.
+      OSError: the file cannot be read.
+    """
+    for _ in range(_TRIES):
+        content = (run / name).read_bytes()
+        expected = _sums_of(run).get(name, ())
+        if not expected or hashlib.sha256(content).hexdigest() in expected:
+            return content
+    raise CheckpointError(
+        f"{run / name} was altered since t2t-trainer wrote it: its sha256 is "
+        f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nIf you changed the "
+        f"file on purpose, add its new checksum: (cd {run} && sha256sum {name} >> {FILE})"
+    )
+
+
+def check_files(run: Path, names: Iterable[str]) -> None:
+    """Checks files of a run; a name that ends in "/" stands for all listed files of a folder.
+
+    Raises:
+      CheckpointError: a file was changed, or a listed file of a folder is missing.
+    """
+    known = _sums_of(run)
+    for name in names:
+        for one in [one for one in known if one.startswith(name)] if name[-1] == "/" else [name]:
+            try:
+                read_checked(run, one)
+            except OSError as error:
+                raise CheckpointError(
+                    f"{run / one} cannot be read: {error.strerror}. {how_to_restore(run, one)}"
+                ) from None
+
+
+def how_to_restore(run: Path, name: str, expected: Iterable[str] = ()) -> str:
+    """Returns how to restore a file: from the newest checkpoint that has a usable copy, if any.
+
+    Args:
+      run: the run directory.
+      name: of the file.
+      expected: the accepted sha256 of a copy; empty accepts any copy.
+    """
+    for folder in reversed(checkpoint_folders(run).values()):
+        with contextlib.suppress(OSError):
+            digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            if not expected or digest in expected:
+                return f"Restore it from a checkpoint: cp {folder / name} {run / name}"
+    return "No checkpoint has a copy of it: restore it from a backup, or train in a new folder."
+
+
+@contextlib.contextmanager
+def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[None]:
+    """Updates the checksums of files around a block that replaces these files.
+
+    After a crash at any instant every file still matches one of its lines.
+
+    Args:
+      run: the run directory.
+      texts: the new contents, by file name.
+      folders: for example "code/"; if no file of a folder has a line yet, all of them get one.
+    """
+    new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
+    before = _read(run)
+    if before is None:
+        before = {name: sums for name, sums in _sums_of(run).items() if name in new}
+    for name in new:  # a file without a line is accepted as it is until it is replaced
+        if name not in before and (run / name).is_file():
+            before[name] = [hashlib.sha256((run / name).read_bytes()).hexdigest()]
+    _write_checksums(
+        run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}}
+    )
+    yield
+    found = {**before, **new}
+    for folder in folders:
+        if not any(name.startswith(folder) for name in found):
+            files = (file for file in sorted((run / folder).rglob("*")) if file.is_file())
+            for file in (file for file in files if file.parent.name != "__pycache__"):
+                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+                found[file.relative_to(run).as_posix()] = [digest]
+    _write_checksums(run, found)
+
+
+def _sums_of(run: Path) -> Sums:
+    """Returns the checksums of a run, or those of its newest checkpoint if it has none."""
+    sums = _read(run)
+    if sums is not None:
+        return sums
+    for folder in reversed(checkpoint_folders(run).values()):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            listed = json.loads((folder / "MANIFEST.json").read_bytes())["files"]
+            return {name: [entry["sha256"]] for name, entry in listed.items()}
+    return {}
+
+
+def _source_of_sums(run: Path) -> str:
+    if (run / FILE).exists():
+        return f"not the one in {run / FILE}"
+    return "not that of the copy in the newest checkpoint"
+
+
+def _read(run: Path) -> Sums | None:
+    """Returns the lines of `SHA256SUMS`; None if the file does not exist."""
+    try:
+        text = (run / FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    sums: Sums = {}
+    for line in text.splitlines():
+        if match := _LINE.fullmatch(line):
+            sums.setdefault(match[2], []).append(match[1])
+    return sums
+
+
+def _write_checksums(run: Path, sums: Sums) -> None:
+    lines = [f"{digest}  {name}\n" for name in sorted(sums) for digest in dict.fromkeys(sums[name])]
+    with staged(run / FILE) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")
+
+
+# The lock of a run directory: one process trains there.
+
+
+class Lock:
+    """An flock on a file; the kernel drops it when the process ends, however it ends.
+
+    Args:
+      path: the file; created, never removed (removing a locked file would let a second one in).
+
+    Raises:
+      CheckpointError: another process holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 256).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise CheckpointError(
+                f"another process trains in '{path.parent}' ({holder or 'unknown'}). "
+                "Wait for it, stop it, or use another --output_dir."
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(
+            self._descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0
+        )
+
+    def release(self) -> None:
+        """Lets others train here."""
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # forked workers hold copies of it
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
@@ -137,7 +312,7 @@ class RunDirectory:
         return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
-        told = checksums.how_to_restore(self.path, file.name)
+        told = how_to_restore(self.path, file.name)
         if not (self.exists or " cp " in told):
             told += (
                 " If an Estimator made this run in Python, make the same Estimator again and call "
@@ -147,7 +322,7 @@ class RunDirectory:
 
     def _read(self, file: Path) -> str:
         try:
-            return checksums.read_checked(self.path, file.name).decode()
+            return read_checked(self.path, file.name).decode()
         except (FileNotFoundError, NotADirectoryError):
             if self.has_checkpoints:
                 raise CheckpointError(f"{file} is missing. {self._restoring(file)}") from None
@@ -284,7 +459,7 @@ class RunDirectory:
             write()
         if texts:
             contents = {name: text.encode() for name, text in texts.items()}
-            with checksums.renewed(self.path, contents, folders=["code/"]):
+            with renewed(self.path, contents, folders=["code/"]):
                 for name, text in texts.items():
                     _write(self.path / name, text)
                 self._end_file.unlink(missing_ok=True)
@@ -387,3 +562,129 @@ class RunDirectory:
 def _write(file: Path, text: str) -> None:
     with staged(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+# `metrics.jsonl`: what a run has reported, one line for each step and split.
+
+
+NAME = "metrics.jsonl"
+
+
+class MetricsFile:
+    """The reports of a run, each step and split once, whatever was killed when.
+
+    Processes may share it: one that trains, one that evaluates.
+
+    Args:
+      directory: the run directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / NAME
+        self._seen: set[tuple[int, str]] = set()
+        self._file_seen = (0, 0)  # which file `_seen` is of, and how far
+
+    def add(self, split: str, step: int, values: Mapping[str, float | list[Any]]) -> None:
+        """Adds a report; one of the same step and split that is there already gives way.
+
+        Args:
+          split: "train", or the name of what was evaluated.
+          step: optimizer steps done.
+          values: by name, numbers or nested lists of them; JSON has no NaN, so what is not finite
+            becomes null.
+        """
+        numbers = {name: _finite(value) for name, value in values.items()}
+        report = {"step": step, "split": split, "time": round(time.time(), 3), **numbers}
+        with self._locked() as file:
+            if self._holds(file, split, step):
+                self._keep(lambda old: (old["step"], old["split"]) != (step, split), report)
+                return
+            torn = _is_torn(file)  # by a disk that was full, or a kill
+            file.write((b"\n" if torn else b"") + _line(report))  # one write
+
+    def trim(self, step: int) -> None:
+        """Drops what lies beyond a step, and lines that are not whole; once or not at all."""
+        if not self.path.exists():
+            return
+        with self._locked() as file:
+            file.seek(0)
+            lines = file.read().splitlines(keepends=True)
+            reports = [_report(line) for line in lines]
+            if any(one is None or one["step"] > step for one in reports) or _is_torn(file):
+                self._keep(lambda report: bool(report["step"] <= step))
+
+    def read(self) -> list[dict[str, Any]]:
+        """Returns the reports in the order in which they came; a line that is not whole is none."""
+        try:
+            lines = self.path.read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        return [report for line in lines if (report := _report(line)) is not None]
+
+    def _holds(self, file: BinaryIO, split: str, step: int) -> bool:
+        """Whether there is a report of a step and split; reads what has come since it last did."""
+        inode, end = self._file_seen
+        if inode != os.fstat(file.fileno()).st_ino:
+            inode, end = os.fstat(file.fileno()).st_ino, 0
+            self._seen.clear()
+        file.seek(end)
+        new = file.read()
+        reports = map(_report, new.splitlines())
+        self._seen.update((one["step"], one["split"]) for one in reports if one is not None)
+        # A last line without an end is read again when it is whole.
+        self._file_seen = inode, end + new.rfind(b"\n") + 1
+        return (step, split) in self._seen
+
+    def _keep(self, wanted: Callable[[dict[str, Any]], bool], *more: Mapping[str, Any]) -> None:
+        """Replaces the file by one of the reports that are wanted, and more.
+
+        The lock is held, which is that of the old file: nothing is written to the new one after it
+        has its name.
+        """
+        kept = [_line(report) for report in (*filter(wanted, self.read()), *more)]
+        with staged(self.path) as temporary:
+            temporary.write_bytes(b"".join(kept))
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        """Yields the file, which no other process changes meanwhile."""
+        while True:
+            with self.path.open("a+b", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                try:
+                    is_current = os.path.samestat(os.fstat(file.fileno()), self.path.stat())
+                except FileNotFoundError:
+                    is_current = False
+                if is_current:  # else it was replaced while this process waited
+                    yield file
+                    return
+
+
+def _line(report: Mapping[str, Any]) -> bytes:
+    return json.dumps(report).encode() + b"\n"
+
+
+def _report(line: bytes) -> dict[str, Any] | None:
+    """Returns what a line says; None unless it is a whole report."""
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(report, dict) or not isinstance(report.get("step"), int):
+        return None
+    return report if isinstance(report.get("split"), str) else None
+
+
+def _is_torn(file: BinaryIO) -> bool:
+    """Whether the last line of a file has no end."""
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return False
+    file.seek(size - 1)
+    return file.read(1) != b"\n"
+
+
+def _finite(value: float | list[Any]) -> float | list[Any] | None:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return value if math.isfinite(value) else None

@@ -2,26 +2,200 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.compute.network import network
+from t2t_torch.checkpoint.checkpoint import SinceReport, TrainerState
+from t2t_torch.distributed.network import network
 from t2t_torch.modality import Loss
 from t2t_torch.mode import Split
-from t2t_torch.train.batch import Batch, rows_of, split_rows, to_device
-from t2t_torch.train.tally import totals_of
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.trainer_state import TrainerState
-    from t2t_torch.compute.distributed import World
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
     from t2t_torch.model import Output
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.estimator import Estimator, Learner
     from t2t_torch.train.run_directory import RunDirectory
+
+
+# What a problem's batches are, and what the loop does with them.
+
+
+Batch = dict[str, Tensor]
+"""The rows of each feature, and of what is noted of them, by name."""
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Returns the batch where the model computes."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def rows_of(batch: Batch) -> int:
+    """Returns how many rows a batch has."""
+    return len(next(iter(batch.values())))
+
+
+def split_rows(batch: Batch, pieces: int) -> list[Batch]:
+    """Splits a batch into at most so many, of about as many rows each."""
+    if pieces == 1:
+        return [batch]
+    names = list(batch)
+    chunks = [batch[name].chunk(pieces) for name in names]
+    return [dict(zip(names, parts, strict=True)) for parts in zip(*chunks, strict=True)]
+
+
+# What happened since the last report, kept on the device so that no step waits for a number.
+
+
+def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
+    """Returns [loss, weight, positions that hold data, positions] of a micro-batch, [4] float64.
+
+    Such totals add up over micro-batches and processes.
+
+    Args:
+      loss: of the batch.
+      batch: on the device.
+      paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`; where there is
+        none in the batch a position is a row.
+    """
+    device = loss.weight.device
+    paddings = {name: paddings[name] for name in paddings if name in batch}
+    filled = torch.zeros([], dtype=torch.int64, device=device)
+    for name, padding in paddings.items():
+        filled += torch.count_nonzero(batch[name] != padding)
+    positions = sum(batch[name].numel() for name in paddings)
+    if not paddings:
+        positions = len(next(iter(batch.values())))
+        filled += positions
+    totals = [loss.sum.detach(), loss.weight, filled, torch.full([], positions, device=device)]
+    return torch.stack([total.to(torch.float64) for total in totals])
+
+
+class Tally:
+    """Sums over the steps since the last report; steps that were skipped are only counted.
+
+    What is counted goes into checkpoints: reports are those of a run that never stopped.
+
+    Args:
+      device: where the losses are.
+      state: where the run stands.
+    """
+
+    def __init__(self, device: torch.device, state: TrainerState | None = None) -> None:
+        state = state or TrainerState()
+        since = state.since_report
+        self._device = device
+        self._tokens = torch.full([], state.tokens, dtype=torch.float64, device=device)
+        self._skipped = torch.full([], state.skipped, dtype=torch.int64, device=device)
+        self._in_a_row = torch.full([], state.skipped_in_a_row, dtype=torch.int64, device=device)
+        self._on_the_way: tuple[Tensor, torch.cuda.Event] | None = None
+        self._sums = torch.tensor(since.sums, dtype=torch.float64, device=device)
+        norm = math.nan if since.grad_norm is None else since.grad_norm
+        self._norm = torch.full([], norm, device=device)
+        self._skipped_before = state.skipped - since.skipped  # at the last report
+        self._steps = since.steps
+        self._not_timed = since.sums[1], since.steps  # weight and steps of a process before
+        self._seconds = 0.0
+        self._since: float | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps since the last report."""
+        return self._steps
+
+    def start_clock(self) -> None:
+        """Training begins, or goes on after something else was done."""
+        self._since = time.monotonic()
+
+    def stop_clock(self) -> None:
+        """Something else is done now that does not count for the speed of training."""
+        if self._since is not None:
+            self._seconds += time.monotonic() - self._since
+            self._since = None
+
+    def add(self, totals: Tensor, norm: Tensor) -> None:
+        """Adds a step.
+
+        Args:
+          totals: of `totals_of`, summed over the step, [4].
+          norm: of the gradient, [].
+        """
+        finite = (norm + totals[0]).isfinite()
+        totals = torch.where(finite, totals, 0.0)
+        self._sums += totals
+        self._tokens += totals[1]
+        self._norm = torch.where(finite, norm, self._norm)
+        self._steps += 1
+        self._skipped += ~finite
+        self._in_a_row = torch.where(finite, 0, self._in_a_row + 1)
+
+    def skipped_in_a_row(self) -> int:
+        """Returns how many steps were skipped, one after another, up to the last.
+
+        On a GPU up to the one before: that is known without waiting for the device.
+        """
+        if not self.is_late:
+            return int(self._in_a_row)
+        before, event = self._on_the_way, torch.cuda.Event()  # type: ignore[no-untyped-call]
+        # Pinned: else the copy itself would wait for the device.
+        copy = torch.empty([], dtype=torch.int64, pin_memory=True)
+        self._on_the_way = (copy.copy_(self._in_a_row, non_blocking=True), event)
+        event.record()
+        if before is None:
+            return 0
+        before[1].synchronize()
+        return int(before[0])
+
+    @property
+    def is_late(self) -> bool:
+        """Whether `skipped_in_a_row` tells of the step before."""
+        return self._device.type == "cuda"
+
+    def skipped(self) -> int:
+        """Returns the steps skipped since the run began."""
+        return int(self._skipped)
+
+    def note(self, state: TrainerState) -> None:
+        """Writes into a state what is counted; waits for the device."""
+        state.tokens, state.skipped = float(self._tokens), self.skipped()
+        state.skipped_in_a_row = int(self._in_a_row)
+        norm = float(self._norm)
+        state.since_report = SinceReport(
+            sums=tuple(self._sums.tolist()),
+            grad_norm=norm if math.isfinite(norm) else None,
+            steps=self._steps,
+            skipped=state.skipped - self._skipped_before,
+        )
+
+    def read(self) -> dict[str, float]:
+        """Returns the report of the steps since the last one, and begins anew."""
+        loss, weight, filled, positions = self._sums.tolist()
+        skipped, running = self.skipped(), self._since is not None
+        nothing = math.nan if self._skipped_before < skipped else 0.0
+        self.stop_clock()
+        seconds = max(self._seconds, 1e-9)
+        report = {
+            "loss": loss / weight if weight > 0 else nothing,
+            "grad_norm": float(self._norm),
+            "tokens_per_second": (weight - self._not_timed[0]) / seconds,
+            "steps_per_second": (self._steps - self._not_timed[1]) / seconds,
+            "padding_fraction": 1.0 - filled / max(positions, 1.0),
+            "skipped_steps": float(skipped),
+        }
+        self._sums = torch.zeros_like(self._sums)
+        self._norm = torch.full([], math.nan, device=self._device)
+        self._skipped_before, self._steps, self._seconds = skipped, 0, 0.0
+        self._not_timed = 0.0, 0
+        if running:
+            self.start_clock()
+        return report
 
 
 class TrainSource(Protocol):
@@ -229,3 +403,87 @@ def total_loss(output: Output) -> Loss:
     sums = torch.stack([loss.sum for loss in losses])
     weights = torch.stack([loss.weight.float() for loss in losses])
     return Loss(sums.sum(), weights.mean())
+
+
+# Contract: what watches a run without being part of it.
+
+
+class Hook:
+    """Is called at the joints of a run; every method does nothing unless a subclass says so.
+
+    A registered hook is made without arguments and chosen by name, also one of your own:
+
+        @register_hook
+        class PrintLoss(Hook):
+            def after_step(self, estimator): ...
+
+        t2t-trainer --hooks=print_loss --t2t_usr_dir=...
+
+    All processes call each hook equally often, so that a hook may talk to the others; only
+    `estimator.world.leads` should write.  A hook sees `estimator.model`, `.state`, `.task`,
+    `.config`, `.world`, `.run` (the `Learner`) and writes with `estimator.summary`.
+    """
+
+    def begin(self, estimator: Estimator) -> None:
+        """Training is about to begin or to go on; `estimator.run` is there."""
+
+    def before_update(self, estimator: Estimator) -> None:
+        """The gradients of a step are finished and the weights not moved yet."""
+
+    def after_step(self, estimator: Estimator) -> None:
+        """`estimator.state.step` steps are done."""
+
+    def before_evaluation(self, estimator: Estimator, split: Split) -> None:
+        """The model is about to be called for each batch of a split, in its mode EVAL."""
+
+    def after_evaluation(
+        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
+    ) -> None:
+        """The weights, or their average, were evaluated on a split."""
+
+    def end(self, estimator: Estimator) -> None:
+        """The estimator is closed; not after an error that ended the run."""
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a checkpoint remembers for it: what JSON can say."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` returned when the checkpoint was saved."""
+
+
+# Evaluation passes that all processes make together, where each holds a part of the weights.
+
+
+_NONE, _BATCH, _STOP = range(3)  # what a process has; the greatest of all is what they do
+
+
+def in_step(
+    batches: Iterable[Batch], run: Learner | None, world: World, stop: object = False
+) -> Iterator[tuple[Batch, bool]]:
+    """Yields (batch, whether it counts) until they end or a signal comes.
+
+    Where weights are divided a pass needs all processes, so each makes as many as the one with most
+    batches: what it makes again does not count.  A signal that one of them got ends all at once.
+
+    Args:
+      batches: of this process.
+      run: the training that goes on, if one does.
+      world: the processes.
+      stop: true once a signal has come.
+    """
+    divided = run is not None and run.is_sharded
+    waiting, last = iter(batches), None
+    while True:
+        batch = None if stop else next(waiting, None)
+        word = _STOP if stop else _BATCH if batch is not None else _NONE
+        if divided:
+            word = world.maximum(word)
+        if word != _BATCH:
+            return
+        if batch is not None:
+            last = batch
+        elif last is None and run is not None:
+            last = next(run.source.one_of_each_shape())
+        if last is not None:
+            yield last, batch is not None

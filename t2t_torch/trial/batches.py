@@ -5,22 +5,280 @@ process r of w takes every w-th from its place on.  So a position is the number 
 processes have consumed, and holds for any number of processes and of loader workers.  When an epoch
 ends within a group of w batches, the next epoch begins in it: every process always has a batch.
 
-Both sources have to be iterated over in the thread that trains (see `item_randomness.py`).
+Both sources have to be iterated over in the thread that trains (see `epoch_orders.py`).
 """
 
 from __future__ import annotations
 
+import atexit
+import bisect
 import functools
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Any
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from absl import logging
+from torch.utils import data
 
 from t2t_torch.errors import TrialError
 from t2t_torch.pipeline.plan import PlanReport
-from t2t_torch.trial.epoch_orders import EpochOrders, Loader, has_indices, size_of
-from t2t_torch.trial.fetching import Place, fetched
-from t2t_torch.trial.replayed import ReplayedLoader
+from t2t_torch.trial.epoch_orders import (
+    EpochOrders,
+    IsolatedStream,
+    Loader,
+    as_it_is,
+    has_indices,
+    isolated,
+    mix,
+    size_of,
+    tell_epoch,
+)
+
+# Batches of given indices, read through a loader's data set and `collate_fn`.
+#
+# torch's own `DataLoader` does the reading ahead, in as many processes as the user's loader asks
+# for; with `num_workers=0` each batch is made when it is asked for.  Not in threads: data code
+# draws from global generators, which threads share with the model.
+
+
+Place = tuple[int, int, list[Any]]
+"""An epoch, a batch's place there, and its indices."""
+
+
+class Fetcher(data.Dataset[Any]):
+    """A data set whose items are whole batches, by place.
+
+    Each batch is made under seeds of its own, (seed, purpose, epoch, place): what items draw is the
+    same in every process, and however often the run has stopped before.
+
+    Args:
+      loader: whose data set and `collate_fn` make batches.
+      seed: of the run.
+      purpose: "batch" in training; another one for what should draw other numbers.
+    """
+
+    def __init__(self, loader: Loader, seed: int, purpose: str) -> None:
+        self.dataset = loader.dataset
+        self._collate = loader.collate_fn
+        self._collates = loader.batch_sampler is not None
+        self._seed = seed
+        self._purpose = purpose
+
+    def __getitem__(self, place: Place) -> Any:
+        """Returns a batch."""
+        epoch, number, indices = place
+        with isolated(mix(self._seed, self._purpose, epoch, number)):
+            if not self._collates:
+                return self._collate(self.dataset[indices[0]])
+            several = getattr(self.dataset, "__getitems__", None)
+            if several:
+                return self._collate(several(indices))
+            return self._collate([self.dataset[index] for index in indices])
+
+
+def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) -> Iterator[Any]:
+    """Yields the batches at places, in order.
+
+    Args:
+      loader: the user's: its workers, their start, pinning and time limit are kept.  The workers
+        of training live as long as it does, those of an evaluation as long as that.
+      places: where the batches are; read a few ahead where there are workers.
+      seed: of the run.
+      purpose: as in `Fetcher`.
+    """
+    workers = getattr(loader, "num_workers", 0)
+    of_workers: dict[str, Any] = {}
+    if not getattr(loader, "in_order", True):
+        told = "The loader's in_order=False is not followed: the order of batches must not change."
+        logging.log_first_n(logging.WARNING, told, 1)
+    if purpose == "evaluation" and getattr(loader, "persistent_workers", False):
+        told = "The loader's persistent_workers=True is not followed: an evaluation ends its own."
+        logging.log_first_n(logging.WARNING, told, 1)
+    if workers:
+        of_workers = {
+            "multiprocessing_context": getattr(loader, "multiprocessing_context", None),
+            "prefetch_factor": getattr(loader, "prefetch_factor", None),
+            "worker_init_fn": _Beginning(getattr(loader, "worker_init_fn", None)),
+            "timeout": getattr(loader, "timeout", 0),
+        }
+    reader: data.DataLoader[Any] = data.DataLoader(
+        Fetcher(loader, seed, purpose),
+        batch_size=None,
+        sampler=_Places(places),
+        num_workers=workers,
+        collate_fn=as_it_is,
+        pin_memory=getattr(loader, "pin_memory", False),
+        # So that the workers' first seeds are not drawn from the model's generator.
+        generator=torch.Generator().manual_seed(mix(seed, "workers")),
+        **of_workers,
+    )
+    return _read(reader)
+
+
+def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
+    """Yields the batches of a loader; its workers end when the reading does."""
+    batches = iter(reader)
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is None:  # no workers
+        yield from batches
+        return
+    # By hand, also after an error and at exit: when the garbage collector comes to it, the queues
+    # are closed before the workers are told, and each is waited for in vain for seconds.
+    atexit.register(end)
+    try:
+        yield from batches
+    finally:
+        atexit.unregister(end)
+        end()
+
+
+class _Places(data.Sampler[Place]):
+    """Places as a sampler; there may be no end of them."""
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        self._places = places
+
+    def __iter__(self) -> Iterator[Place]:
+        return iter(self._places)
+
+
+class _Beginning:
+    """What a worker process does first.
+
+    A signal to stop often goes to all processes of a group.  The trainer then saves and ends its
+    workers; without them it could not finish its step.
+
+    Args:
+      worker_init_fn: the user's.
+    """
+
+    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
+        self._init = worker_init_fn
+
+    def __call__(self, worker: int) -> None:
+        info = data.get_worker_info()
+        assert info is not None
+        # What the user's code asks for is the user's data set, not the one that reads it.
+        dataset = info.dataset.dataset  # type: ignore[attr-defined]
+        object.__setattr__(info, "dataset", dataset)  # its class is frozen
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, _let_pass)
+        if self._init is not None:
+            self._init(worker)
+
+
+def _let_pass(number: int, frame: FrameType | None) -> None:
+    """Lets a first signal pass; a second one of its kind ends the process."""
+    signal.signal(number, signal.SIG_DFL)
+
+
+# Loaders whose order cannot be listed: read from the beginning, up to where a run goes on.
+
+
+class ReplayedLoader:
+    """Every epoch of a loader of which nothing is known but how to iterate over it.
+
+    An epoch is read while the global generators are seeded by (seed, "order", epoch).  A position
+    is found again by reading everything before it and throwing it away.
+
+    Attributes:
+      batches_per_epoch: `len(loader)`, or None if it has no length.
+      records_per_batch: the loader's `batch_size`, or 1.
+
+    Args:
+      loader: the user's.
+      seed: of the run.
+    """
+
+    def __init__(self, loader: Loader, seed: int) -> None:
+        self._loader = loader
+        self._seed = seed
+        self._starts = [0]  # the first batch of each epoch that has begun
+        self.batches_per_epoch = _length(loader)
+        size = getattr(loader, "batch_size", None)
+        self.records_per_batch = float(size) if isinstance(size, int) and size > 0 else 1.0
+
+    def epoch(self, epoch: int) -> Iterator[Any]:
+        """Yields the batches of an epoch, from 0."""
+        stream = IsolatedStream(mix(self._seed, "order", epoch))
+        with stream:
+            tell_epoch(getattr(self._loader, "dataset", None), epoch)
+            tell_epoch(getattr(self._loader, "sampler", None), epoch)
+            batches = iter(self._loader)
+        while True:
+            with stream:
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+            yield batch
+
+    def run(self, start: int, step: int) -> Iterator[Any]:
+        """Yields every `step`th batch of all epochs, from batch `start` of the run on.
+
+        One is read ahead: whoever has a batch may ask in which epoch the next one is.
+
+        Raises:
+          TrialError: an epoch has no batch.
+        """
+        number = epoch = 0
+        wanted = start
+        ahead: list[Any] = []
+        while True:
+            began = number
+            if epoch == len(self._starts):
+                self._starts.append(began)
+            for batch in self.epoch(epoch):
+                number += 1
+                if number - 1 == wanted:
+                    wanted += step
+                    yield from ahead
+                    ahead = [batch]
+            if number == began:
+                yield from ahead  # which was there
+                raise TrialError(_nothing(self._loader, epoch))
+            epoch += 1
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Returns the epoch of a batch, and its place there, each from 0.
+
+        Of those that `run` has yielded, and of the next `step` ones.
+        """
+        epoch = bisect.bisect_right(self._starts, number) - 1
+        return epoch, number - self._starts[epoch]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what is known of the order."""
+        loader = self._loader
+        names = [type(each).__qualname__ for each in (loader, getattr(loader, "dataset", None))]
+        workers = getattr(loader, "num_workers", 0)
+        known = [self._seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
+        return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
+def _length(loader: Loader) -> int | None:
+    try:
+        return len(loader) or None
+    except TypeError:
+        return None
+
+
+def _nothing(loader: Loader, epoch: int) -> str:
+    if epoch:
+        return (
+            f"the training loader ({type(loader).__name__}) yields nothing in epoch {epoch + 1}: "
+            "it can be read only once. Its __iter__ has to begin anew."
+        )
+    return (
+        f"the training loader ({type(loader).__name__}) yields no batch. make_data_loaders should "
+        "return a loader of a data set that is not empty."
+    )
+
 
 ORDER_VERSION = 1
 """Stands in the fingerprint: a run goes on only with the order in which it began."""
@@ -290,3 +548,66 @@ def _empty(which: str, loader: Loader) -> str:
         f"the {which} loader has no batch: {why}. make_data_loaders should return loaders of data "
         "sets that are not empty."
     )
+
+
+# Batches of a user's loaders with their numbers, of which the order of the run is made.
+
+
+class TrialBatch(NamedTuple):
+    """What a user's loader has given.
+
+    Attributes:
+      number: of the global batch of the run, or of the evaluation.
+      content: nested at will; of `evaluate_full_dataset` the loader itself.
+    """
+
+    number: int
+    content: Any
+
+
+class NumberedBatches:
+    """The batches of one process with their numbers; a `TrainSource`, or an `EvalSource`.
+
+    Attributes:
+      source: of the batches.
+
+    Args:
+      source: of the batches.
+      first: number of the first of them.
+      step: from one number to the next.
+    """
+
+    def __init__(self, source: Any, first: int, step: int) -> None:
+        self.source = source
+        self._first = first
+        self._step = step
+
+    @property
+    def plan_fingerprint(self) -> str:
+        """A hash of everything that the order depends on."""
+        return str(self.source.plan_fingerprint)
+
+    @property
+    def report(self) -> PlanReport:
+        """What an epoch has."""
+        found: PlanReport = self.source.report
+        return found
+
+    @property
+    def resume_guarantee(self) -> str:
+        """What holds when a run goes on from a checkpoint."""
+        return str(self.source.resume_guarantee)
+
+    def one_of_each_shape(self) -> Iterator[Any]:
+        """Yields a batch of each number of records."""
+        for batch in self.source.one_of_each_shape():
+            yield TrialBatch(self._first, batch)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Any]:
+        number = self._first
+        for batch in self.source:
+            yield TrialBatch(number, batch)
+            number += self._step

@@ -15,22 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.artifact.nesting import (
-    Nesting,
-    array_of,
-    nesting_of,
-    put_together,
-    taken_apart,
-)
-from t2t_torch.artifact.signature import Field
-from t2t_torch.data.staging import staged
 from t2t_torch.errors import DataError, TrialError, UsageError
-from t2t_torch.text.lines import read_lines
-from t2t_torch.trial.captured import rows_of, validation_inputs
-from t2t_torch.trial.nested import described, leaves
-from t2t_torch.trial.opened_run import OpenedRun
-from t2t_torch.trial.predictor import TrialPredictor
-from t2t_torch.trial.records import rebuilt, unstacked
+from t2t_torch.files import read_lines, staged
+from t2t_torch.runtime.nesting import Nesting, array_of, nesting_of, put_together, taken_apart
+from t2t_torch.runtime.signature import Field
+from t2t_torch.trial.nested import described, leaves, rebuilt, unstacked
+from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, validation_inputs
 
 NPZ, JSONL = ".npz", ".jsonl"
 

@@ -9,30 +9,81 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from absl import logging
-from torch import nn
+from torch import Tensor, nn
 
-from t2t_torch.artifact.signature import FILE, Signature
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.warm_start import average_checkpoints
+from t2t_torch.decode.loading import load_checkpoint
+from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
-from t2t_torch.train.checksums import FILE as SUMS
-from t2t_torch.train.checksums import check_files
-from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.trial import context, nested
-from t2t_torch.trial.answers import check_model
-from t2t_torch.trial.calling import call
-from t2t_torch.trial.checkpoint_choice import Chosen, load_chosen
-from t2t_torch.trial.code_copy import FOLDER, changed_files, copy_of, is_path
-from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.experiment_config import ExperimentConfig
-from t2t_torch.trial.records import as_arrays, groups, stacked, unstacked
-from t2t_torch.trial.run_record import NAME, RunRecord
-from t2t_torch.trust import check_code, import_usr_dirs
+from t2t_torch.export.request import LATEST, newest_whole
+from t2t_torch.mode import Split
+from t2t_torch.registry import check_code, import_usr_dirs
+from t2t_torch.runtime.signature import FILE, Signature
+from t2t_torch.train.estimator import new_model
+from t2t_torch.train.run_config import DEFAULT_SEED
+from t2t_torch.train.run_directory import FILE as SUMS
+from t2t_torch.train.run_directory import RunDirectory, check_files
+from t2t_torch.trial import nested, pytorch_trial
+from t2t_torch.trial.config import ExperimentConfig
+from t2t_torch.trial.definition import TRAIN_BATCH, call, load_definition
+from t2t_torch.trial.metrics import check_batch_pair, check_model
+from t2t_torch.trial.nested import as_arrays, groups, leaves, rebuilt, stacked, unstacked
+from t2t_torch.trial.preparation import prepare
+from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
+from t2t_torch.trial.task import TrialTask
+
+# Which checkpoint of a trial's run a model's weights are of.
+
+
+class Chosen(NamedTuple):
+    """A checkpoint, or the mean of several.
+
+    Attributes:
+      step: of the newest.
+      told: how it was chosen: "step 500", "mean of steps 400, 500".
+    """
+
+    step: int
+    told: str
+
+
+def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> Chosen:
+    """Loads the weights that are asked for.
+
+    Args:
+      model: as the trial builds it.
+      run: of the trial.
+      wanted: a step, "best", "latest", which None means, too, "average:8", or the path of a
+        `ckpt-<step>` folder.
+
+    Raises:
+      CheckpointError: there is none such, it is broken, or of another model.
+      UsageError: "average:" is not followed by a number.
+    """
+    kind, _, count = str(wanted).partition(":")
+    if kind != "average":
+        step = load_checkpoint(model, run, None if wanted == LATEST else wanted)
+        return Chosen(step, f"step {step}")
+    if not re.fullmatch("[1-9][0-9]*", count):
+        raise UsageError(f"{wanted}: expected how many checkpoints, as in average:8.")
+    found = newest_whole(run.path, int(count))
+    with tempfile.TemporaryDirectory() as scratch:
+        mean = average_checkpoints(found, CheckpointDirectory(scratch))
+        mean.load_model(model)
+    steps = sorted(one.step for one in found)
+    return Chosen(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
+
 
 _MOST_RECORDS = 128  # of a batch
 
@@ -219,9 +270,9 @@ def load_trial(
     record = RunRecord.read(run.path)
     import_usr_dirs(run.path, run.task().usr_dirs)
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
-    context.name_run(run.path)
-    context.enter(
-        context.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
+    pytorch_trial.name_run(run.path)
+    pytorch_trial.enter(
+        pytorch_trial.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
     spec = place_of_code(record, run.path)
     with torch.random.fork_rng():  # weights are drawn, and then loaded
@@ -290,3 +341,174 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
 
 def _is_module(spec: str) -> bool:
     return "/" not in spec
+
+
+# A run of a trial with its code, its data and its model: what exports and evaluations need.
+
+
+_DOWNLOAD_SECONDS = 3600.0  # that other processes wait for `download_data`
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedRun:
+    """A run of a trial.
+
+    Attributes:
+      directory: of the run.
+      spec: where the code was found.
+      task: of the trial, with its loaders.
+      model: as the trial builds it, in evaluation; the weights are those of `load`.
+      device: where it computes.
+    """
+
+    directory: RunDirectory
+    spec: str
+    task: TrialTask
+    model: nn.Module
+    device: torch.device
+
+    @classmethod
+    def of(cls, path: str | Path, world: World) -> OpenedRun:
+        """Imports a run's code, fetches its data and builds its model.
+
+        Args:
+          path: the run directory.
+          world: the processes that open it.
+
+        Raises:
+          CheckpointError: this is no run directory.
+          TrialError: the code or the data are gone or broken.
+        """
+        directory, spec, task = open_task(path, world)
+        model = new_model(task, world.device).eval()
+        return cls(directory, spec, task, model, world.device)
+
+    def load(self, checkpoint: int | str | Path | None) -> Chosen:
+        """Loads the weights of a checkpoint; see `predictor.load_trial`."""
+        return load_weights(self.model, self.directory, checkpoint, self.spec)
+
+
+def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialTask]:
+    """Imports a run's code and fetches its data; returns also the place of the code.
+
+    Args:
+      path: the run directory.
+      world: the processes that open it.
+
+    Raises:
+      CheckpointError: this is no run directory.
+      TrialError: the code or the data are gone or broken.
+      UsageError: code comes with the run, which is not trusted.
+    """
+    directory = RunDirectory(path)
+    import_usr_dirs(directory.path, directory.task().usr_dirs)
+    record = RunRecord.read(directory.path)
+    config = ExperimentConfig.from_dict(record.config, source=str(directory.path / NAME))
+    spec = place_of_code(record, directory.path)
+    seed = config.reproducibility.experiment_seed or DEFAULT_SEED
+    given = (spec, config, record.hparams, world)
+    pytorch_trial.name_run(directory.path)
+    return directory, spec, prepare(*given, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
+
+
+# What a trial's model is given while its validation loader is evaluated.
+
+
+class _Enough(BaseException):
+    """As many batches were seen as are wanted; no error that a trial's code should catch."""
+
+
+def validation_inputs(
+    task: TrialTask, model: nn.Module, device: torch.device, *, rows: int = 0
+) -> Iterator[Any]:
+    """Yields the inputs of the model for each batch of the validation loader.
+
+    Of the documented interface it is the first of (inputs, labels).  A trial that evaluates by a
+    method of its own is watched: what it gives to the model in its first call of each batch.
+
+    Args:
+      task: of the trial.
+      model: in evaluation.
+      device: where it computes.
+      rows: after so many no more is asked; 0: all.
+
+    Raises:
+      TrialError: the trial evaluates without a call of the model; or the loader gives nothing.
+    """
+    seen = 0
+    for inputs in _inputs(task, model, device, rows):
+        yield inputs
+        seen += rows_of(inputs)
+        if rows and seen >= rows:
+            return
+    if not seen:
+        raise TrialError(
+            "The validation loader gave no batch, so it is not known what the model takes. "
+            "make_data_loaders returns (train, valid): look at the second."
+        )
+
+
+def rows_of(inputs: Any) -> int:
+    """Returns the number of records of a batch, by the first axis of its first tensor."""
+    sizes = (
+        len(leaf) for leaf in leaves(inputs).values() if isinstance(leaf, Tensor) and leaf.dim()
+    )
+    return next(sizes, 1)
+
+
+def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) -> Iterator[Any]:
+    batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
+    documented = task.definition.generation != TRAIN_BATCH
+    full = not documented and not task.definition.has("evaluate_batch")
+    for batch in batches:
+        moved = task.to_device(batch, device)
+        if documented:
+            yield check_batch_pair(moved.content)[0]
+        else:
+            calls = _calls(task, model, moved, rows if full else 0)
+            if not calls:
+                method = "evaluate_full_dataset" if full else "evaluate_batch"
+                raise TrialError(
+                    f"{method} does not call the model itself (model(inputs)), so it is not known "
+                    "what it takes. Call it, and not its parts or model.forward."
+                )
+            yield from calls if full else calls[:1]
+
+
+def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any]:
+    """Returns what the model was called with, copied: a trial may change it afterwards.
+
+    Raises:
+      TrialError: it was called with names that `forward` does not list.
+    """
+    calls: list[Any] = []
+
+    def note(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        inputs: Any = given
+        if named or len(given) > arguments_of(model):
+            inputs = several_arguments(model, given, named)
+        elif len(given) == 1:
+            inputs = given[0]
+        calls.append(_copied(inputs))
+        if rows and sum(map(rows_of, calls)) >= rows:
+            raise _Enough
+
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        with torch.no_grad():
+            task.evaluated(model, batch)
+    except _Enough:
+        pass
+    finally:
+        hook.remove()
+    return calls
+
+
+def _copied(value: Any) -> Any:
+    found = leaves(value)
+
+    def leaf_of(name: str) -> Any:
+        leaf = found[name]
+        return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
+
+    return rebuilt(value, leaf_of)

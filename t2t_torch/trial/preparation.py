@@ -9,28 +9,259 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
+import fcntl
+import gc
+import hashlib
+import json
 import os
 import random
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.trial import context
-from t2t_torch.trial.answers import check_batch_size, check_loaders
-from t2t_torch.trial.calling import arity, call
-from t2t_torch.trial.chosen import check_clipping
-from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.download import download_once, this_start
+from t2t_torch.data.raw_file import exclusive
+from t2t_torch.distributed.process_group import World
+from t2t_torch.errors import TrialError
+from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
+from t2t_torch.trial import nested, pytorch_trial
+from t2t_torch.trial.definition import TRAIN_BATCH, Definition, arity, call, load_definition
+from t2t_torch.trial.epoch_orders import isolated
+from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
+from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
+from t2t_torch.trial.run_record import check_clipping
+from t2t_torch.trial.source import users_traceback
 from t2t_torch.trial.task import TrialTask
 
 if TYPE_CHECKING:
-    from t2t_torch.compute.distributed import World
+    from torch import Tensor, nn
+
     from t2t_torch.hparam import HParams
-    from t2t_torch.trial.definition import Definition
-    from t2t_torch.trial.experiment_config import ExperimentConfig
+    from t2t_torch.train.task import Task
+    from t2t_torch.trial.config import ExperimentConfig
+
+
+# `download_data`, called once on a machine, however many processes train on it.
+#
+# The first process of a machine calls it under a lock that all jobs of the same trial and data on
+# the machine share, and writes what came of it to a file that the others wait for: the directory,
+# or the traceback.  It holds a second lock meanwhile, so that the others see if it died.
+
+
+_LOOK_SECONDS = 0.05  # between two looks at what has come of it
+_KEPT_SECONDS = 86400.0  # files of starts that are over; the longest wait for one is shorter
+
+_BEGUN, _DONE, _FAILED, _INVALID = "begun", "done", "failed", "invalid hyperparameters"
+
+
+def download_once(
+    definition: Definition,
+    context: TrialContext,
+    *,
+    timeout_s: float,
+    local_rank: int,
+    attempt_id: str,
+) -> Path | None:
+    """Returns the directory of the data, for which one process of this machine calls the trial.
+
+    All processes of the machine must call this.  A job that is started anew calls the trial anew.
+
+    Args:
+      definition: the trial.
+      context: its configuration and hyperparameters.
+      timeout_s: how long the other processes wait.
+      local_rank: of this process on this machine; 0 calls the trial.
+      attempt_id: the same in all processes of this start, and in those of no other: `this_start`.
+
+    Returns:
+      What `download_data` returned, absolute; None of a trial without it.
+
+    Raises:
+      TrialError: in all processes: it raised (with the user's traceback), it returned no existing
+        directory, its process died, or it took longer than `timeout_s`.
+      InvalidHP: in all processes: it raised that.
+    """
+    if definition.download_data is None:
+        return None
+    files = _Files.of(definition, context, attempt_id)
+    if local_rank == 0:
+        return _download(definition, context, files)
+    return _wait(definition, files, timeout_s)
+
+
+def this_start(world: World) -> str:
+    """Returns a name of this start of the job, the same in all its processes; all must ask."""
+    return str(world.from_leader(time.time_ns()))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """Where processes of a machine meet.
+
+    Attributes:
+      lock: held while `download_data` runs; one for all jobs of the trial and its data.
+      alive: held by the process that calls it, from before `news` is there.
+      news: what has come of it.
+    """
+
+    lock: Path
+    alive: Path
+    news: Path
+
+    @classmethod
+    def of(cls, definition: Definition, context: TrialContext, attempt_id: str) -> _Files:
+        data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
+        subject = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
+        folder = _own_folder()
+        start = f"{subject}-{_hash(attempt_id)}"
+        return cls(folder / f"{subject}.lock", folder / f"{start}.alive", folder / f"{start}.json")
+
+    def tell(self, state: str, text: str = "") -> None:
+        """Writes the news, whole at once."""
+        beside = self.news.with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps({"state": state, "text": text}), "utf-8")
+        beside.replace(self.news)
+
+    def told(self) -> tuple[str, str]:
+        """Returns the state and its text; both empty before there is one."""
+        try:
+            news = json.loads(self.news.read_text("utf-8"))
+        except FileNotFoundError:
+            return "", ""
+        return news["state"], news["text"]
+
+    def is_deserted(self) -> bool:
+        """Whether the process that calls `download_data` holds its lock no more."""
+        with self.alive.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def living(self) -> Iterator[None]:
+        """Holds the lock that says that this process lives."""
+        with self.alive.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def clear(self) -> None:
+        """Removes what starts that are long over have left."""
+        oldest = time.time() - _KEPT_SECONDS
+        for path in self.lock.parent.glob(f"{self.lock.stem}-*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
+
+def _download(definition: Definition, context: TrialContext, files: _Files) -> Path:
+    """Calls the trial, and tells the other processes what came of it."""
+    with files.living():
+        files.tell(_BEGUN)
+        try:
+            with exclusive(files.lock, f"downloading the data of {definition.spec}"):
+                files.clear()
+                path = _called(definition, context)
+        except InvalidHP as error:
+            files.tell(_INVALID, str(error))
+            raise
+        except TrialError as error:
+            files.tell(_FAILED, str(error))
+            raise
+        except BaseException as error:  # also what ends the process: nobody shall wait for it
+            told = f"download_data of {definition.spec} failed:\n{users_traceback(error)}"
+            files.tell(_FAILED, told)
+            if isinstance(error, Exception):
+                raise TrialError(told) from error
+            raise
+        files.tell(_DONE, str(path))
+        return path
+
+
+def _called(definition: Definition, context: TrialContext) -> Path:
+    """Returns the directory that `download_data` names.
+
+    Raises:
+      TrialError: it names none.
+    """
+    given = copy.deepcopy([context.experiment_config, context.hparams])
+    function = definition.download_data
+    assert function is not None
+    result: Any = call(function, *given, what="download_data")
+    if not isinstance(result, str):
+        forgot = " Is a return missing?" if result is None else ""
+        raise TrialError(
+            f"download_data of {definition.spec} returned {result!r}; a directory, as a string, "
+            f"was expected.{forgot}"
+        )
+    path = Path(result).absolute()
+    if not path.is_dir():
+        raise TrialError(
+            f"download_data of {definition.spec} returned {result!r}, but {path} is no directory. "
+            "Return the directory that the data were put in."
+        )
+    return path
+
+
+def _wait(definition: Definition, files: _Files, timeout_s: float) -> Path:
+    """Waits for what comes of the first process's call."""
+    deadline = time.monotonic() + timeout_s
+    said = False
+    while True:
+        state, text = files.told()
+        if state == _BEGUN and files.is_deserted():
+            state, text = files.told()  # it may have told and ended between the two
+            if state == _BEGUN:
+                raise TrialError(
+                    f"The process that called download_data of {definition.spec} died. Its own "
+                    "output says why; start again."
+                )
+        if state == _DONE:
+            return Path(text)
+        if state == _INVALID:
+            raise InvalidHP(text)
+        if state == _FAILED:
+            raise TrialError(text)
+        if time.monotonic() > deadline:
+            raise TrialError(
+                f"download_data of {definition.spec} took more than {timeout_s:g} seconds. Wait "
+                "longer with --download_timeout=SECONDS, or fetch the data beforehand."
+            )
+        if not said:
+            said = True
+            logging.info("Waiting for download_data, which another process of this machine calls.")
+        time.sleep(_LOOK_SECONDS)
+
+
+def _own_folder() -> Path:
+    """Returns a directory of this user's, on this machine.
+
+    Raises:
+      TrialError: its name is taken by somebody else.
+    """
+    folder = Path(tempfile.gettempdir()) / f"t2t_torch-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise TrialError(f"{folder} belongs to somebody else. Set TMPDIR to a directory of yours.")
+    return folder
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
 
 _PRECISIONS = {"O0": "float32", "O1": "float16", "O2": "float16", "O3": "float16"}
 
@@ -59,15 +290,15 @@ def prepare(
       ConfigError: gradients cannot be clipped as the hyperparameters say.
     """
     check_clipping(chosen, config.optimizations.clip_grad_norm)
-    entered = context.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
-    context.enter(entered)
+    entered = pytorch_trial.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
+    pytorch_trial.enter(entered)
     seed_all(seed)
     definition = load_definition(spec, config.functions)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     path = download_once(
         definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)
     )
-    context.set_download_data_dir(path)
+    pytorch_trial.set_download_data_dir(path)
     world.maximum(0)  # all of them have come so far
     seed_all(seed)
     trial: Any = None
@@ -75,7 +306,11 @@ def prepare(
     if make is None:  # a method; of an instance, unless it is static
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
         make = trial.make_data_loaders
-    given = (context.get_experiment_config(), context.get_hyperparameters(), path and str(path))
+    given = (
+        pytorch_trial.get_experiment_config(),
+        pytorch_trial.get_hyperparameters(),
+        path and str(path),
+    )
     loaders = check_loaders(call(make, *given, what="make_data_loaders"))
     if trial is None:
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
@@ -133,3 +368,151 @@ def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None
         found = call(found, copy.deepcopy(chosen), what="batch_size")
     if found is not None:
         check_batch_size(found, loader)
+
+
+# The first evaluation of a trial, tried before training: its errors come then, and not at the end.
+#
+# One batch is evaluated and its metrics are joined as those of an evaluation are; nothing is
+# written, and the run is afterwards as if it had not been.
+
+
+@torch.no_grad()
+def rehearse(estimator: Estimator) -> None:
+    """Evaluates the first batch of each process; all processes must call it, once training began.
+
+    Weights, buffers, generators, the optimizer's settings, a scheduler and the trial's own
+    attributes are put back.
+
+    Args:
+      estimator: of a `TrialTask`, whose `begin` was called.
+
+    Raises:
+      TrialError: the evaluation would fail: no metrics, or not the one that says what is best.
+    """
+    run, task, world = estimator.begin(), estimator.task, estimator.world
+    assert isinstance(task, TrialTask)
+    model = estimator.model.eval()
+    before = task.state(run.optimizer, world)
+    devices = [world.device] if world.device.type == "cuda" else []
+    generators = torch.random.fork_rng(devices)
+    with (
+        _kept(model),
+        task.attributes_kept(),
+        generators,
+        isolated(0),
+        warnings.catch_warnings(),
+    ):
+        evaluator = task.evaluator()
+        warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # it is undone
+        for batch in _first(task, estimator):
+            on_device = task.to_device(batch, world.device)
+            with estimator.precision.autocast():
+                output = task.evaluated(model, on_device)
+            evaluator.update(output, on_device)
+        task.agree(evaluator, world)
+        world.sum(evaluator.sums)
+        task.results(evaluator)
+    if task.state(run.optimizer, world) != before:
+        task.restore(run.optimizer, before, task.tensors_of_state(), world)
+    estimator.say("validation was tried with one batch before training, as it comes at the end")
+
+
+def _first(task: Task, estimator: Estimator) -> Iterator[Any]:
+    world = estimator.world
+    batches = task.eval_batches(estimator.config.eval_split, rank=world.rank, world_size=world.size)
+    for batch in batches:
+        yield batch
+        return
+
+
+@contextlib.contextmanager
+def _kept(model: nn.Module) -> Iterator[None]:
+    """Gives parameters and buffers back as they were; the copies are in the CPU's memory."""
+
+    def tensors() -> list[Tensor]:
+        return [*model.parameters(), *model.buffers()]
+
+    copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors()]
+    try:
+        yield
+    finally:
+        for tensor, copy in zip(tensors(), copies, strict=True):
+            tensor.detach().copy_(copy)
+
+
+# One batch of a trial through everything, before hours are spent on it: `--test_mode`.
+
+
+def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]:
+    """Trains a step, evaluates a batch, saves and reads back; yields what a user should see.
+
+    Nothing is left behind.
+
+    Args:
+      task: of the trial.
+      seed: of the run.
+      device: where the model computes.
+
+    Raises:
+      TrialError: something of the trial is not as it should be; or what was saved is read back as
+        something else.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run")
+        config = RunConfig(train_steps=1, local_eval_frequency=0, eval_steps=1, random_seed=seed)
+        directory.claim_files(TaskRecord(trial=task.name, train_steps=1), {})
+        world = World(0, 1, device)
+        with Estimator(task, directory, config, world=world) as estimator:
+            yield from _stepped(task, estimator)
+            saved = {k: v.clone() for k, v in estimator.model.state_dict().items()}
+        del estimator
+        gc.collect()  # workers of its loader would hold the lock of the directory
+        with Estimator(task, directory, config, world=world) as again:
+            again.begin()
+            for name, tensor in again.model.state_dict().items():
+                if not torch.equal(tensor, saved[name]):
+                    raise TrialError(
+                        f"{name} is another one when it is read back from a checkpoint: the model "
+                        "changes it when it is loaded."
+                    )
+    yield "checkpoint: written, read back, equal"
+    yield "--test_mode: all of it runs"
+
+
+def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
+    """Trains a step and evaluates a batch."""
+    (batch,) = _first_of(estimator.begin().source)
+    yield from _told("batch of training", batch.content)
+    yield from _predicted(task, estimator, batch)
+    estimator.train(1)
+    estimator.saving.finish()
+    yield from _told("after one step", _numbers(MetricsFile(estimator.directory.path)))
+    yield from _told("validation", estimator.evaluate())
+
+
+def _numbers(file: MetricsFile) -> dict[str, float]:
+    """Returns what the step has reported of the trial's own."""
+    (report,) = file.read()
+    return {name: report[name] for name in report if name not in OF_THE_LOOP}
+
+
+def _first_of(source: Any) -> Iterator[Any]:
+    yield next(iter(source))
+
+
+def _predicted(task: TrialTask, estimator: Estimator, batch: Any) -> Iterator[str]:
+    """Tells what the model makes of a batch; a trial with `train_batch` calls it itself."""
+    if task.definition.generation == TRAIN_BATCH:
+        return
+    inputs, _ = task.to_device(batch, estimator.world.device).content
+    with torch.no_grad():
+        predictions = estimator.model.eval()(inputs)
+    yield from _told("predictions", predictions)
+
+
+def _told(title: str, value: Any) -> Iterator[str]:
+    yield title
+    if isinstance(value, dict) and all(isinstance(one, float) for one in value.values()):
+        yield from (f"  {name}: {number:.6g}" for name, number in value.items())
+    else:
+        yield from (f"  {line}" for line in nested.shapes(value))

@@ -23,7 +23,15 @@ As trials were written later, the step in one method:
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import difflib
+import enum
+import zlib
+from pathlib import Path
 from typing import Any
+
+from t2t_torch.errors import T2TError, TrialError
 
 
 class PyTorchTrial:
@@ -38,3 +46,194 @@ class PyTorchTrial:
 
     def __init__(self, hparams: dict[str, Any] | None = None, *_: Any, **__: Any) -> None:
         """Takes whatever subclasses of the time hand on, and keeps none of it."""
+
+
+# What a trial's code may ask while it runs: its hyperparameters, its configuration, its data.
+#
+# A user's module may ask at import already, so the context is entered before it is loaded.
+# Whatever is handed out is a copy: what a trial changes in it changes nothing here.
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialContext:
+    """What a trial runs with.
+
+    Attributes:
+      experiment_config: the whole configuration, the chosen hyperparameters in it.
+      hparams: the chosen values, nested as they were written.
+      download_data_dir: what `download_data` returned; None without it.
+    """
+
+    experiment_config: dict[str, Any]
+    hparams: dict[str, Any]
+    download_data_dir: Path | None = None
+
+
+class _Current:
+    """The context of this process; a process runs one trial."""
+
+    context: TrialContext | None = None
+    run: Path | None = None
+
+
+def name_run(path: Path | None) -> None:
+    """Says in which directory the run is; its numbers follow from that."""
+    _Current.run = path.resolve() if path else None
+
+
+def get_trial_id() -> int:
+    """Returns a number of the run: another one for each run directory; 0 without one."""
+    return _number(_Current.run)
+
+
+def get_experiment_id() -> int:
+    """Returns a number of the experiment: the same for all trials of a search."""
+    run = _Current.run
+    in_search = run is not None and run.parent.name == "trials"
+    return _number(run.parent.parent if run and in_search else run)
+
+
+def _number(path: Path | None) -> int:
+    return zlib.crc32(str(path).encode()) if path else 0
+
+
+def enter(context: TrialContext) -> None:
+    """Makes a context the one that all questions are about."""
+    _Current.context = context
+
+
+def set_download_data_dir(path: Path | None) -> None:
+    """Says where the data are that `download_data` has fetched."""
+    _Current.context = dataclasses.replace(
+        _entered("set_download_data_dir"), download_data_dir=path
+    )
+
+
+def get_hyperparameter(name: str) -> Any:
+    """Returns one hyperparameter's chosen value; of a nested one by its dotted name.
+
+    Raises:
+      TrialError: there is none of that name, or no trial runs.
+    """
+    hparams = _entered(f"get_hyperparameter({name!r})").hparams
+    found: Any = hparams
+    if name in hparams:
+        return copy.deepcopy(hparams[name])
+    for part in name.split("."):
+        if not isinstance(found, dict) or part not in found:
+            raise TrialError(f"The trial asks for hyperparameter {name!r}, {_known(name, hparams)}")
+        found = found[part]
+    return copy.deepcopy(found)
+
+
+def get_hyperparameters() -> dict[str, Any]:
+    """Returns all chosen values, nested as they were written.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_hyperparameters()").hparams)
+
+
+def get_experiment_config() -> dict[str, Any]:
+    """Returns the whole configuration.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_experiment_config()").experiment_config)
+
+
+def get_data_config() -> dict[str, Any]:
+    """Returns what the configuration has under `data`; empty if it has nothing.
+
+    Raises:
+      TrialError: no trial runs.
+    """
+    return copy.deepcopy(_entered("get_data_config()").experiment_config.get("data") or {})
+
+
+def get_download_data_dir() -> str:
+    """Returns what `download_data` returned.
+
+    Raises:
+      TrialError: there is no `download_data`, it has not been called yet, or no trial runs.
+    """
+    path = _entered("get_download_data_dir()").download_data_dir
+    if path is None:
+        raise TrialError(
+            "The trial asks for get_download_data_dir(), but there is no such directory. Either "
+            "its module has no function download_data(experiment_config, hparams) that returns "
+            "one: write it. Or it is asked while the module is imported: ask in make_data_loaders "
+            "or later."
+        )
+    return str(path)
+
+
+def _entered(asked: str) -> TrialContext:
+    """Returns the context.
+
+    Raises:
+      TrialError: none was entered.
+    """
+    if _Current.context is None:
+        raise TrialError(
+            f"{asked} was asked outside of a trial: nothing is configured here. Run the trial by "
+            "t2t-trainer --trial=... --config=experiment.yaml --output_dir=..."
+        )
+    return _Current.context
+
+
+def _known(name: str, hparams: dict[str, Any]) -> str:
+    names = sorted(_dotted(hparams))
+    if not names:
+        return "but the configuration has no hyperparameters. Write it under hyperparameters."
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f" Did you mean {near[0]!r}?" if near else ""
+    return f"but the configuration has only {', '.join(names)}.{guess}"
+
+
+def _dotted(hparams: dict[str, Any]) -> list[str]:
+    names = []
+    for name, value in hparams.items():
+        if isinstance(value, dict) and value:
+            names += [f"{name}.{inner}" for inner in _dotted(value)]
+        else:
+            names.append(str(name))
+    return names
+
+
+# How the metrics of validation batches are joined.
+
+
+class Reducer(enum.Enum):
+    """What a trial's `evaluation_reducer` returns: for all metrics, or in a dict by name."""
+
+    AVG = 1
+    SUM = 2
+    MAX = 3
+    MIN = 4
+
+
+def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
+    """Returns how a trial's metrics are joined: by `evaluation_reducer`, or averaged.
+
+    Raises:
+      TrialError: it is neither a Reducer nor a dict of them.
+    """
+    method = getattr(trial, "evaluation_reducer", None)
+    found = Reducer.AVG if method is None else method()
+    values = list(found.values()) if isinstance(found, dict) else [found]
+    if not all(isinstance(value, Reducer) for value in values):
+        raise TrialError(
+            f"evaluation_reducer returned {found!r}; a pedl.frameworks.pytorch.Reducer (AVG, SUM, "
+            "MAX or MIN), or a dict of them by the metrics' names, was expected."
+        )
+    return found
+
+
+# How a trial says that its hyperparameters are impossible.
+
+
+class InvalidHP(T2TError):
+    """This choice of hyperparameters cannot be trained; a search tries another in its place."""

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import difflib
 import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pydantic
+import yaml
+from absl import logging
 
-from t2t_torch.errors import CheckpointError
-from t2t_torch.train.checksums import how_to_restore, read_checked
-from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.errors import CheckpointError, ConfigError
+from t2t_torch.files import STAGED_SUFFIX
+from t2t_torch.search_space import Constant, Space
+from t2t_torch.train.run_directory import how_to_restore, read_checked
+from t2t_torch.trial.config import ExperimentConfig, read_text
+from t2t_torch.trial.source import imported_files
+
+if TYPE_CHECKING:
+    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.trial.definition import Definition
+
 
 NAME = "experiment.json"
 """The file's, in the run directory and in each checkpoint."""
@@ -106,3 +122,325 @@ def _flatten(prefix: str, value: Any, found: dict[str, Any]) -> None:
 
 def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
+
+
+# A copy of a trial's code in its run directory (`code/`), so that the run stands alone.
+
+
+FOLDER = "code"
+IGNORED = ".pedlignore"
+"""The file in a trial's directory that says, as `.gitignore` does, what is no part of it."""
+
+LARGEST = 1_000_000  # bytes of a file: more is data, not code
+MOST = 20_000_000  # bytes of all of them
+
+_OF_A_RUN = ("task.json", "search.journal")  # in whose folder nothing is code
+_NO_CODE = ("__pycache__", "node_modules", "site-packages")
+
+
+def keep_code(definition: Definition, directory: RunDirectory) -> None:
+    """Copies a trial's code into a run that begins; one that goes on keeps the copy that it has.
+
+    A directory is copied with all that is below it, but for hidden files, what `.pedlignore` names,
+    other runs and files of more than `LARGEST` bytes; a file with what it has imported from beside
+    it.  A trial that is named as a module of a package is installed, and is not copied.
+
+    Args:
+      definition: the trial, loaded.
+      directory: where the folder is put; locked.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    run_dir = directory.path
+    if not is_path(definition.spec) or (directory.exists and (run_dir / FOLDER).exists()):
+        return
+    source = definition.path.resolve()
+    root = source if source.is_dir() else source.parent
+    files = list(_code_in(root, run_dir.resolve())) if source.is_dir() else _imported(source)
+    # What does not fit is rather a table than a module.
+    files.sort(key=lambda file: (file.suffix != ".py", file.stat().st_size))
+    target = run_dir / f".{FOLDER}{STAGED_SUFFIX}"
+    shutil.rmtree(target, ignore_errors=True)
+    place, size = target / root.name if source.is_dir() else target, 0
+    place.mkdir(parents=True)
+    for number, file in enumerate(files):
+        size += file.stat().st_size
+        if size > MOST:
+            logging.warning(
+                "The run keeps no copy of %d of the %d files of %s: more than %d bytes in all. "
+                "Name what is no code in %s.",
+                len(files) - number,
+                len(files),
+                root,
+                MOST,
+                root / IGNORED,
+            )
+            break
+        copy = place / file.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)  # of a start that came to nothing
+    target.rename(run_dir / FOLDER)
+
+
+def is_path(spec: str) -> bool:
+    """Whether a spec names a directory or a file, and not a module."""
+    return _split(spec)[0].exists()
+
+
+def copy_of(spec: str, run_dir: Path) -> str | None:
+    """Returns the spec of a run's own copy of a trial; None if it has none.
+
+    Args:
+      spec: by which the trial was named when the run began.
+      run_dir: of the run.
+    """
+    place, class_name = _split(spec)
+    there = run_dir.resolve() / FOLDER / place.name
+    if not place.name or not there.exists():
+        return None
+    return f"{there}:{class_name}" if class_name else str(there)
+
+
+def changed_files(spec: str, run_dir: Path) -> list[str]:
+    """Returns which files of a trial are others now than those that its run has copied."""
+    copy = copy_of(spec, run_dir)
+    if copy is None or not is_path(spec):
+        return []
+    kept, now = _split(copy)[0], _split(spec)[0]
+    if kept.is_file():
+        kept, now = kept.parent, now.parent
+    files = (file for file in sorted(kept.rglob("*")) if file.is_file())
+    names = (file.relative_to(kept) for file in files if file.parent.name not in _NO_CODE)
+    return [str(name) for name in names if not _same(kept / name, now / name)]
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def _split(spec: str) -> tuple[Path, str]:
+    head, _, name = spec.rpartition(":")
+    if not head or Path(spec).exists() or not re.fullmatch(r"[^\W\d]\w*", name):
+        return Path(spec), ""
+    return Path(head), name
+
+
+def _imported(source: Path) -> list[Path]:
+    """Returns a file, and those below its folder that were imported for it."""
+    files = {source, *imported_files()}
+    return sorted(file for file in files if file.is_file() and file.stat().st_size <= LARGEST)
+
+
+def _code_in(root: Path, run_dir: Path) -> Iterator[Path]:
+    """Yields the files of a directory that are copied."""
+    rules = _rules(root)
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        inside = [one for one in folders if not _is_left_out(here / one, root, rules)]
+        folders[:] = [one for one in inside if not _is_run(here / one, run_dir)]
+        for name in names:
+            file = here / name
+            if _is_left_out(file, root, rules) or not file.is_file():
+                continue
+            if file.stat().st_size <= LARGEST:
+                yield file
+
+
+def _is_run(folder: Path, run_dir: Path) -> bool:
+    return folder == run_dir or any((folder / name).exists() for name in _OF_A_RUN)
+
+
+def _is_left_out(path: Path, root: Path, rules: list[tuple[str, bool, bool]]) -> bool:
+    if path.name.startswith(".") or path.name in _NO_CODE:
+        return True
+    name, left_out = path.relative_to(root).as_posix(), False
+    for pattern, of_folders, takes_back in rules:
+        if (path.is_dir() or not of_folders) and re.fullmatch(pattern, name):
+            left_out = not takes_back
+    return left_out
+
+
+def _rules(root: Path) -> list[tuple[str, bool, bool]]:
+    """Returns of each line a pattern, whether it is of folders alone, and whether it takes back."""
+    file = root / IGNORED
+    if not file.is_file():
+        return []
+    found = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        rule = line.strip()
+        if not rule or rule.startswith("#"):
+            continue
+        takes_back, rule = rule.startswith("!"), rule.removeprefix("!")
+        of_folders, rule = rule.endswith("/"), rule.rstrip("/")
+        pattern = ("" if "/" in rule else "(.*/)?") + _pattern(rule.removeprefix("/"))
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            logging.warning("%s: %r is no pattern: %s.", file, line.strip(), error)
+            continue
+        found.append((pattern, of_folders, takes_back))
+    return found
+
+
+def _pattern(rule: str) -> str:
+    """Returns a regular expression of a name with stars; two stars are any number of folders."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", rule)
+    meanings = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        meanings.get(part)
+        or (part.replace("[!", "[^", 1) if part.startswith("[") else re.escape(part))
+        for part in parts
+    )
+
+
+# A trial's hyperparameters: those of its configuration, and what the command says.
+
+
+CLIP_NORM, CLIP_VALUE = "clip_grad_l2_norm", "clip_grad_val"
+"""Hyperparameters by which PEDL clips gradients: their global norm, or each of their numbers."""
+
+_MISSING = object()
+_QUOTED = r"""'(?:[^']|'')*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)"""
+_TOKENS = re.compile(rf"(?<=[=,:\[{{])\s*(?:{_QUOTED})|.", re.DOTALL)
+
+
+def chosen_values(
+    hyperparameters: Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Returns one value of each hyperparameter, nested as the configuration has them.
+
+    Args:
+      hyperparameters: values and ranges.
+      changes: dotted names and the values that the command gives them.
+      before: the values, nested, with which a run was begun: ranges have theirs.
+
+    Raises:
+      ConfigError: a range is left without a value; a name is unknown.
+      HParamsError: the configuration's hyperparameters cannot be read.
+    """
+    space = Space.of_mapping(hyperparameters)
+    given, known = dict(changes or {}), by_name(hyperparameters, before or {})
+    for name in given:
+        if name not in space.kinds:
+            raise ConfigError(_unknown(name, list(space.kinds)))
+    values, ranges = {}, []
+    for name, kind in space.kinds.items():
+        if name in given:
+            values[name] = given[name]
+        elif isinstance(kind, Constant):
+            values[name] = copy.deepcopy(kind.value)
+        elif name in known:
+            values[name] = known[name]
+        else:
+            ranges.append(name)
+    if ranges:
+        example = ",".join(f"{name}=..." for name in ranges)
+        raise ConfigError(
+            f"hyperparameters.{', hyperparameters.'.join(ranges)}: a range, and one training needs "
+            f"one value. Search with t2t-tuner --trial=... --config=..., or give values: "
+            f"--hparams={example}"
+        )
+    return space.nested(values)
+
+
+def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
+    """Checks the hyperparameters that the loop itself reads.
+
+    Args:
+      chosen: the values, nested.
+      clip_grad_norm: of `optimizations`; 0 does not clip.
+
+    Raises:
+      ConfigError: one is no positive number, or two of the three ways to clip are chosen.
+    """
+    given = [name for name in (CLIP_NORM, CLIP_VALUE) if chosen.get(name) is not None]
+    for name in given:
+        value = chosen[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ConfigError(
+                f"hyperparameters.{name}: {value!r}: a positive number was expected; gradients are "
+                "clipped by it. Leave it out, or set it to null, to clip none."
+            )
+    ways = [f"hyperparameters.{name}" for name in given]
+    if clip_grad_norm:
+        ways.append("optimizations.clip_grad_norm")
+    if len(ways) > 1:
+        raise ConfigError(f"{' and '.join(ways)} both clip gradients: keep one of them.")
+
+
+def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested values by the dotted names that a configuration has for them.
+
+    Args:
+      hyperparameters: values and ranges.
+      values: of some of them.
+    """
+    found = {}
+    for name in Space.of_mapping(hyperparameters).kinds:
+        value: Any = values
+        for key in name.split("."):
+            value = value.get(key, _MISSING) if isinstance(value, Mapping) else _MISSING
+        if value is not _MISSING:
+            found[name] = copy.deepcopy(value)
+    return found
+
+
+def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads "learning_rate=0.1,net.layers=[32,16]": dotted names, values as YAML has them.
+
+    Args:
+      text: of `--hparams`.
+      more: of each `--hp`, "name=value".
+
+    Raises:
+      ConfigError: something is no name=value, or a name stands there twice.
+    """
+    changes: dict[str, Any] = {}
+    for item in [*_items(text), *more]:
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"--hparams: {item.strip()!r} should be name=value.")
+        if name in changes:
+            raise ConfigError(f"--hparams sets {name!r} twice.")
+        changes[name] = read_value(name, value)
+    return changes
+
+
+def read_value(name: str, text: str) -> Any:
+    """Reads a value as the configuration would: 1e-3 is a number, 2019-10-31 a text.
+
+    Raises:
+      ConfigError: it is no YAML.
+    """
+    try:
+        return read_text(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--hparams: {name}={text!r} cannot be read: {error}") from None
+
+
+def _items(text: str) -> list[str]:
+    """Divides at commas that stand neither in quotes nor in brackets or braces.
+
+    A quote opens where a text may begin; elsewhere it is an apostrophe.
+    """
+    items, depth, begin = [], 0, 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+        elif token[0] in "]}":
+            depth = max(depth - 1, 0)
+        elif token[0] == "," and not depth:
+            items.append(text[begin : token.start()])
+            begin = token.end()
+    return [item for item in (*items, text[begin:]) if item]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    listed = hint or f"It has: {', '.join(known) or 'none'}."
+    return f"--hparams: the configuration has no hyperparameter {name!r}. {listed}"

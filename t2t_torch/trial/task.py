@@ -23,7 +23,13 @@ from t2t_torch.loss import Loss
 from t2t_torch.mode import Split
 from t2t_torch.train.task import Task
 from t2t_torch.trial import nested
-from t2t_torch.trial.answers import (
+from t2t_torch.trial.attribute_state import AttributeState
+from t2t_torch.trial.batches import NumberedBatches, TrialBatch, TrialEvalBatches, TrialTrainBatches
+from t2t_torch.trial.definition import TRAIN_BATCH, call
+from t2t_torch.trial.epoch_orders import isolated, mix
+from t2t_torch.trial.metrics import (
+    MetricAverages,
+    TrainingReport,
     check_batch_pair,
     check_model,
     check_optimizer,
@@ -31,24 +37,16 @@ from t2t_torch.trial.answers import (
     join_metrics,
     total_of,
 )
-from t2t_torch.trial.attribute_state import AttributeState
-from t2t_torch.trial.averages import MetricAverages
-from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
-from t2t_torch.trial.calling import call
-from t2t_torch.trial.chosen import CLIP_NORM, CLIP_VALUE
-from t2t_torch.trial.definition import TRAIN_BATCH
-from t2t_torch.trial.item_randomness import isolated, mix
-from t2t_torch.trial.lr_scheduler import LRScheduler
-from t2t_torch.trial.numbered_batches import NumberedBatches, TrialBatch
-from t2t_torch.trial.reducer import reducers_of
-from t2t_torch.trial.schedule import Schedule
-from t2t_torch.trial.training_report import TrainingReport
+from t2t_torch.trial.pytorch_trial import reducers_of
+from t2t_torch.trial.run_record import CLIP_NORM, CLIP_VALUE
+from t2t_torch.trial.schedule import LRScheduler, Schedule
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.trainer_state import TrainerState
-    from t2t_torch.compute.distributed import World
+    from t2t_torch.checkpoint.checkpoint import TrainerState
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
     from t2t_torch.trial.definition import Definition
+
 
 _ATTRIBUTES = "of_trial"
 """In the state of a task: what the trial keeps on itself."""

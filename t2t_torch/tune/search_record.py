@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from t2t_torch.errors import DataError
-from t2t_torch.tune.space import Value
+from t2t_torch.search_space import AnyValue
 
 State = Literal["running", "paused", "completed", "stopped", "failed"]
 """running: it trains, or is next; paused: it waits to go on; completed: it has its full length;
@@ -41,7 +41,7 @@ class SpaceAxis:
     log: bool
     low: float | None = None
     high: float | None = None
-    values: tuple[Value, ...] = ()
+    values: tuple[AnyValue, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TrialRecord:
 
     number: int
     state: State
-    hparams: Mapping[str, Value]
+    hparams: Mapping[str, AnyValue]
     step: int
     length: int
     value: float | None
@@ -183,3 +183,16 @@ def _axis(fields: Mapping[str, Any]) -> SpaceAxis:
 def _trial(fields: Mapping[str, Any]) -> TrialRecord:
     curve = tuple((int(step), value) for step, value in fields["curve"])
     return TrialRecord(**{**fields, "curve": curve, "output_dir": Path(fields["output_dir"])})
+
+
+# Times of a search as people say them.
+
+
+def duration(seconds: float) -> str:
+    """Writes a time: "45 s", "3 min 20 s", "2 h 5 min"."""
+    whole = max(round(seconds), 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -12,15 +12,301 @@ event is void, and it asks again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+import itertools
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from t2t_torch.tune.rungs import WORST, Rungs, next_bracket
-from t2t_torch.tune.search_plan import SearchPlan
-from t2t_torch.tune.space import Space, Value
-from t2t_torch.tune.suggester import suggester_of
-from t2t_torch.tune.suggestions import Tried
-from t2t_torch.tune.trial_state import TrialState
+from t2t_torch.search_space import AnyValue, Categorical, Double, Integer, Kind, LogDouble, Space
+from t2t_torch.tune.search_plan import WORST, Rungs, SearchPlan, next_bracket
+from t2t_torch.tune.study import optuna_module
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+
+# Which hyperparameters are tried next: drawn, from a grid, or where others were good.
+#
+# A suggestion is a function of the plan, the trial's number and what is known of the others; no
+# generator is kept, so that a search that was killed goes on as if it had not been.
+
+
+_DRAWS = 100
+"""So often it is drawn again where all that was drawn is taken."""
+
+
+class Tried(NamedTuple):
+    """What is known of a trial.
+
+    Attributes:
+      hparams: dotted name -> value.
+      loss: at the end of its training, less is better; infinity if it failed; None if it is not
+        known yet.
+    """
+
+    hparams: Mapping[str, AnyValue]
+    loss: float | None
+
+
+class Suggester(Protocol):
+    """Says what a trial tries."""
+
+    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
+        """Returns the hyperparameters of a trial; None if there is nothing new left to try.
+
+        Args:
+          number: of the trial.
+          tried: the trials before it, the default among them.
+        """
+        ...
+
+
+class Drawn:
+    """Draws each value by itself; what was tried before is drawn again."""
+
+    def __init__(self, space: Space, seed: int) -> None:
+        self._space = space
+        self._seed = seed
+
+    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
+        """Returns what was not tried yet."""
+        taken = {key(one.hparams) for one in tried}
+        rng = random.Random(f"{self._seed}/{number}")
+        for _ in range(_DRAWS):
+            drawn = self._space.sample(rng)
+            if key(drawn) not in taken:
+                return drawn
+        return None
+
+
+class OfGrid:
+    """Takes one combination after another."""
+
+    def __init__(self, space: Space, *, has_default: bool) -> None:
+        self._space = space
+        self._offset = int(has_default)
+
+    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
+        """Returns the combination of this number; the default is none of them."""
+        del tried
+        place = number - self._offset
+        return next(itertools.islice(self._space.grid(), place, None), None)
+
+
+def key(hparams: Mapping[str, AnyValue]) -> str:
+    """Returns a text that equal hyperparameters have in common, whatever their order."""
+    return json.dumps(_plain(hparams), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    return value
+
+
+# Suggestions where others were good: a tree-structured Parzen estimator, optuna's.
+#
+# Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization".  The sampler is made anew for
+# each trial, seeded by its number, and is told what is known at that moment: with one trial at a
+# time the same search comes to the same trials.
+
+
+_LEAST_DRAWN = 3
+
+
+class TreeParzen:
+    """Suggests by what the finished trials have reached; the first ones are drawn.
+
+    Args:
+      plan: of the search; a fourth of its trials, from 3 to 10, is drawn.
+      space: what is searched.
+    """
+
+    def __init__(self, plan: SearchPlan, space: Space) -> None:
+        self._seed = plan.seed
+        self._space = space
+        self._startup = min(max(plan.max_trials // 4, _LEAST_DRAWN), 10)
+        self._drawn = Drawn(space, plan.seed)
+
+    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
+        """Returns what promises most, not tried yet."""
+        told = [one for one in tried if one.loss is not None]
+        known = [one for one in told if one.loss is not None and math.isfinite(one.loss)]
+        if len(known) < self._startup or not self._space.searched:
+            return self._drawn.suggest(number, tried)
+        values = self._asked(number, told)
+        taken = {key(one.hparams) for one in tried}
+        return self._drawn.suggest(number, tried) if key(values) in taken else values
+
+    def _asked(self, number: int, told: Sequence[Tried]) -> dict[str, AnyValue]:
+        optuna = optuna_module()
+        seed = random.Random(f"{self._seed}/{number}/tpe").getrandbits(32)
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=self._startup)
+        study = optuna.create_study(sampler=sampler)
+        axes = {name: distribution(kind) for name, kind in self._space.searched.items()}
+        worst = max(one.loss for one in told if one.loss is not None and math.isfinite(one.loss))
+        for one in told:
+            assert one.loss is not None
+            inside = {
+                name: to_axis(self._space.kinds[name], one.hparams[name])
+                for name in axes
+                if name in one.hparams and _is_inside(self._space.kinds[name], one.hparams[name])
+            }
+            # What failed counts as the worst that was seen.
+            value = one.loss if math.isfinite(one.loss) else worst
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=inside, distributions={name: axes[name] for name in inside}, value=value
+                )
+            )
+        params = study.ask(fixed_distributions=axes).params
+        fixed = self._space.sample(random.Random(0))
+        return {
+            name: from_axis(kind, params[name]) if name in axes else fixed[name]
+            for name, kind in self._space.kinds.items()
+        }
+
+
+def distribution(kind: Kind) -> BaseDistribution:
+    """Returns what optuna draws from for a kind; see `to_axis`."""
+    found = optuna_module().distributions
+    made: Any
+    if isinstance(kind, Categorical):
+        made = found.CategoricalDistribution(range(len(kind.values)))
+    elif isinstance(kind, Integer):
+        made = found.IntDistribution(kind.low, kind.high, log=kind.log or kind.reverse)
+    elif isinstance(kind, LogDouble):
+        ends = sorted((kind.base**kind.low, kind.base**kind.high))
+        made = found.FloatDistribution(*ends, log=True)
+    else:
+        assert isinstance(kind, Double)
+        made = found.FloatDistribution(kind.low, kind.high, log=kind.log or kind.reverse)
+    return made  # type: ignore[no-any-return]
+
+
+def to_axis(kind: Kind, value: AnyValue) -> Any:
+    """Returns a value as optuna knows it: of a choice its place, of a reversed range its mirror."""
+    if isinstance(kind, Categorical):
+        return next(place for place, one in enumerate(kind.values) if same(one, value))
+    if isinstance(kind, Integer | Double) and kind.reverse:
+        return kind.low + kind.high - value
+    return value
+
+
+def from_axis(kind: Kind, value: Any) -> AnyValue:
+    """Returns what `to_axis` has turned, turned back."""
+    if isinstance(kind, Categorical):
+        return kind.values[value]
+    if isinstance(kind, Integer | Double) and kind.reverse:
+        return kind.low + kind.high - value
+    return value
+
+
+def same(one: AnyValue, other: AnyValue) -> bool:
+    """Whether two choices are the same; True is not 1."""
+    return type(one) is type(other) and bool(one == other)
+
+
+def _is_inside(kind: Kind, value: AnyValue) -> bool:
+    """Whether a value, which may be the unchanged set's, is one of a kind's."""
+    if isinstance(kind, Categorical):
+        return any(same(one, value) for one in kind.values)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if isinstance(kind, LogDouble):
+        low, high = sorted((kind.base**kind.low, kind.base**kind.high))
+        return bool(low <= value <= high)
+    assert isinstance(kind, Integer | Double)
+    return bool(kind.low <= value <= kind.high)
+
+
+def axes_of(
+    space: Space, hparams: Mapping[str, AnyValue]
+) -> dict[str, tuple[Any, BaseDistribution]]:
+    """Returns what optuna is told of a trial: by name its value and what it was drawn from."""
+    return {
+        name: (to_axis(kind, hparams[name]), distribution(kind))
+        for name, kind in space.searched.items()
+        if name in hparams and _is_inside(kind, hparams[name])
+    }
+
+
+# Which suggester a search has.
+
+
+def suggester_of(plan: SearchPlan, space: Space) -> Suggester:
+    """Returns what makes a plan's suggestions."""
+    if plan.searcher == "grid":
+        return OfGrid(space, has_default=plan.default is not None)
+    if plan.searcher == "tpe":
+        return TreeParzen(plan, space)
+    return Drawn(space, plan.seed)
+
+
+# What is known of one trial of a search, from its ledger.
+
+
+Status = Literal["free", "held", "completed", "stopped", "failed", "invalid"]
+"""free: waits for a tuner to train it on; held: a tuner does; the others are over."""
+
+
+@dataclasses.dataclass
+class TrialState:
+    """One trial.
+
+    Attributes:
+      number: from 0.
+      hparams: dotted name -> value.
+      is_default: whether it is the unchanged set, which no rung stops.
+      bracket: number of its bracket.
+      rung: to which it is on its way, or at which it ended.
+      target: optimizer steps of that rung.
+      status: see `Status`.
+      tuner: who holds it, or held it last.
+      place: where its run directory is; see `study.py`.
+      step: optimizer steps that are done and told.
+      curve: (step, value) of each evaluation, None where it is not finite.
+      value: the newest one.
+      seconds: of training.
+      restarts: how often it was begun again after a failure.
+      why: it failed.
+    """
+
+    number: int
+    hparams: Mapping[str, AnyValue]
+    is_default: bool
+    bracket: int
+    rung: int
+    target: int
+    status: Status
+    tuner: str
+    place: str
+    step: int = 0
+    curve: list[tuple[int, float | None]] = dataclasses.field(default_factory=list)
+    value: float | None = None
+    seconds: float = 0.0
+    restarts: int = 0
+    why: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it will not train any more."""
+        return self.status not in ("free", "held")
+
+    def loss(self, *, lower_is_better: bool) -> float:
+        """Returns the newest value turned so that less is better; infinity if there is none."""
+        if self.value is None or not math.isfinite(self.value):
+            return math.inf
+        return self.value if lower_is_better else -self.value
+
+    def add_curve(self, curve: list[tuple[int, float | None]]) -> None:
+        """Adds evaluations; one of the same step replaces what was known."""
+        known = dict(self.curve)
+        known.update(curve)
+        self.curve = sorted(known.items())
+
 
 Event = Mapping[str, Any]
 """What has happened: "do" says what, "tuner" who, "time" when, and the rest is its own."""
@@ -40,7 +326,7 @@ class Task:
 
     trial: int
     to: int
-    hparams: Mapping[str, Value]
+    hparams: Mapping[str, AnyValue]
     is_default: bool
     is_new: bool
 

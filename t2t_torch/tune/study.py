@@ -8,18 +8,45 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import importlib
+import json
 import os
 import re
+import socket
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from t2t_torch.errors import DataError, UsageError
-from t2t_torch.tune.optuna_extra import optuna_module
+from t2t_torch.errors import DataError, UsageError, install_extra
+from t2t_torch.files import is_locked, staged
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
+
+
+# optuna, which only searches need: the extra `[tune]`.
+
+
+@functools.cache
+def optuna_module() -> Any:
+    """Returns optuna, quiet but for warnings.
+
+    Raises:
+      UsageError: it is not installed.
+    """
+    try:
+        optuna = importlib.import_module("optuna")
+    except ImportError as error:
+        raise UsageError(
+            f"a search needs optuna, which cannot be imported ({error}):  {install_extra('tune')}"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
 
 JOURNAL = "search.journal"
 
@@ -142,3 +169,217 @@ def _alone(url: str) -> Iterator[None]:
 def without_password(url: str) -> str:
     """Returns a URL as it may be printed and written down."""
     return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
+
+
+# The ledger of a search: what has happened, in one order that all tuners agree on.
+#
+# It is kept in optuna's storage, whatever that is: a journal file by default, SQLite, PostgreSQL.
+# An entry is a trial of a study of its own, `<search>/ledger`, which the storage creates whole,
+# gives the next number and never changes: that is all that agreement needs.  Beside it stands the
+# study of the search's name, which optuna's tools read; it is written and never read by a search.
+
+
+_T = TypeVar("_T")
+_PATIENCE_SECONDS = 60.0  # with a database that does not answer
+
+
+class Ledger:
+    """The entries of one search.
+
+    Args:
+      storage: see `study.open_storage`.
+      name: of the search; several may share a storage.
+    """
+
+    def __init__(self, storage: BaseStorage, name: str) -> None:
+        self.storage = storage
+        self.name = name
+        self._optuna = optuna_module()
+        self._study = self._insist(lambda: self._study_id(_study_name(name)))
+        self._read = 0
+
+    @staticmethod
+    def is_in(storage: BaseStorage, name: str) -> bool:
+        """Whether a storage has the ledger of a search; nothing is made."""
+        try:
+            storage.get_study_id_from_name(_study_name(name))
+        except KeyError:
+            return False
+        return True
+
+    def new_entries(self) -> list[dict[str, Any]]:
+        """Returns the entries that have come since the last call, in their order."""
+        trials = self._insist(lambda: self.storage.get_all_trials(self._study, deepcopy=False))
+        entries = []
+        for trial in trials[self._read :]:
+            try:
+                entries.append(json.loads(trial.user_attrs["entry"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(
+                    f"entry {trial.number} of the search's ledger is damaged: {error!r}. Was it "
+                    "changed by hand? Begin in another --output_dir, or with another --study_name."
+                ) from error
+        self._read = len(trials)
+        return entries
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Adds an entry; what came of it is known when it is read."""
+        text = json.dumps({**entry, "time": round(time.time(), 3)})
+        template = self._optuna.trial.create_trial(
+            state=self._optuna.trial.TrialState.COMPLETE, value=0.0, user_attrs={"entry": text}
+        )
+        # Where the answer is lost it is added twice; the second one is void.
+        self._insist(lambda: self.storage.create_new_trial(self._study, template))
+
+    def note(self, key: str, value: Any) -> None:
+        """Sets a note of the search; the last one of a key holds."""
+        self._insist(lambda: self.storage.set_study_user_attr(self._study, key, value))
+
+    def notes(self) -> dict[str, Any]:
+        """Returns the notes."""
+        return self._insist(lambda: self.storage.get_study_user_attrs(self._study))
+
+    def _study_id(self, name: str) -> int:
+        optuna = self._optuna
+        with contextlib.suppress(KeyError):
+            return int(self.storage.get_study_id_from_name(name))
+        minimize = optuna.study.StudyDirection.MINIMIZE
+        try:
+            return int(self.storage.create_new_study([minimize], name))
+        except optuna.exceptions.DuplicatedStudyError:  # by another tuner, at this moment
+            return int(self.storage.get_study_id_from_name(name))
+
+    def _insist(self, action: Callable[[], _T]) -> _T:
+        """Does something with the storage, again for a minute where a database is away or busy."""
+        began, pause = time.monotonic(), 0.1
+        while True:
+            try:
+                return action()
+            except self._optuna.exceptions.StorageInternalError as error:
+                if time.monotonic() - began > _PATIENCE_SECONDS:
+                    cause = error.__cause__ or error
+                    raise DataError(
+                        f"the storage of the search does not answer: {cause}. Run the same "
+                        "command when it does: the search goes on."
+                    ) from error
+            except (ValueError, json.JSONDecodeError) as error:
+                raise DataError(
+                    f"the storage of the search is damaged: {error}. Restore it, or begin in "
+                    "another --output_dir."
+                ) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def _study_name(search: str) -> str:
+    return f"{search}/ledger"
+
+
+# Which tuners of a search are alive, and where their run directories are.
+#
+# Tuners that share an `output_dir` share a *place*.  There each holds a lock on a file of its own,
+# which the kernel drops when the process ends, however it ends.  Of a tuner at another place only
+# its heartbeat is seen, a note in the ledger: one that has not changed for minutes, by the clock of
+# who looks, is dead.
+
+
+_BEAT_SECONDS = 20.0
+_DEAD_SECONDS = 180.0
+_PREFIX = "alive/"
+_PLACES = "place/"
+
+
+class Presence:
+    """This tuner among others; as a context manager it is alive.
+
+    Args:
+      output_dir: of the search.
+      ledger: of the search.
+      beats: whether there may be tuners at other places.
+
+    Attributes:
+      tuner: this one's name, of this start alone.
+      place: of `output_dir`.
+    """
+
+    def __init__(self, output_dir: Path, ledger: Ledger, *, beats: bool) -> None:
+        self.tuner = uuid.uuid4().hex[:12]
+        self._output_dir = output_dir
+        self._folder = output_dir / "tuners"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self.place = _place(self._folder)
+        self._ledger = ledger
+        self._beats = beats
+        self._beaten = -_BEAT_SECONDS
+        self._seen: dict[str, tuple[str, float]] = {}
+
+    @property
+    def _file(self) -> Path:
+        return self._folder / f"{self.tuner}.lock"
+
+    def __enter__(self) -> Presence:
+        self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        os.write(self._descriptor, f"process {os.getpid()}\n".encode())
+        if self._beats:
+            where = f"{socket.gethostname()}:{self._output_dir.absolute()}"
+            self._ledger.note(f"{_PLACES}{self.place}", where)
+        self.beat()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+    def beat(self) -> None:
+        """Tells those at other places, now and then, that this tuner is alive."""
+        now = time.monotonic()
+        if self._beats and now - self._beaten >= _BEAT_SECONDS:
+            self._beaten = now
+            self._ledger.note(f"{_PREFIX}{self.tuner}", f"{self.place} {time.time():.0f}")
+
+    def is_alive(self, tuner: str, place: str) -> bool:
+        """Whether a tuner is, as far as can be seen from here."""
+        if tuner == self.tuner:
+            return True
+        if place == self.place:
+            return is_locked(self._folder / f"{tuner}.lock")
+        return tuner in self._beating()
+
+    def place_is_alive(self, place: str) -> bool:
+        """Whether a tuner is at a place."""
+        return place == self.place or place in self._beating().values()
+
+    def _beating(self) -> dict[str, str]:
+        """Returns the places of the tuners whose heartbeats change."""
+        now, found = time.monotonic(), {}
+        for key, note in self._ledger.notes().items():
+            if not key.startswith(_PREFIX):
+                continue
+            before, since = self._seen.get(key, ("", now))
+            self._seen[key] = (note, since if before == note else now)
+            if now - self._seen[key][1] < _DEAD_SECONDS:
+                found[key.removeprefix(_PREFIX)] = str(note).partition(" ")[0]
+        return found
+
+
+def whereabouts(ledger: Ledger, place: str) -> str:
+    """Returns the machine and the folder that a place is; empty if nobody has said it."""
+    return str(ledger.notes().get(f"{_PLACES}{place}", ""))
+
+
+def _place(folder: Path) -> str:
+    """Returns the name of a place, the same to all who come there."""
+    file = folder / "place"
+    with (folder / "place.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            return file.read_text("utf-8").strip()
+        with staged(file) as temporary:
+            temporary.write_text(uuid.uuid4().hex[:12] + "\n", "utf-8")
+        return file.read_text("utf-8").strip()

@@ -2,22 +2,227 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import os
+import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
-from t2t_torch.errors import T2TError, UsageError
-from t2t_torch.train.stop import StopRequest
-from t2t_torch.tune.evaluations import Evaluations, read_evaluations
-from t2t_torch.tune.presence import Presence
-from t2t_torch.tune.run_folders import trial_directory
-from t2t_torch.tune.runs import TRAINER, Outcome, Training
+from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
+from t2t_torch.files import is_locked, staged
+from t2t_torch.train.stopping import StopRequest
+from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.searcher import Task
-from t2t_torch.tune.shared_search import SharedSearch
-from t2t_torch.tune.slots import environment
+from t2t_torch.tune.shared_search import (
+    Evaluations,
+    SharedSearch,
+    read_evaluations,
+    trial_directory,
+)
+from t2t_torch.tune.study import Presence
 from t2t_torch.tune.subject import Subject
+
+# One training of a search: a process of t2t-trainer, which pauses at a rung.
+
+
+TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
+"""The command that trains."""
+
+LOG = "tuner.log"
+"""In the run directory: what the trainings have printed, one after another."""
+
+INVALID_HP_CODE = 3
+"""Exit code of a training whose hyperparameters are invalid by its own word."""
+
+_STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM, -signal.SIGINT)
+_LAST_BYTES = 4096
+_MOST_TOLD = 500  # characters of an error
+
+Ending = Literal["done", "refused", "invalid", "diverged", "stopped", "broken"]
+"""done: at its rung; refused: an error of the user's; invalid: INVALID_HP; diverged: its loss is
+not finite any more; stopped: by a signal that let it save; broken: killed, or by an error of its
+code."""
+
+_ENDINGS: dict[int, Ending] = {
+    0: "done",
+    EXIT_CODE: "refused",
+    INVALID_HP_CODE: "invalid",
+    NOT_FINITE_CODE: "diverged",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a training's process has ended.
+
+    Attributes:
+      ending: see `Ending`.
+      code: of the process; below 0 the signal that has killed it.
+      why: its last words; empty if it is done.
+    """
+
+    ending: Ending
+    code: int
+    why: str
+
+
+class Training:
+    """A process that trains.
+
+    Args:
+      trial: its number.
+      command: the whole of it.
+      directory: the run directory.
+      environment: what is added to this process's own.
+    """
+
+    def __init__(
+        self, trial: int, command: Sequence[str], directory: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.trial = trial
+        self.directory = directory
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._created = time.monotonic()
+        self._began = 0.0
+        self._asked = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since it was started."""
+        return time.monotonic() - self._began if self._process is not None else 0.0
+
+    @property
+    def waits(self) -> str:
+        """What it waits for before it can be started; empty if it runs."""
+        if self._process is not None:
+            return ""
+        return f"for the process that trains in {self.directory} to end"
+
+    def start(self) -> bool:
+        """Starts it, unless a process of a tuner that was killed still saves there.
+
+        Returns:
+          Whether it runs.
+        """
+        if self._process is not None:
+            return True
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if is_locked(self.directory / "train.lock"):
+            return False
+        with (self.directory / LOG).open("ab") as log:
+            log.write(f"$ {' '.join(self._command)}\n".encode())
+            log.flush()
+            # A session of its own: Ctrl-C is the tuner's alone, which then asks once.
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment},
+                start_new_session=True,
+                preexec_fn=_follow_parent if _PRCTL is not None else None,
+            )
+        self._began = time.monotonic()
+        return True
+
+    def outcome(self) -> Outcome | None:
+        """Returns how it has ended; None if it has not."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
+        return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
+
+    def ask_to_stop(self) -> None:
+        """Lets it save and end; the second call does nothing."""
+        if self._process is not None and not self._asked:
+            self._asked = time.monotonic()
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Ends it at once; it will go on from its last checkpoint."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _load_prctl() -> ctypes.CDLL | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        return library if hasattr(library, "prctl") else None
+    except OSError:
+        return None
+
+
+_PRCTL = _load_prctl()
+_PR_SET_PDEATHSIG = 1
+
+
+def _follow_parent() -> None:
+    """Lets the process that is being made save and end when the tuner is killed."""
+    assert _PRCTL is not None
+    _PRCTL.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+
+
+def _why(directory: Path, code: int) -> str:
+    """Returns the last words of a training."""
+    told = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    with (directory / LOG).open("rb") as log:
+        log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
+        lines = log.read().decode(errors="replace").splitlines()
+    begun = max((n for n, line in enumerate(lines) if line.startswith("$ ")), default=-1)
+    lines = [line.strip() for line in lines[begun + 1 :] if line.strip()]
+    errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    words = " ".join(lines[errors[-1] :]) if errors and code > 0 else "".join(lines[-1:])
+    return f"{told}: {words[:_MOST_TOLD]}" if words else told
+
+
+# What each of several trainings on one machine gets of it: threads, and a GPU if there are any.
+
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+def environment(slot: int, parallel: int) -> dict[str, str]:
+    """Returns what is added to the environment of the training in a slot.
+
+    What the user has set stays: OMP_NUM_THREADS, and which GPUs CUDA_VISIBLE_DEVICES names.
+
+    Args:
+      slot: from 0.
+      parallel: how many slots there are.
+    """
+    threads = str(max(_cores() // parallel, 1))
+    added = {name: threads for name in _THREADS if name not in os.environ}
+    devices = _devices()
+    if devices:
+        added["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    return added
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _devices() -> list[str]:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [device for device in named.split(",") if device]
+    found = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    return [str(number) for number in range(found)]
+
 
 _LOOK_SECONDS = 0.05  # at the processes
 _ASK_SECONDS = 1.0  # the ledger, where there is nothing to do
@@ -39,7 +244,7 @@ class TunerConfig:
     output_dir: Path
     parallel: int = 1
     max_restarts: int = 5
-    command: tuple[str, ...] = TRAINER
+    command: tuple[str, ...] = dataclasses.field(default_factory=lambda: TRAINER)
 
 
 @dataclasses.dataclass
@@ -295,3 +500,77 @@ def _short_of(seen: Evaluations, to: int) -> str:
 
 def _without_code(why: str) -> str:
     return why.partition(": ")[2].removeprefix("error: ") or why
+
+
+# What a search leaves behind: its record, its page, what it found, and a link to the best run.
+
+
+RECORD = "search.json"
+PAGE = "search.html"
+BEST = "best"
+
+
+def check_any_value(record: SearchRecord) -> None:
+    """Checks that a search that is over has found something.
+
+    Raises:
+      T2TError: no trial has come to a value; says why most have not.
+    """
+    if record.best is not None or not record.trials:
+        return
+    reasons = [trial.error or "the metric was not finite" for trial in record.trials]
+    why, count = Counter(reasons).most_common(1)[0]
+    log = record.trials[reasons.index(why)].output_dir / LOG
+    raise T2TError(
+        f"no trial has come to its end with a value of {record.metric}; {count} of {len(reasons)} "
+        f"ended so: {why}\nAll that the first of them has said: {log}\nMend it, and begin again in "
+        "another --output_dir."
+    )
+
+
+def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str]:
+    """Writes all that a search tells into its folder.
+
+    Args:
+      record: of a search, over or not.
+      where: tells the machine and folder in which a trial was trained, if it was not here; empty
+        if nobody knows.
+
+    Returns:
+      Lines for the user: what was found, and what lies where.
+    """
+    from t2t_torch.tune.findings import write_findings
+    from t2t_torch.tune.search_page import write_page
+
+    directory = record.output_dir
+    _write(directory / RECORD, record.to_json())
+    write_page(record, directory / PAGE)
+    told = write_findings(record, directory)
+    lines = [told, "", f"All of it, to look at: {directory / PAGE}"]
+    if record.best is not None:
+        lines.append(_tell_best(directory / BEST, record.best, where))
+    return lines
+
+
+def _tell_best(link: Path, best: TrialRecord, where: Callable[[int], str]) -> str:
+    """Links to the best run if it is here; returns a line that says where it is."""
+    if best.output_dir.is_dir():
+        _link(link, best.output_dir)
+        return f"The best run, to decode, export or serve: {link}"
+    link.unlink(missing_ok=True)  # to one that is not the best any more
+    told = where(best.number) or "another --output_dir of this search"
+    name = best.output_dir.relative_to(link.parent)
+    return f"The best run, {name}, is not here. It was trained in {told}"
+
+
+def _write(path: Path, text: str) -> None:
+    with staged(path) as temporary:
+        temporary.write_text(text, "utf-8")
+
+
+def _link(link: Path, target: Path) -> None:
+    """Makes a relative link, which is moved into its place: there is always one."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.incomplete")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(os.path.relpath(target, link.parent))
+    temporary.replace(link)

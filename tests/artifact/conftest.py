@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from t2t_torch.artifact.signature import FILE, MODEL, Field, Signature, Target, Written
+from t2t_torch.runtime.signature import FILE, MODEL, Field, Signature, Target, Written
 
 WORDS = ["", "go", "to", "oslo"]
 TAGS = ["O", "B-city", "I-city"]

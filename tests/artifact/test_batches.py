@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.artifact.batches import batches_of
+from t2t_torch.runtime.session import batches_of
 
 
 @given(st.lists(st.integers(0, 12), max_size=20), st.integers(1, 15), st.integers(0, 9))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.examples import check_answers
-from t2t_torch.artifact.signature import Target
 from t2t_torch.errors import ArtifactError
+from t2t_torch.runtime.prediction import Answer
+from t2t_torch.runtime.session import check_answers
+from t2t_torch.runtime.signature import Target
 
 LABELS = Target("t", "class", ("go", "stay"))
 NUMBERS = Target("t", "numbers", size=1)

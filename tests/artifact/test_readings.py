@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from t2t_torch.artifact.readings import predictions_of
-from t2t_torch.artifact.signature import Target
+from t2t_torch.runtime.feeds import predictions_of
+from t2t_torch.runtime.signature import Target
 
 
 def found(texts, scores, ids):

@@ -18,12 +18,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import t2t_torch
-from t2t_torch.artifact import session
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL
-from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError, DecodeError, UsageError
+from t2t_torch.runtime import session
+from t2t_torch.runtime.prediction import InputError
+from t2t_torch.runtime.session import Artifact, Stop
+from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -271,7 +270,7 @@ def test_a_missing_package_is_named(
 def test_a_graph_that_onnxruntime_cannot_read_says_which_version_made_it(
     make: Callable[..., Path],
 ) -> None:
-    from t2t_torch.artifact.signature import Written
+    from t2t_torch.runtime.signature import Written
 
     folder = make()
     (folder / MODEL).write_bytes(b"no graph")

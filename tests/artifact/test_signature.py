@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.signature import FILE, Field, Signature, Target
 from t2t_torch.errors import ArtifactError
+from t2t_torch.runtime.signature import FILE, Field, Signature, Target
 
 WHOLE: dict[str, Any] = {
     "problem": "made_by_hand",

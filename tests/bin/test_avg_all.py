@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from t2t_torch import registry
 from t2t_torch.bin import avg_all, decoder, trainer
-from t2t_torch.checkpoint import averaging
+from t2t_torch.checkpoint import warm_start
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.loading import load
@@ -190,14 +190,14 @@ def test_there_is_no_best_before_an_evaluation(run, tmp_path):
 def test_a_checkpoint_that_goes_while_it_is_averaged_ends_nothing(
     run, tmp_path, capsys, monkeypatch
 ):
-    source, averaged = tmp_path / "source", averaging.average_checkpoints
+    source, averaged = tmp_path / "source", warm_start.average_checkpoints
     shutil.copytree(run, source)
 
     def delete(group, out):
         shutil.rmtree(source / "ckpt-2", ignore_errors=True)
         return averaged(group, out)
 
-    monkeypatch.setattr(averaging, "average_checkpoints", delete)
+    monkeypatch.setattr(warm_start, "average_checkpoints", delete)
     assert average(source, tmp_path / "avg", "--n=2") == 0
     assert [one.step for one in CheckpointDirectory(tmp_path / "avg").list()] == [6, 8]
     assert f"{source / 'ckpt-2'} was deleted before it was averaged" in capsys.readouterr().err

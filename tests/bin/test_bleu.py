@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from t2t_torch.bin import bleu, following
+from t2t_torch.bin import bleu, flags
 
 REFERENCE = "the cat sat on the mat\na dog ran in the park\n"
 SCORES = {100: "the dog sat on a mat\n\n", 200: REFERENCE.lower(), 300: REFERENCE.upper()}
@@ -104,8 +104,8 @@ def test_files_that_come_are_scored_until_none_comes(
         if coming and now[0] >= 40.0:
             add(folder, *coming.pop(0))
 
-    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(following.time, "sleep", pause)
+    monkeypatch.setattr(flags.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(flags.time, "sleep", pause)
     assert score(reference, f"--translations_dir={folder}", "--wait_minutes=1") == 0
     assert [one[0] for one in curves(folder)["BLEU_cased"]] == [0, 100, 200, 300, 400, 450]
     assert now[0] == pytest.approx(40.0 + 10.0 + 60.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.bin import data, datagen
-from t2t_torch.report import plots
+from t2t_torch.reports import plots
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_wrong_flags_are_told_with_exit_code_2(
 
 
 MIXTURE = '''
-from t2t_torch.families.mixture import MixtureProblem
+from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.registry import register_problem
 
 

@@ -21,7 +21,7 @@ import forked
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen, next_command
+from t2t_torch.bin import datagen
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -35,7 +35,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.registry import register_problem
-from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.encoder import ByteEncoder
 
 
 @register_problem
@@ -470,12 +470,12 @@ def test_the_next_command_has_the_model_the_steps_and_an_estimate(
 
 @pytest.mark.parametrize(("rows", "steps"), [(10, 300), (100_000, 2000), (10**9, 50_000)])
 def test_the_steps_grow_with_the_data_within_bounds(rows, steps):
-    assert next_command._steps(rows / 1000, writes_texts=False) == steps
+    assert datagen._steps(rows / 1000, writes_texts=False) == steps
 
 
 def test_a_shorter_warm_up_reaches_the_same_learning_rate():
     hparams = registry.hparams("transformer_small")
-    changed = hparams.parse(next_command._shorter_warm_up(500, hparams))
+    changed = hparams.parse(datagen._shorter_warm_up(500, hparams))
     peaks = [
         one.learning_rate_constant / one.learning_rate_warmup_steps**0.5
         for one in (hparams, changed)

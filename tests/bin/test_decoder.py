@@ -11,9 +11,8 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin import decoder
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 

@@ -12,18 +12,16 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.artifact.signature import MODEL, Signature, Written
 from t2t_torch.bin import exporter
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.export import decoded
+from t2t_torch.export import encoders
 from t2t_torch.export import exporter as export_room
-from t2t_torch.export.folder import Exported
 from t2t_torch.export.quantization import Times
-from t2t_torch.export.request import Request
+from t2t_torch.export.request import Exported, Request
 from t2t_torch.export.verification import Row, Verified
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.runtime.signature import MODEL, Signature, Written
+from t2t_torch.text.encoder import TokenEncoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
@@ -128,7 +126,7 @@ def test_what_cannot_be_met_is_refused(flags, capsys, tmp_path, more, told) -> N
 def test_a_model_whose_texts_no_graph_writes_is_refused_and_says_why(
     flags, tmp_path, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(decoded, "_KNOWN", (TokenEncoder,))  # all but words
+    monkeypatch.setattr(encoders, "_KNOWN", (TokenEncoder,))  # all but words
     path = tmp_path / "run"
     run, hparams = RunDirectory(path), registry.hparams("transformer_test")
     task = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
@@ -182,9 +180,9 @@ def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, cap
         )  # fmt: skip
         return Exported(request.export_dir, signature, None, {}, None, 1.0)
 
-    monkeypatch.setattr("t2t_torch.export.weights_package.export", exported)
+    monkeypatch.setattr("t2t_torch.export.exporter.export_weights", exported)
     monkeypatch.setattr("t2t_torch.export.torch_package.export", exported)
-    monkeypatch.setattr("t2t_torch.interop.ctranslate2_export.export", lambda request: request.form)
+    monkeypatch.setattr("t2t_torch.interop.ctranslate2.export", lambda request: request.form)
     without_data = [flag for flag in flags if "data_dir" not in flag]
     assert exporter.main([*without_data, "--format=safetensors"]) == 0
     told = capsys.readouterr().out.splitlines()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact import session
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.artifact.signature import EXAMPLES
 from t2t_torch.bin import latency
 from t2t_torch.errors import DecodeError
+from t2t_torch.runtime import session
+from t2t_torch.runtime.prediction import InputError
+from t2t_torch.runtime.signature import EXAMPLES
 
 _FEW = ["--passes=1", "--warm_up=0"]
 

@@ -25,8 +25,8 @@ from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import hparams
-from t2t_torch.train.first_weights import new_model
-from t2t_torch.train.footprint import Footprint
+from t2t_torch.train.dry_run import Footprint
+from t2t_torch.train.estimator import new_model
 
 COMMANDS = [avg_all, bleu, data, datagen, decoder, evaluation, exporter, latency, server, trainer]
 COMMANDS += [translate_all, tuner]

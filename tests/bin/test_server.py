@@ -11,8 +11,8 @@ import pytest
 from served import write_artifact
 
 from t2t_torch.bin import server
-from t2t_torch.serve import log
 from t2t_torch.serve import server as listening
+from t2t_torch.serve import server as log
 from t2t_torch.serve.gate import Gate
 from t2t_torch.serve.limits import Limits
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from t2t_torch.bin import datagen, named_run, trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.compute.probe import Probe
+from t2t_torch.distributed.precision import Probe
 from t2t_torch.train.run_directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"

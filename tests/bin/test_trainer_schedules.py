@@ -245,7 +245,7 @@ def test_continuous_eval_that_is_killed_finds_what_single_evaluations_find(argum
 
 HOOK = """
 from t2t_torch.registry import register_hook
-from t2t_torch.train.hook import Hook
+from t2t_torch.train.task import Hook
 
 
 @register_hook

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.bin import avg_all, bleu, decoder, following, translate_all
+from t2t_torch.bin import avg_all, bleu, decoder, translate_all
+from t2t_torch.bin import flags as following
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 

@@ -19,8 +19,8 @@ from t2t_torch import registry
 from t2t_torch.bin import avg_all, decoder, exporter, latency, server, translate_all
 from t2t_torch.bin import eval as eval_command
 from t2t_torch.errors import UsageError
-from t2t_torch.train.checksums import FILE as SUMS
-from t2t_torch.trial import context, source
+from t2t_torch.train.run_directory import FILE as SUMS
+from t2t_torch.trial import pytorch_trial, source
 
 COLLATE = """x = torch.stack([record(n) for n in numbers])
 return {"x": x, "rest": (x[:, 0], None)}, torch.zeros(len(numbers))"""
@@ -38,7 +38,7 @@ METHODS = """
 def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No trial is left."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(context._Current, "context", None)
+    monkeypatch.setattr(pytorch_trial._Current, "context", None)
     yield
     source._Loaded.forget()
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from t2t_torch import load
 from t2t_torch.bin import trainer
-from t2t_torch.trial import context, source
+from t2t_torch.trial import pytorch_trial, source
 
 TRIAL = """
 import random
@@ -68,7 +68,7 @@ TRIED = "validation was tried with one batch before training"
 def alone(monkeypatch):
     """Leaves no trial behind, and nothing to the number of threads."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(context._Current, "context", None)
+    monkeypatch.setattr(pytorch_trial._Current, "context", None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

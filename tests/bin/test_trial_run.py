@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import t2t_torch
 from t2t_torch.bin import trainer
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.trial import context, source
+from t2t_torch.trial import pytorch_trial, source
 
 TRIAL = """
     import os
@@ -59,7 +59,7 @@ CONFIG = {
 def alone(monkeypatch):
     """Leaves no trial behind, and nothing to the number of threads."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(context._Current, "context", None)
+    monkeypatch.setattr(pytorch_trial._Current, "context", None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

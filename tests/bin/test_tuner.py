@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from t2t_torch.bin import asked_search, tuner, tuner_flags
-from t2t_torch.tune.space import Double, LogDouble
+from t2t_torch.bin import search_flags, tuner
+from t2t_torch.search_space import Double, LogDouble
 from t2t_torch.tune.study import open_storage
 
 EXPERIMENT = """
@@ -56,7 +56,7 @@ def parsed(monkeypatch):
 
     def parse(arguments):
         found = []
-        monkeypatch.setattr(tuner, "_run", lambda: found.append(asked_search.asked_search({})))
+        monkeypatch.setattr(tuner, "_run", lambda: found.append(search_flags.asked_search({})))
         assert tuner.main(arguments) == 0
         return found[0]
 
@@ -224,11 +224,11 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         return 10 * len(asked)
 
     def run() -> None:
-        search = asked_search.asked_search(tuner_flags.recall(output_dir))
-        tuner_flags.remember(output_dir, search.steps_of)
+        search = search_flags.asked_search(search_flags.recall(output_dir))
+        search_flags.remember(output_dir, search.steps_of)
         found.append(search.plan.length)
 
-    monkeypatch.setattr(asked_search, "whole_length", whole_length)
+    monkeypatch.setattr(search_flags, "whole_length", whole_length)
     monkeypatch.setattr(tuner, "_run", run)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={output_dir}"]
     for length, arguments in ((3, flags), (3, flags[2:]), (4, flags[2:]), (4, flags)):
@@ -244,7 +244,7 @@ def test_a_trial_needs_its_experiment(capsys, tmp_path) -> None:
 
 
 def test_without_optuna_the_extra_is_named(arguments, capsys, monkeypatch) -> None:
-    from t2t_torch.tune.optuna_extra import optuna_module
+    from t2t_torch.tune.study import optuna_module
 
     optuna_module.cache_clear()
     monkeypatch.setitem(sys.modules, "optuna", None)
@@ -265,7 +265,7 @@ def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None
 def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp_path) -> None:
     read = []
     monkeypatch.setattr(tuner.registry, "import_usr_dir", read.append)
-    (tmp_path / tuner_flags.NAME).write_text(json.dumps({"t2t_usr_dir": ["mine"]}))
+    (tmp_path / search_flags.NAME).write_text(json.dumps({"t2t_usr_dir": ["mine"]}))
     refused([f"--output_dir={tmp_path}", "--report_only"], capsys)
     assert read == ["mine"]
 
@@ -273,15 +273,15 @@ def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp
 def test_another_name_is_another_search(capsys, monkeypatch, tmp_path) -> None:
     output_dir = tmp_path / "search"
     output_dir.mkdir()
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir, {}))
+    monkeypatch.setattr(tuner, "_run", lambda: search_flags.remember(output_dir, {}))
     assert tuner.main([f"--output_dir={output_dir}"]) == 0
-    assert "study_name" not in tuner_flags.command(output_dir)
+    assert "study_name" not in search_flags.command(output_dir)
     moved = output_dir.rename(tmp_path / "moved")
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(moved) and None)
+    monkeypatch.setattr(tuner, "_run", lambda: search_flags.recall(moved) and None)
     told = refused([f"--output_dir={moved}", "--study_name=moved"], capsys)
     assert "is --study_name=search" in told
     assert tuner.main([f"--output_dir={moved}"]) == 0
-    assert tuner_flags.study_name(moved) == "search"
+    assert search_flags.study_name(moved) == "search"
 
 
 def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, tmp_path) -> None:
@@ -289,25 +289,25 @@ def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, 
     output_dir = tmp_path / "search"
     output_dir.mkdir()
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.remember(output_dir, {}))
+    monkeypatch.setattr(tuner, "_run", lambda: search_flags.remember(output_dir, {}))
     storage = "postgresql://me:secret@host/db"
     assert tuner.main(arguments(data_dir="data", storage=storage, parallel=3, max_trials=5)) == 0
-    text = (output_dir / tuner_flags.NAME).read_text()
+    text = (output_dir / search_flags.NAME).read_text()
     assert "secret" not in text
     known = json.loads(text)
     assert known["data_dir"] == str(tmp_path / "data")
     assert known["max_trials"] == 5
     assert "parallel" not in known
-    monkeypatch.setattr(tuner, "_run", lambda: tuner_flags.recall(output_dir) and None)
+    monkeypatch.setattr(tuner, "_run", lambda: search_flags.recall(output_dir) and None)
     flags = [f"--output_dir={output_dir}", "--max_trials=6"]
     # Without its database the search would begin again.
     assert "is kept at --storage=postgresql://me:***@host/db" in refused(flags, capsys)
     assert "is kept at" in refused([*flags, "--storage=sqlite:///other.db"], capsys)
     assert tuner.main([*flags, f"--storage={storage}"]) == 0
-    assert tuner_flags.flag("max_trials") == 6
-    assert tuner_flags.flag("train_steps") == 100
+    assert search_flags.flag("max_trials") == 6
+    assert search_flags.flag("train_steps") == 100
 
 
 def test_what_is_remembered_and_damaged_is_told(capsys, tmp_path) -> None:
-    (tmp_path / tuner_flags.NAME).write_text("{")
+    (tmp_path / search_flags.NAME).write_text("{")
     assert "tuner.json is damaged" in refused([f"--output_dir={tmp_path}"], capsys)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from t2t_torch.bin import tuner, tuner_flags
+from t2t_torch.bin import search_flags, tuner
 
 
 def test_the_command_is_one_that_a_shell_takes(tmp_path, monkeypatch) -> None:
     told: list[str] = []
     here = Path("my searches") / "first; one"
-    monkeypatch.setattr(tuner, "_run", lambda: told.append(tuner_flags.command(here)) or 0)
+    monkeypatch.setattr(tuner, "_run", lambda: told.append(search_flags.command(here)) or 0)
     flags = ["--problem=dates_to_iso", "--hparams=learning_rate_boundaries=[1,2]", "--metric=a b"]
     assert tuner.main([*flags, f"--output_dir={here}"]) == 0
     words = shlex.split(told[0])

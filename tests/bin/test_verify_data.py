@@ -8,7 +8,7 @@ import pytest
 
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import eval as evaluation
-from t2t_torch.data import verified
+from t2t_torch.data import manifest
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 
@@ -21,7 +21,7 @@ def rotten(data_dir, tmp_path, monkeypatch):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-    monkeypatch.setattr(verified, "unchanged", lambda _, __, shards: {s.file for s in shards})
+    monkeypatch.setattr(manifest, "unchanged", lambda _, __, shards: {s.file for s in shards})
     return folder
 
 

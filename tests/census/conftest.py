@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.census.census import Reader
-from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.data.shards import Ragged, value_dtype
+from t2t_torch.reports.statistics import Reader
 
 
 class MemoryShards:

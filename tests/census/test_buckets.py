@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.census.buckets import bucket_table
-from t2t_torch.pipeline.bucketing import batching_scheme
-from t2t_torch.pipeline.plan import EpochPlan
+from t2t_torch.pipeline.plan import EpochPlan, batching_scheme
+from t2t_torch.reports.column_statistics import bucket_table
 
 
 def test_the_table_sums_up_to_what_the_plan_reports():

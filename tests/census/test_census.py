@@ -5,8 +5,7 @@ import json
 import numpy as np
 
 from t2t_torch.features import ClassLabel, Features, Image, Text, Turns
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["no", "yes"])
 FEATURES = Features({"inputs": Text(ByteEncoder())}, {"targets": ClassLabel(LABELS)})

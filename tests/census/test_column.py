@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.census.column import Column
+from t2t_torch.reports.column_statistics import Column
 
 PAIRS = [
     (np.arange(7, dtype=np.int32), np.asarray([0, 2, 2, 7], np.int32)),

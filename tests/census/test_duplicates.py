@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.census.duplicates import Pair, RowKeys, distinct, overlap_of, repeats_of
+from t2t_torch.reports.column_statistics import Pair, RowKeys, distinct, overlap_of, repeats_of
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=20)
 

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.census import column as columns
-from t2t_torch.census.column import Column
-from t2t_torch.census.hashes import combined, row_hashes
-from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.shards import Ragged
+from t2t_torch.reports import column_statistics as columns
+from t2t_torch.reports.column_statistics import Column, combined, row_hashes
 
 LISTS = st.lists(st.lists(st.integers(-2, 3), max_size=4), max_size=12)
 

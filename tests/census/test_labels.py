@@ -15,8 +15,7 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["sad", "glad", "mad"])
 TEXT = Text(ByteEncoder())

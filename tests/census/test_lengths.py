@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.census.lengths import (
+from t2t_torch.reports.column_statistics import (
     extremes,
     histogram_of,
     lengths_of,

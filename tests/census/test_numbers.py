@@ -3,12 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.census.column import Column
-from t2t_torch.census.lengths import number_histogram
-from t2t_torch.census.numbers import numbers_of
-from t2t_torch.data.ragged import Ragged
+from t2t_torch.data.shards import Ragged
 from t2t_torch.features import Features, Image, Real, Span, Words
-from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.reports.column_statistics import Column, number_histogram, numbers_of
+from t2t_torch.text.encoder import ByteEncoder
 
 
 def test_each_place_has_its_own_figures_whatever_the_blocks(monkeypatch):

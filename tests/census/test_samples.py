@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.census.samples import Value, spread
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -19,10 +18,10 @@ from t2t_torch.features import (
     Words,
     WordStarts,
 )
-from t2t_torch.features.tree import TreeFeature
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.features.text import TreeFeature
+from t2t_torch.reports.statistics import Value, spread
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 BYTES = ByteEncoder()
 LABELS = ClassLabelEncoder(["O", "B-x"])

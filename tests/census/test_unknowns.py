@@ -3,12 +3,10 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.features import Features, Text, WordCharacters, Words
-from t2t_torch.features.tree import TreeFeature
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
+from t2t_torch.features.text import TreeFeature
+from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, TokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 WORDS = TokenEncoder(["<UNK>", "the", "cat"], replace_oov="<UNK>")
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 
 
 class Tied(nn.Module):

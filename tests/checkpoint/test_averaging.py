@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from t2t_torch.checkpoint.averaging import average_checkpoints
-from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.errors import CheckpointError
 
 

@@ -9,12 +9,11 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import load_weights
+from t2t_torch.checkpoint.tensors import load_weights
 from t2t_torch.errors import CheckpointError
-from t2t_torch.layers.carried_memory import CarriedMemory
+from t2t_torch.layers.recurrent import CarriedMemory
 
 
 def steps_of(directory):

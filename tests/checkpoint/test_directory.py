@@ -9,11 +9,9 @@ import shutil
 import pytest
 import torch
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import load_optimizer
+from t2t_torch.checkpoint.tensors import load_optimizer
 from t2t_torch.errors import CheckpointError
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -34,7 +32,7 @@ def disk(monkeypatch):
                 raise self.error
 
     disk = Disk()
-    monkeypatch.setattr("t2t_torch.checkpoint.disk.os.fsync", disk.fsync)
+    monkeypatch.setattr("t2t_torch.checkpoint.storage.os.fsync", disk.fsync)
     return disk
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from t2t_torch.checkpoint.patience import Patience
+from t2t_torch.checkpoint.storage import Patience
 
 
 def pauses(patience):

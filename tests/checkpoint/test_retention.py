@@ -205,7 +205,7 @@ def test_a_rating_that_cannot_be_written_is_warned_of(tmp_path, snapshot, capsys
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("t2t_torch.checkpoint.disk.os.fsync", full)
+    monkeypatch.setattr("t2t_torch.checkpoint.storage.os.fsync", full)
     directory.rate(1, 0.5, lower_is_better=True)
     assert "best.json cannot be written" in capsys.readouterr().err
     assert json.loads((tmp_path / "best.json").read_text())["values"] == {"1": 1.0}

@@ -7,10 +7,9 @@ import weakref
 
 import pytest
 
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
-from t2t_torch.checkpoint.saver import Saver
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.train.saving import Saver
 
 
 class SlowDirectory(CheckpointDirectory):
@@ -141,7 +140,7 @@ def test_closing_waits_for_the_save_but_not_for_a_disk_that_fails(
         raise OSError(28, "No space left on device")
 
     calls, failed = [], threading.Event()
-    monkeypatch.setattr("t2t_torch.checkpoint.disk.os.fsync", full)
+    monkeypatch.setattr("t2t_torch.checkpoint.storage.os.fsync", full)
     saver = Saver(CheckpointDirectory(tmp_path))
     saver.save(snapshot(1))
     assert failed.wait(30)

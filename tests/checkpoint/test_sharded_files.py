@@ -25,14 +25,11 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from t2t_torch.checkpoint import checkpoint as checkpoint_module
-from t2t_torch.checkpoint.averaging import average_checkpoints
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
-from t2t_torch.checkpoint.peers import PeerDefectError
-from t2t_torch.checkpoint.sharded import divided_as
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.stored_tensors import StoredTensors
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.warm_start import warm_start
+from t2t_torch.checkpoint.storage import PeerDefectError
+from t2t_torch.checkpoint.tensors import StoredTensors, divided_as
+from t2t_torch.checkpoint.warm_start import average_checkpoints, warm_start
 from t2t_torch.errors import CheckpointError
 
 ROWS = 5  # of the table: not as many in each of two processes

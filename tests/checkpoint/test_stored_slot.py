@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.stored_slot import slot_of, stored_slot
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.checkpoint.weights import optimizer_tensors
+from t2t_torch.checkpoint.tensors import optimizer_tensors, slot_of, stored_slot
 from t2t_torch.errors import CheckpointError
 
 NUMBERS = [0, 7, -3, 2**53 + 1, -(2**63), 2**63 - 1, True, False, 0.1, -0.0, 1e-320, math.inf]

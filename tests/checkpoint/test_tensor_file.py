@@ -7,7 +7,7 @@ import safetensors
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch.checkpoint.tensor_file import _NAMES, chunks_of
+from t2t_torch.checkpoint.tensors import _NAMES, chunks_of
 
 
 def written(file, tensors, metadata=None):

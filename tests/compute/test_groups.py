@@ -25,9 +25,9 @@ atexit.register(lambda: say(sum("gloo" in name for name in threads()), "left"))
 import torch
 from torch import nn
 from t2t_torch import registry
-from t2t_torch.compute.distributed import join_world
-from t2t_torch.compute.network import network
-from t2t_torch.compute.side_channel import SideChannel
+from t2t_torch.distributed.process_group import join_world
+from t2t_torch.distributed.network import network
+from t2t_torch.distributed.process_group import SideChannel
 
 class Net(nn.Module):
     def __init__(self):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from t2t_torch.compute.lockstep import in_step
+from t2t_torch.train.task import in_step
 
 SIZE, BATCHES = 2, 10
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.compute import probe
-from t2t_torch.compute.distributed import ONE_PROCESS, World
-from t2t_torch.compute.probe import Probe, resolve
+from t2t_torch.distributed import precision
+from t2t_torch.distributed.precision import Probe, resolve
+from t2t_torch.distributed.process_group import ONE_PROCESS, World
 
 AUTO = registry.hparams("transformer_test").replace(activation_dtype="auto")
 
@@ -20,7 +20,7 @@ def pretend(monkeypatch):
             work()
             return milliseconds[str(work.args[0]).removeprefix("torch.")] / 1e3
 
-        monkeypatch.setattr(probe, "_measured", measured)
+        monkeypatch.setattr(precision, "_measured", measured)
 
     return make
 

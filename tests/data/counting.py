@@ -11,8 +11,8 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.readers.bad_records import Place
-from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.readers.text_file import Place
+from t2t_torch.text.encoder import ByteEncoder
 
 
 class Counting(Problem):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.data import chunks
-from t2t_torch.data.generate import generate_data
+from t2t_torch.data import encoding as chunks
+from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.data.task import run_task
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 
@@ -79,7 +78,7 @@ def test_what_is_skipped_does_not_depend_on_processes_chunks_or_tasks(tmp_path, 
 def test_workers_skip_what_they_cannot_encode(tmp_path, monkeypatch):
     from t2t_torch.data import encoding
     from t2t_torch.features import Features, Text
-    from t2t_torch.text.byte import ByteEncoder
+    from t2t_torch.text.encoder import ByteEncoder
 
     features = Features({}, {"targets": Text(ByteEncoder())})
     samples = [{"targets": text} for text in ("a", None, "b\ud800", "c")]
@@ -103,7 +102,7 @@ class _MakeFeatures:
 
     def __call__(self):
         from t2t_torch.features import Features, Text
-        from t2t_torch.text.byte import ByteEncoder
+        from t2t_torch.text.encoder import ByteEncoder
 
         return Features({}, {"targets": Text(ByteEncoder())})
 

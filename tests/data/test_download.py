@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from absl import logging
 
-from t2t_torch.data.download import fetch
+from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import DataError
 
 CONTENT = b"Zwei junge Manner\n" * 50_000

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.data import chunks, generate, ragged, task
-from t2t_torch.data.generate import generate_data
-from t2t_torch.data.ragged import Ragged
-from t2t_torch.data.shards import Shards
+from t2t_torch.data import encoding, generate, shards
+from t2t_torch.data.generate import generate_data, run_task
+from t2t_torch.data.shards import Ragged, Shards
 from t2t_torch.data.shuffle import Shuffle
-from t2t_torch.data.task import run_task
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -32,8 +30,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 TAGS = ClassLabelEncoder(["O", "B-x", "I-x"])
 
@@ -95,8 +92,8 @@ def rows_of(folder) -> list[dict[str, np.ndarray]]:
 def test_every_column_is_stored_in_its_type_and_rows_stay_together(
     tmp_path, monkeypatch, memory_bytes, num_tasks
 ):
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 6)
-    for module in (generate, task):
+    monkeypatch.setattr(encoding, "CHUNK_ROWS", 6)
+    for module in (generate, generate):
         small = functools.partial(Shuffle, memory_bytes=memory_bytes)
         monkeypatch.setattr(module, "Shuffle", small)
     problem = Everything()
@@ -115,20 +112,20 @@ def test_every_column_is_stored_in_its_type_and_rows_stay_together(
     rows = rows_of(tmp_path / "data")
     features = problem.stored_features(tmp_path).all
     dtypes = {name: row.dtype for name, row in rows[0].items()}
-    assert dtypes == {name: ragged.value_dtype(f.arrow_type) for name, f in features.items()}
+    assert dtypes == {name: shards.value_dtype(f.arrow_type) for name, f in features.items()}
     assert {str(dtype) for dtype in dtypes.values()} == {"int32", "uint8", "float32"}
     found = sorted(rows, key=lambda row: float(row["weight"][0]))
     for sample, row in zip(problem.generate_samples(tmp_path, Split.TRAIN), found, strict=True):
         for name, feature in features.items():
             value = sample[feature.source or name]
-            expected = np.asarray(feature.encode(value), ragged.value_dtype(feature.arrow_type))
+            expected = np.asarray(feature.encode(value), shards.value_dtype(feature.arrow_type))
             np.testing.assert_array_equal(row[name], expected)
 
 
 def test_pictures_make_chunks_of_bounded_size(monkeypatch):
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(encoding, "_CHUNK_BYTES", 100)
     samples = [{"picture": np.zeros((8, 5), np.uint8)} for _ in range(7)]
-    cut = list(chunks.Chunks(samples, ["picture"], "x"))
+    cut = list(encoding.Chunks(samples, ["picture"], "x"))
     assert [chunk.num_rows for chunk in cut] == [3, 3, 1]
 
 
@@ -145,7 +142,7 @@ LISTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=30)
 def test_rows_are_taken_in_any_order_and_number(lists, draw, block, dtype):
     column = Ragged.from_lists(lists, dtype)
     order = np.array([draw.randrange(len(lists)) for _ in range(20 if lists else 0)], np.int64)
-    with mock.patch.object(ragged, "_BLOCK_VALUES", block):
+    with mock.patch.object(shards, "_BLOCK_VALUES", block):
         taken = column.take(order)
     assert taken.values.dtype == dtype
     found = [taken.values[a:b].tolist() for a, b in itertools.pairwise(taken.offsets)]
@@ -168,7 +165,7 @@ def test_a_shuffle_gives_back_each_row_whatever_is_spilled(
     def shuffled(memory, pieces):
         shuffle = Shuffle("7", tmp_path_factory.mktemp("spill"), memory_bytes=memory)
         for a, b in pieces:
-            shuffle.add(ragged.between(rows, a, b))
+            shuffle.add(shards.between(rows, a, b))
         return [
             piece["x"].values[a:b].tolist()
             for piece in shuffle.drain()

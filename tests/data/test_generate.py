@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.data import chunks, encoding
+from t2t_torch.data import encoding
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.encoder import ByteEncoder
 
 
 class Toy(Problem):
@@ -94,7 +94,7 @@ def test_the_same_settings_give_the_same_bytes(tmp_path):
 def test_any_number_of_workers_and_any_chunks_give_the_same_bytes(tmp_path, monkeypatch):
     problem = registry.problem("algorithmic_reverse_binary40_test")
     generate(problem, tmp_path, "one", num_processes=1)
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(encoding, "CHUNK_ROWS", 100)
     generate(problem, tmp_path, "chunks", num_processes=1)
     generate(problem, tmp_path, "four", num_processes=4)
     monkeypatch.setattr(encoding, "_ROWS_BEFORE_POOL", 150)
@@ -115,7 +115,7 @@ def test_the_number_of_processes_asked_for_is_used(tmp_path, num_processes, num_
     make_features = encoding.MakeFeatures(problem, tmp_path)
     samples = ({"inputs": "0 1", "targets": "1 0"} for _ in range(num_rows))
     with encoding.Encoder(features, make_features, num_processes) as encoder:
-        pieces = chunks.Chunks(samples, ["inputs", "targets"], "x")
+        pieces = encoding.Chunks(samples, ["inputs", "targets"], "x")
         rows = [encoded.rows for encoded in encoder.encode(pieces)]
         assert encoder.uses_pool is pool
     assert sum(len(piece["inputs"]) for piece in rows) == num_rows
@@ -267,8 +267,8 @@ def test_an_impossible_number_of_shards_is_refused(tmp_path, count):
 
 
 def test_many_chunks_are_cut_by_their_size_too(monkeypatch):
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(encoding, "_CHUNK_BYTES", 10)
     samples = [{"inputs": "x" * size} for size in (4, 4, 4, 30, 1, 1)]
-    cut = list(chunks.Chunks(samples, ["inputs"], "x"))
+    cut = list(encoding.Chunks(samples, ["inputs"], "x"))
     assert [len(chunk.columns["inputs"]) for chunk in cut] == [3, 1, 2]
     assert [chunk.first for chunk in cut] == [0, 3, 4]

@@ -19,13 +19,11 @@ import pytest
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import datagen, trainer
-from t2t_torch.data import segments
+from t2t_torch.data import import_tfrecords as segments
 from t2t_torch.data.import_tfrecords import import_tfrecords
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.data.ragged import Ragged
-from t2t_torch.data.shards import Shards
-from t2t_torch.data.tf_example import write_example
-from t2t_torch.data.tfrecord import write_records
+from t2t_torch.data.shards import Ragged, Shards
+from t2t_torch.data.tfrecord import write_example, write_records
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem

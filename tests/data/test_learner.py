@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.data.learner import (
+from t2t_torch.data.vocabulary_builder import (
     CharacterLearner,
     LabelLearner,
     MomentsLearner,
@@ -17,10 +17,8 @@ from t2t_torch.data.learner import (
     load_moments,
 )
 from t2t_torch.errors import DataError
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import CharacterEncoder, ClassLabelEncoder, TokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
 
 SAMPLES = [
     {"text": "the cat sat", "label": "b", "dense": [1.0, 5.0]},

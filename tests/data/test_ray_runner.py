@@ -26,7 +26,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.registry import register_problem
-from t2t_torch.text.byte import ByteEncoder
+from t2t_torch.text.encoder import ByteEncoder
 
 
 @register_problem
@@ -144,13 +144,13 @@ class _FakeRay:
 def runner(monkeypatch, tmp_path):
     """Runs the counting problem on a fake Ray."""
     from t2t_torch import registry
-    from t2t_torch.data import ray_runner
+    from t2t_torch.data import generate
 
     def run(fake, problem, **options):
-        monkeypatch.setattr(ray_runner, "_imported", lambda: fake)
+        monkeypatch.setattr(generate, "_imported", lambda: fake)
         monkeypatch.setattr(registry, "problem", lambda name: problem)
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-        return ray_runner.generate_on_ray(
+        return generate.generate_on_ray(
             problem, tmp_path / "data", tmp_path / "raw", progress=False, **options
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 
 from .counting import counting
 

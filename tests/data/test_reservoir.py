@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from t2t_torch.data.reservoir import Reservoir
+from t2t_torch.data.vocabulary_builder import Reservoir
 
 
 def drawn(count: int | None, seed: int = 1) -> list[int]:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.data.raw_file import RawFile
-from t2t_torch.data.samples import samples_of
+from t2t_torch.data.raw_file import RawFile, samples_of
 from t2t_torch.errors import DataError
+from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
-from t2t_torch.text.lines import read_lines
 from t2t_torch.text_problem import Text2SelfProblem
 
 

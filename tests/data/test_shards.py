@@ -14,8 +14,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.manifest import FeatureEntry, Manifest, SplitEntry, sha256_of
-from t2t_torch.data.ragged import Ragged
-from t2t_torch.data.shards import Shards, ShardWriter, schema_of, shard_name
+from t2t_torch.data.shards import Ragged, Shards, ShardWriter, schema_of, shard_name
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from t2t_torch.data import ragged
-from t2t_torch.data.ragged import Ragged, Rows
+from t2t_torch.data import shards
+from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.data.shuffle import Shuffle
 
 LISTS = [[i] * (i % 7) + [1000 + i] for i in range(2000)]
@@ -14,7 +14,7 @@ LISTS = [[i] * (i % 7) + [1000 + i] for i in range(2000)]
 
 def rows_of(lists: list[list[int]]) -> Rows:
     column = Ragged.from_lists(lists, np.int32)
-    return {"inputs": column, "targets": ragged.take({"x": column}, np.arange(len(column)))["x"]}
+    return {"inputs": column, "targets": shards.take({"x": column}, np.arange(len(column)))["x"]}
 
 
 def lists_of(column: Ragged) -> list[list[int]]:
@@ -81,16 +81,16 @@ def test_keys_are_those_of_splitmix64():
 def test_take_and_between_agree_with_lists():
     rows = rows_of(LISTS)
     order = np.array([5, 5, 0, 1999, 7])
-    assert lists_of(ragged.take(rows, order)["inputs"]) == [LISTS[i] for i in order]
-    assert lists_of(ragged.between(rows, 10, 13)["targets"]) == LISTS[10:13]
-    parts = [ragged.between(rows, 0, 4), ragged.between(rows, 4, 4), ragged.between(rows, 4, 9)]
-    assert lists_of(ragged.concatenate(parts)["inputs"]) == LISTS[:9]
+    assert lists_of(shards.take(rows, order)["inputs"]) == [LISTS[i] for i in order]
+    assert lists_of(shards.between(rows, 10, 13)["targets"]) == LISTS[10:13]
+    parts = [shards.between(rows, 0, 4), shards.between(rows, 4, 4), shards.between(rows, 4, 9)]
+    assert lists_of(shards.concatenate(parts)["inputs"]) == LISTS[:9]
 
 
 def test_only_lists_of_numbers_can_be_stored():
-    assert ragged.value_dtype("list<float32>") == np.float32
+    assert shards.value_dtype("list<float32>") == np.float32
     with pytest.raises(ValueError, match="list<int32>"):
-        ragged.value_dtype("string")
+        shards.value_dtype("string")
 
 
 @pytest.mark.parametrize("memory_bytes", [1 << 28, 1000])

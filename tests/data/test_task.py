@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.data import chunks, generate, task
-from t2t_torch.data.generate import generate_data
-from t2t_torch.data.parts import Parts
+from t2t_torch.data import encoding, generate
+from t2t_torch.data.generate import Outcome, Parts, generate_data, run_task
 from t2t_torch.data.shuffle import Shuffle
-from t2t_torch.data.task import Outcome, run_task
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 
@@ -24,7 +22,7 @@ from .counting import Counting, counting, files, numbers
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of seven samples, so that a few samples are the work of several tasks."""
-    monkeypatch.setattr(chunks, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(encoding, "CHUNK_ROWS", 7)
 
 
 def run(problem, tmp_path, number, of, name="data", **options) -> Outcome:
@@ -74,10 +72,10 @@ def test_no_row_is_lost_or_doubled_by_any_split_shard_or_task(
     problem = counting(count=count, shards={Split.TRAIN: num_shards, Split.EVAL: 2})
     small = functools.partial(Shuffle, memory_bytes=memory_bytes)
     generate_data(problem, tmp_path / "one", tmp_path, progress=False)
-    with mock.patch.object(chunks, "CHUNK_ROWS", block):
+    with mock.patch.object(encoding, "CHUNK_ROWS", block):
         with mock.patch.object(generate, "Shuffle", small):
             generate_data(problem, tmp_path / "spilled", tmp_path, progress=False)
-        with mock.patch.object(task, "Shuffle", small):
+        with mock.patch.object(generate, "Shuffle", small):
             for number in range(num_tasks):
                 run(problem, tmp_path, number, num_tasks)
     assert sorted(numbers(tmp_path / "data")) == list(range(count))
@@ -238,7 +236,7 @@ def test_what_one_process_overwrites_is_not_taken_for_the_arrays(tmp_path, monke
 def cut_off_before_it_tells(tmp_path, monkeypatch):
     """Task 0 of an array of two is killed when its part is whole; task 1 publishes."""
     with monkeypatch.context() as patch:
-        patch.setattr(task.Tasks, "finish", lambda *_: 1 / 0)
+        patch.setattr(generate.Tasks, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(counting(), tmp_path, 0, 2, overwrite=True)
     assert run(counting(), tmp_path, 1, 2, overwrite=True).manifest is not None

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.data import crc32c, tf_example, tfrecord
-from t2t_torch.data.tf_example import parse_example, write_example
-from t2t_torch.data.tfrecord import read_records, write_records
+from t2t_torch.data import tfrecord
+from t2t_torch.data.tfrecord import parse_example, read_records, write_example, write_records
 from t2t_torch.errors import DataError
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tfrecords"
@@ -38,7 +37,7 @@ def bit_by_bit(content: bytes) -> int:
 
 def checksums(pieces: list[bytes]) -> list[int]:
     data = np.frombuffer(b"".join(piece + b"room" for piece in pieces), np.uint8).copy()
-    return crc32c.crc32c(data, np.cumsum([len(piece) + 4 for piece in pieces])).tolist()
+    return tfrecord.crc32c(data, np.cumsum([len(piece) + 4 for piece in pieces])).tolist()
 
 
 def contents(path: Path) -> list[bytes]:
@@ -172,7 +171,7 @@ def test_an_example_of_any_lists_comes_back(given_lists) -> None:
 @given(st.lists(st.lists(NUMBERS, max_size=4), max_size=6))
 def test_many_lists_of_integers_are_read_in_one_step(rows) -> None:
     packed = [parse_example(write_example({"x": row}))["x"].packed if row else b"" for row in rows]
-    found = tf_example.int64_rows(packed)
+    found = tfrecord.int64_rows(packed)
     assert [found.between(i, i + 1).values.tolist() for i in range(len(rows))] == rows
 
 
@@ -241,8 +240,8 @@ def test_what_is_no_example_is_refused(record: bytes) -> None:
 def test_lists_that_end_within_a_number_are_refused() -> None:
     cut = parse_example(example_of(framed(3, framed(1, b"\x01\x80"))))["x"]
     with pytest.raises(ValueError, match="ends within a number"):
-        tf_example.int64_rows([b"\x01", cut.packed, b"\x01"])
+        tfrecord.int64_rows([b"\x01", cut.packed, b"\x01"])
     with pytest.raises(ValueError, match="ends within a number"):
-        tf_example.float_rows([b"abcd", b"abc"])
+        tfrecord.float_rows([b"abcd", b"abc"])
     with pytest.raises(ValueError, match="more than 10 bytes"):
-        tf_example.int64_rows([b"\x80" * 10 + b"\x01"])
+        tfrecord.int64_rows([b"\x80" * 10 + b"\x01"])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from t2t_torch.bin import datagen
-from t2t_torch.data.generate import generate_data
-from t2t_torch.data.task import run_task
+from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.mode import Split
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 from .counting import Counting
 
@@ -30,7 +28,7 @@ class Kinds(Counting):
 
 
 def test_they_are_counted_by_one_process_and_by_several_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr("t2t_torch.data.chunks.CHUNK_ROWS", 3)
+    monkeypatch.setattr("t2t_torch.data.encoding.CHUNK_ROWS", 3)
     one = generate_data(Kinds(), tmp_path / "one", tmp_path, progress=False)
     assert {key: dict(entry.unknown) for key, entry in one.splits.items()} == {
         "train": {},

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from t2t_torch.data.unpack import unpack
+from t2t_torch.data.raw_file import unpack
 from t2t_torch.errors import DataError
 
 FILES = {"corpus/train.txt": b"eins\nzwei\n", "corpus/dev/dev.txt": b"drei\n", "README": b""}
@@ -202,7 +202,7 @@ def test_an_archive_is_not_unpacked_over_the_folder_it_lies_in(tmp_path):
 def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused(
     ending, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("t2t_torch.data.unpack._ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("t2t_torch.data.raw_file._ALWAYS_ALLOWED", 1 << 20)
     path = tmp_path / f"bomb{ending}"
     zeros = {f"zeros{n}": b"\0" * (1 << 20) for n in range(3)}
     if ending == ".gz":

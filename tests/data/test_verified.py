@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
+from t2t_torch.data import manifest
 from t2t_torch.data import manifest as manifest_module
-from t2t_torch.data import verified
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
@@ -58,7 +58,7 @@ def test_what_was_verified_is_not_hashed_again(data, hashed):
 
 
 def test_what_datagen_wrote_a_while_ago_is_not_hashed(tmp_path, monkeypatch, hashed):
-    monkeypatch.setattr(verified, "_TICK_NANOSECONDS", 0)
+    monkeypatch.setattr(manifest, "_TICK_NANOSECONDS", 0)
     generate_data(counting(), tmp_path / "data", tmp_path / "raw", progress=False)
     open_train(tmp_path / "data")
     assert hashed == []
@@ -66,7 +66,7 @@ def test_what_datagen_wrote_a_while_ago_is_not_hashed(tmp_path, monkeypatch, has
 
 def test_what_was_written_a_moment_ago_is_hashed_once_more(tmp_path, monkeypatch, hashed):
     hour = 3600 * 10**9  # so long no disk takes to write them
-    monkeypatch.setattr(verified, "_TICK_NANOSECONDS", hour)
+    monkeypatch.setattr(manifest, "_TICK_NANOSECONDS", hour)
     generate_data(counting(), tmp_path / "data", tmp_path / "raw", progress=False)
     open_train(tmp_path / "data")
     assert len(hashed) == 3, "it may have been changed again in the same tick of the clock"
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_to_is_opened_all_the_same(data, hashed,
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(verified, "staged", refuse)  # root may write anywhere
+    monkeypatch.setattr(manifest, "staged", refuse)  # root may write anywhere
     (data / ".counting.verified.json").unlink()
     data.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:

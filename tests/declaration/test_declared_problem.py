@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.data.generate import generate_data
-from t2t_torch.declaration.kinds import KINDS, MIXTURE
 from t2t_torch.declaration.problem import problem_of
+from t2t_torch.declaration.schema import KINDS, MIXTURE
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tree import parse_tree
 
 WORDS = [{"tokens": ["Ann", "left"], "tags": ["B-PER", "O"], "intent": "go", "kind": "x"}]

@@ -21,11 +21,9 @@ from hypothesis import strategies as st
 from t2t_torch import registry
 from t2t_torch.bin import datagen
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.declaration.draft import draft
-from t2t_torch.declaration.guess import guess
-from t2t_torch.declaration.look import Look, Table
+from t2t_torch.declaration.draft import Look, Table, draft, guess
 from t2t_torch.errors import DataError, T2TError
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from t2t_torch.declaration.values import UnfitError, number_of
+from t2t_torch.declaration.rows import UnfitError, number_of
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 
 GAZETTEER = {
     "kind": "text2tags",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.beam import length_penalty
-from t2t_torch.layers.attended import Attended
+from t2t_torch.layers.attention import Attended
 
 EOS = 1
 

@@ -10,14 +10,13 @@ from torch._dynamo.utils import counters
 
 from t2t_torch import registry
 from t2t_torch.decode import compiled_model
-from t2t_torch.decode.compiled_model import CompiledModel
-from t2t_torch.decode.fixed_rows import FixedRows, places_for
+from t2t_torch.decode.compiled_model import CompiledModel, FixedRows, places_for
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 from tests.decode.conftest import golden_predictor
 
 PLAIN = DecodeHParams(extra_length=36, force_decode_length=True)

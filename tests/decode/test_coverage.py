@@ -13,7 +13,7 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.model import T2TModel
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 COVERED = DecodeHParams(coverage_penalty=0.5, extra_length=3)
 IDS = torch.tensor([[5, 6, 7, 8, 1], [9, 4, 1, 0, 0]])

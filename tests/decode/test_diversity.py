@@ -10,11 +10,8 @@ from table_model import EOS, TableModel, ended, log_prob, penalized, random_tabl
 from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
-from t2t_torch.decode.constraints import Constraints
-from t2t_torch.decode.diversity import Diversity
-from t2t_torch.decode.phrases import Phrase, Phrases
-from t2t_torch.decode.rules import Rules
-from t2t_torch.decode.search import beam_search
+from t2t_torch.decode.constraints import Constraints, Diversity, Phrase, Phrases
+from t2t_torch.decode.search import Rules, beam_search
 
 VOCAB, LIMIT = 12, 8
 

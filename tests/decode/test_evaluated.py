@@ -11,21 +11,19 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.evaluated import Evaluated, EvaluatedRows, check_rows
+from t2t_torch.decode.evaluation import Evaluated, EvaluatedRows, check_rows
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
 from t2t_torch.errors import HParamsError
-from t2t_torch.families.intentslot import IntentSlotProblem
-from t2t_torch.families.spanqa import SpanQAProblem
-from t2t_torch.families.textpair import TextPair2RealProblem
 from t2t_torch.features import ClassLabel, Features, Text, TreeFeature
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.classification import TextPair2RealProblem
+from t2t_torch.problem_types.words import IntentSlotProblem, SpanQAProblem
 from t2t_torch.testing import small
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.tree import TransitionEncoder
 from t2t_torch.text_problem import VocabType
 
 
@@ -53,8 +51,8 @@ def rows_of(
 def test_rows_of_several_targets(
     tmp_path: Path, vocab_type: VocabType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t_torch.decode.evaluated._BATCH_TOKENS", 4)
-    monkeypatch.setattr("t2t_torch.decode.evaluated._CHUNK", 3)
+    monkeypatch.setattr("t2t_torch.decode.evaluation._BATCH_TOKENS", 4)
+    monkeypatch.setattr("t2t_torch.decode.evaluation._CHUNK", 3)
     samples = [
         {"inputs": ["to"] * n + ["Oslo"], "intent": "go", "slots": ["O"] * n + ["B-city"]}
         for n in (1, 4, 2, 3, 5)

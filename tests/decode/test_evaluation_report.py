@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.decode.evaluation_report import (
+from t2t_torch.decode.evaluation import (
     Files,
     aligned,
     confusion,
@@ -17,7 +17,7 @@ from t2t_torch.decode.evaluation_report import (
 )
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Real, Tags
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 COLUMNS = ("precision", "recall", "f1", "support")
 

@@ -11,19 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.decode.files import (
-    decode_dataset,
-    decode_file,
-    read_inputs,
-    read_texts,
-)
+from t2t_torch.decode.files import decode_dataset, decode_file, read_inputs, read_texts
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import one_line
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError, HParamsError, UsageError
 from t2t_torch.mode import Split
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 SHORT = DecodeHParams(extra_length=4, beam_size=2)
 

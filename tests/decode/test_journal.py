@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.decode.journal import (
     digest,
     digest_of_weights,
@@ -21,6 +20,7 @@ from t2t_torch.decode.journal import (
     prediction_of,
 )
 from t2t_torch.errors import DecodeError, UsageError
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 MADE_OF = {"beam_size": 4, "inputs": "sha256:00"}
 

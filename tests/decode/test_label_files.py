@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from t2t_torch.artifact.answer import InputError
+from t2t_torch.decode.files import example_line, form_of, input_of, label_file
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.decode.label_files import example_line, form_of, input_of, label_file
+from t2t_torch.decode.interactive import LabelPrompt
 from t2t_torch.decode.label_predictor import LabelPredictor
-from t2t_torch.decode.label_prompt import LabelPrompt
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import (
     Choice,
@@ -35,8 +34,8 @@ from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Asked, Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.runtime.prediction import InputError
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 TEXT, WORDS, TURNS = Text(ByteEncoder()), Words(ByteEncoder()), Turns(ByteEncoder())
 LABELS = ClassLabelEncoder(["x", "y"])

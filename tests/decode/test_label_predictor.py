@@ -19,18 +19,19 @@ from t2t_torch.bin import eval as evaluate
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode import label_predictor
 from t2t_torch.decode.checkpoints import CheckpointDecoder
+from t2t_torch.decode.files import label_file
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.label_files import label_file
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.families.intentslot import IntentSlotProblem
-from t2t_torch.families.ranking import PairRankingProblem
-from t2t_torch.families.spanqa import SpanQAProblem
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.families.text2multilabel import Text2MultiLabelProblem
-from t2t_torch.families.textpair import TextPair2RealProblem
 from t2t_torch.modality import Guesses
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.classification import (
+    PairRankingProblem,
+    Text2ClassProblem,
+    Text2MultiLabelProblem,
+    TextPair2RealProblem,
+)
+from t2t_torch.problem_types.words import IntentSlotProblem, SpanQAProblem
 from t2t_torch.testing import small
 from t2t_torch.text_problem import VocabType
 

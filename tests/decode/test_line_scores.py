@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from t2t_torch.bin import decoder
-from t2t_torch.decode.line_scores import score_file, score_lines
+from t2t_torch.decode.evaluation import score_file, score_lines
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError
 

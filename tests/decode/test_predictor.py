@@ -22,7 +22,7 @@ from t2t_torch.errors import CheckpointError, DataError, DecodeError, HParamsErr
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 from t2t_torch.text_problem import Text2TextProblem
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from t2t_torch.decode.progress import DecodeProgress
+from t2t_torch.decode.outputs import DecodeProgress
 
 
 class Clock:

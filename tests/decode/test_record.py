@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.decode.label_predictor import found_of
-from t2t_torch.decode.record import (
+from t2t_torch.decode.outputs import (
     answer_record,
     cells_of,
     columns_of,
@@ -34,8 +32,8 @@ from t2t_torch.features import (
 )
 from t2t_torch.modality import Guess
 from t2t_torch.problem import Found
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.runtime.prediction import Answer, Hypothesis, Prediction
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["x", "y", "z"])
 CITIES = Tags(ClassLabelEncoder(["O", "B-city", "I-city"]))

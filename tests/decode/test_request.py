@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.decode.constraints import Phrase, Request
 from t2t_torch.decode.files import decode_file
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.decode.phrases import Phrase
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.decode.request import Request
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import TokenEncoder
 
 SHORT = DecodeHParams(extra_length=6)
 DRAWN = DecodeHParams(sampling_method="random", extra_length=6)

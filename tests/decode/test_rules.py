@@ -16,13 +16,19 @@ from table_model import (
 )
 from torch import Tensor
 
-from t2t_torch.decode.bans import Ban, ForbiddenPhrases, MinimumLength, RepeatedNgrams, Written
 from t2t_torch.decode.beam import Hypotheses
-from t2t_torch.decode.constraints import Constraints
-from t2t_torch.decode.coverage import Coverage
-from t2t_torch.decode.phrases import Phrase, Phrases
-from t2t_torch.decode.rules import Rules
-from t2t_torch.decode.search import beam_search
+from t2t_torch.decode.constraints import (
+    Ban,
+    Constraints,
+    Coverage,
+    ForbiddenPhrases,
+    MinimumLength,
+    Phrase,
+    Phrases,
+    RepeatedNgrams,
+    Written,
+)
+from t2t_torch.decode.search import Rules, beam_search
 from t2t_torch.errors import HParamsError
 
 CPU = torch.device("cpu")

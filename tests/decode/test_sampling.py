@@ -10,7 +10,7 @@ import torch
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.interactive import Prompt
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.decode.sampling import Sampler, numbers_of
+from t2t_torch.decode.search import Sampler, numbers_of
 from t2t_torch.errors import DecodeError, HParamsError
 
 DRAWN = DecodeHParams(sampling_method="random", extra_length=6)
@@ -155,7 +155,7 @@ def test_weights_that_are_not_finite_are_told(language_model: Predictor) -> None
     def broken(ids: torch.Tensor, state: object) -> tuple[torch.Tensor, object]:
         return torch.full((len(ids), 5), math.nan), state
 
-    from t2t_torch.decode.sampling import sample
+    from t2t_torch.decode.search import sample
 
     state = language_model.model.encode({"targets": torch.zeros(1, 1, dtype=torch.int64)})
     with pytest.raises(DecodeError, match="not numbers"):

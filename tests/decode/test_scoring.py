@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.bin import bleu
-from t2t_torch.decode.scoring import SCORES, score, table
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.metrics.text_scores import SCORES, score, table
 
 LINES = ["the cat sat on the mat .", "a dog runs in the park ."]
 WORSE = ["the cat sat on a rug .", "a Dog runs in the park"]

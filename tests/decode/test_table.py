@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.decode.table import cell, line, write_table
+from t2t_torch.decode.outputs import cell, line, write_table
 
 
 @pytest.mark.parametrize(

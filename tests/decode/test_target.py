@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.decode.target import check_target, goes_to_stdout, is_stream, open_target
 from t2t_torch.errors import UsageError
+from t2t_torch.files import check_target, goes_to_stdout, is_stream, open_target
 
 
 @pytest.mark.parametrize("how", ["itself", "symlink", "hard link", "of a symlink"])
@@ -97,7 +97,7 @@ def test_the_standard_output_goes_on_where_it_is(tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
     script = (
         "import sys; from pathlib import Path\n"
-        "from t2t_torch.decode.target import goes_to_stdout, open_target\n"
+        "from t2t_torch.files import goes_to_stdout, open_target\n"
         "print('before'); path = Path(sys.argv[1]); assert goes_to_stdout(path)\n"
         "with open_target(path) as stream: stream.write('outputs\\n')\n"
         "print('after')\n"

@@ -10,15 +10,15 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode import files, scoring
-from t2t_torch.decode.evaluated import EvaluatedRows
+from t2t_torch.decode import files
+from t2t_torch.decode.evaluation import EvaluatedRows, score_lines
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.line_scores import score_lines
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError, HParamsError
-from t2t_torch.families.text2tree import Text2TreeProblem
+from t2t_torch.metrics import text_scores
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.words import Text2TreeProblem
 from t2t_torch.text.tree import parse_tree
 from t2t_torch.text_problem import VocabType
 
@@ -235,7 +235,7 @@ def test_generated_data_is_decoded_to_trees_and_scored(kind, tmp_path) -> None:
     assert [" ".join(parse_tree(line).words) for line in targets] == lines["inputs"]
     if kind == "phrases":
         assert "(S (NP (DT the) (NN dog0)) (VP (VBD saw) (-LRB- -LRB-)))" in targets
-    table = scoring.table(lines["decodes"], targets, scoring.scores_of(predictor.features))
+    table = text_scores.table(lines["decodes"], targets, text_scores.scores_of(predictor.features))
     assert "bracket F1 = " in table and "malformed = 0.0000 (0 of 12)" in table
 
 
@@ -294,7 +294,7 @@ def test_scores_of_trees_are_those_of_their_counts() -> None:
     right = "[IN:A x [SL:B y ] ]"
     outputs, references = [right, "[IN:A x y ]", "x"], [right] * 3
     names = ("bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees", "exact_match")
-    found = {n: s.value for n, s in scoring.score(outputs, references, names).items()}
+    found = {n: s.value for n, s in text_scores.score(outputs, references, names).items()}
     assert found == pytest.approx(
         {
             "bracket_f1": 2 * 3 / (3 + 6),

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
 from t2t_torch.decode.files import decode_file
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load
@@ -21,7 +20,8 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.layers.attention import CrossAttention
 from t2t_torch.model import T2TModel
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
+from t2t_torch.text.encoder import IntegerEncoder
 
 ALIGNED = "extra_length=4,beam_size=2,return_beams=true,write_alignments=true"
 NAMES = ("inputs", "targets")

@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.testing import small
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 _PROBLEM = '''"""Requests."""
 
-from t2t_torch.families.intentslot import IntentSlotProblem
+from t2t_torch.problem_types.words import IntentSlotProblem
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 

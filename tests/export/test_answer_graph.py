@@ -5,19 +5,10 @@ import onnxruntime
 import pytest
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.answer_graph import add_answers
+from t2t_torch.export.answers import add_answers
 from t2t_torch.export.graph import Graph
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-)
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.features import Choice, ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["no", "yes", "maybe"])
 

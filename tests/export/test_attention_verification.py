@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.export.attention_verification import AttentionVerification, Looked
-from t2t_torch.export.text_verification import verify_texts
+from t2t_torch.export.text_verification import AttentionVerification, Looked, verify_texts
 from t2t_torch.export.verification import Row
+from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 
 WEIGHTS = ((0.5, 0.5, 0.0), (0.25, 0.25 + 4e-6, 0.5))
 EXPECTED = Attention(("a", "b", "c"), ("x", "y"), WEIGHTS)

@@ -9,9 +9,8 @@ import onnxruntime
 import pytest
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.character_class import characters, ranges, re2
-from t2t_torch.export.characters import tokens
 from t2t_torch.export.graph import Graph
+from t2t_torch.export.strings import characters, ranges, re2, tokens
 
 TEXT = "a_1 é²٣\u00a0\x1c[b]-c^d'don't \\x {3} 漢字\n\t<br  />."
 

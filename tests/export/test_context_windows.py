@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import ExportError
-from t2t_torch.export.answer_graph import add_answers
-from t2t_torch.export.context_windows import windows_of
+from t2t_torch.export.answers import add_answers, windows_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.text_graph import encode
-from t2t_torch.families.spanqa import SpanQAProblem
 from t2t_torch.features import Features, Gazetteer, Span, Words, WordShape, WordStarts
 from t2t_torch.hparam import HParams
 from t2t_torch.problem import Found
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.problem_types.words import SpanQAProblem
+from t2t_torch.text.encoder import CharacterEncoder, ClassLabelEncoder, TokenEncoder
 
 SIGNS = (
     "ab1_ \t\n\u00a0.,-'\x00é\u0301\u200d々漢かカー\uff66\u3099\u302a\U00020001\u0903\u0e01\u0e31"

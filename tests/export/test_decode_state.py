@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.decode_state import Axes, axes_of, tensors_of, with_tensors
-from t2t_torch.layers.key_value_cache import KeyValueCache
+from t2t_torch.export.search import Axes, axes_of, tensors_of, with_tensors
+from t2t_torch.layers.attention import KeyValueCache
 
 
 class Pair(NamedTuple):

@@ -12,15 +12,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.decoded import check_decodable, decoded, decoded_hypotheses
+from t2t_torch.export.encoders import check_decodable, decoded, decoded_hypotheses
 from t2t_torch.export.graph import Graph
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import TextEncoder
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import (
+    ByteEncoder,
+    CharacterEncoder,
+    IntegerEncoder,
+    TextEncoder,
+    TokenEncoder,
+)
 from t2t_torch.text.subtoken import SubtokenEncoder
-from t2t_torch.text.token import TokenEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 PIECES = "<pad>_ <EOS>_ the_ the th e_ _ \\ u ; \\u \\\\ é 漢_ , ,_ 1114111;_ 55296; _a_ a".split()
 SUBTOKENS = SubtokenEncoder([*PIECES, " ", ", _", "", *"0123456789"])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import t2t_torch
-from t2t_torch.compute.precision import in_float32
 from t2t_torch.decode.loading import as_one, load_run
+from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import HParamsError
 from t2t_torch.export.exporter import export
 from t2t_torch.export.request import Request

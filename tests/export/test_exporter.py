@@ -19,18 +19,18 @@ import pytest
 import torch
 
 import t2t_torch
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import Signature
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
-from t2t_torch.export import exporter, label_subject, quantization, tracing
+from t2t_torch.export import exporter, quantization, targets
 from t2t_torch.export.exporter import Exported, export
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.request import Request
-from t2t_torch.export.tracing import network_of
+from t2t_torch.export.targets import network_of
 from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
+from t2t_torch.runtime.session import Artifact
+from t2t_torch.runtime.signature import Signature
 
 _NETWORKS: dict[int, onnx.ModelProto] = {}
 
@@ -38,7 +38,7 @@ _NETWORKS: dict[int, onnx.ModelProto] = {}
 @pytest.fixture(autouse=True)
 def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the network of a checkpoint once: it takes seconds."""
-    make = label_subject.network_of
+    make = targets.network_of
 
     def network_of(predictor: Any, rows: Any) -> onnx.ModelProto:
         weights = float(sum(p.detach().double().sum() for p in predictor.model.parameters()))
@@ -47,7 +47,7 @@ def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _NETWORKS[key] = make(predictor, rows)
         return _NETWORKS[key]
 
-    monkeypatch.setattr(label_subject, "network_of", network_of)
+    monkeypatch.setattr(targets, "network_of", network_of)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(
 def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
     request_of: Callable[..., Request], tmp_path: Path, monkeypatch
 ) -> None:
-    right = label_subject.add_answers
+    right = targets.add_answers
 
     def wrong(graph: Graph, features: Any, found: Any, windows: Any) -> None:
         constant = graph.constant
@@ -183,7 +183,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
         monkeypatch.setattr(graph, "constant", exchanged)
         right(graph, features, found, windows)
 
-    monkeypatch.setattr(label_subject, "add_answers", wrong)
+    monkeypatch.setattr(targets, "add_answers", wrong)
     with pytest.raises(ExportError) as error:
         export(request_of())
     told = str(error.value)
@@ -210,7 +210,7 @@ def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], mon
 def test_the_network_is_traced_with_three_words_or_more(
     run: Path, monkeypatch: pytest.MonkeyPatch, texts: list[list[str]], width: int
 ) -> None:
-    monkeypatch.setattr(tracing, "export_network", lambda model, example: example)
+    monkeypatch.setattr(targets, "export_network", lambda model, example: example)
     loaded = load_run(run)
     predictor = LabelPredictor(loaded.model, loaded.problem, loaded.features)
     rows = [Row(f"row {i}", {"inputs": words}, i) for i, words in enumerate(texts)]
@@ -346,7 +346,7 @@ def test_int8_answers_about_as_well_or_is_not_written(
     with pytest.raises(ExportError, match=r"is not faster: .* Nothing was written"):
         export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
     worse = iter([{"m/targets/accuracy": 0.9}, {"m/targets/accuracy": 0.8}])
-    monkeypatch.setattr(label_subject, "metrics_of", lambda *_: next(worse))
+    monkeypatch.setattr(targets, "metrics_of", lambda *_: next(worse))
     monkeypatch.setattr(quantization, "POINTS", 0.005)
     with pytest.raises(ExportError, match=r"accuracy: 0\.9000 -> 0\.8000"):
         export(request_of(quantize="int8", export_dir=tmp_path / "bad"))

@@ -6,8 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from t2t_torch.export.graph import Graph
-from t2t_torch.export.line import before_each, following, latest, places, shifted
+from t2t_torch.export.graph import Graph, before_each, following, latest, places, shifted
 
 
 def asked(make, values):

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.export.character_class import characters
-from t2t_torch.export.characters import characters_of, joined
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.lower_case import lower
+from t2t_torch.export.strings import characters, characters_of, joined, lower
 
 
 @functools.cache

@@ -14,12 +14,10 @@ from torch import nn
 from t2t_torch import registry
 from t2t_torch.errors import ExportError
 from t2t_torch.export.exporter import check_exportable
-from t2t_torch.export.lstm import lstm_layer, replace_lstms
-from t2t_torch.export.network import export_network
+from t2t_torch.export.network import export_network, lstm_layer, replace_lstms
 from t2t_torch.features import Turns
 from t2t_torch.layers.recurrent import LSTM, Memory
-from t2t_torch.random_batch import random_batch
-from t2t_torch.testing import features_for, small
+from t2t_torch.testing import features_for, random_batch, small
 
 LABELLING = {
     "fasttext": 0,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.piece_trie import PieceTrie
-from t2t_torch.text.subtoken_learner import cut, longest_by_start
+from t2t_torch.export.subtokens import PieceTrie
+from t2t_torch.text.subtoken import cut, longest_by_start
 
 LETTERS = "abc_"  # a piece has the last at its end alone
 

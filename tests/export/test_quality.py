@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from t2t_torch.export.quality import _of_spans
-from t2t_torch.modalities.span import best_spans
+from t2t_torch.export.quantization import _of_spans
+from t2t_torch.modalities.label import best_spans
 
 TEXT = "the cat saw the other cat near the house".split()
 

@@ -14,10 +14,10 @@ import pytest
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.bin import datagen, exporter, trainer
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.mode import Split
+from t2t_torch.runtime.prediction import Prediction
 
 ODD = ["", "   ", "😀", "naïve 😀 👍🏽 A man.", "the cat " * 150, "x" * 300]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from t2t_torch.export.row_values import odd_values, text_of, value_of
-from t2t_torch.families.spanqa import tokens_of
+from t2t_torch.export.verification import odd_values, text_of, value_of
 from t2t_torch.features import Gazetteer, GazetteerWeights, Image, WordLabel, WordReal, Words
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.problem_types.words import tokens_of
+from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
 LISTS = ClassLabelEncoder(["city", "name", "river"])
 WORDS = Words(TokenEncoder(["<UNK>", "go", "to", "w1w0"], replace_oov="<UNK>"))

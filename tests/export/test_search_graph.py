@@ -11,18 +11,17 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.artifact.alignment import aligned, attention_names
-from t2t_torch.artifact.prediction import Prediction
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.ensemble import Ensemble
-from t2t_torch.export.attention_graph import add_attention
+from t2t_torch.export.attention import add_attention
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.search_graph import add_search
-from t2t_torch.export.search_network import Search, export_search
+from t2t_torch.export.search import Search, add_search, export_search
+from t2t_torch.runtime.feeds import aligned, attention_names
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.testing import small, text_features
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import TokenEncoder
 
 QUICK: dict[str, dict[str, Any]] = {"transformer": {"num_encoder_layers": 1}, "lstm_lm": {}}
 """A model that writes, and its changed hyperparameters."""

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from t2t_torch.artifact.answer import Answer
 from t2t_torch.errors import ExportError
-from t2t_torch.export.span_ties import is_a_tie
-from t2t_torch.export.verification import Row, Verified, verify
-from t2t_torch.families.spanqa import SpanQAProblem
+from t2t_torch.export.verification import Row, Verified, is_a_tie, verify
 from t2t_torch.features import ClassLabel, Features, Span, Words
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.problem_types.words import SpanQAProblem
+from t2t_torch.runtime.prediction import Answer
+from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
 SAMPLE = {"question": "who", "context": "she and he, or she and  it"}
 

@@ -15,11 +15,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.artifact.session import open_session
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import DataError, ExportError
+from t2t_torch.export.encoders import decode_texts
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.subword_graph import decode_texts
 from t2t_torch.export.text_graph import encode
 from t2t_torch.features import (
     ClassLabel,
@@ -36,15 +35,18 @@ from t2t_torch.features import (
 )
 from t2t_torch.hparam import HParams
 from t2t_torch.problem import Problem
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.runtime.session import open_session
+from t2t_torch.text.encoder import (
+    ByteEncoder,
+    CharacterEncoder,
+    ClassLabelEncoder,
+    IntegerEncoder,
+    TokenEncoder,
+    WordCutter,
+)
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
-from t2t_torch.text.transition import TransitionEncoder
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.tree import TransitionEncoder
 
 WORDS = (
     "the The THE don't fooBar New\\line İstanbul ΟΔΟΣ ΟΔΟΣ' <br /> <br> <BR/> x1 12 ٣٤ ² Ⅻ 漢字 é "

@@ -20,26 +20,25 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import Signature
 from t2t_torch.bin import exporter as command
 from t2t_torch.bin import latency
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
-from t2t_torch.export import quantization, text_subject, text_verification
+from t2t_torch.export import quantization, targets, text_verification
 from t2t_torch.export.exporter import subject_of
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.search_network import Search, SearchNetworks
+from t2t_torch.export.search import Search, SearchNetworks
 from t2t_torch.export.text_graph import encode
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row
-from t2t_torch.pipeline.lengths import Limits
+from t2t_torch.pipeline.reader import Limits
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
+from t2t_torch.runtime.session import Artifact
+from t2t_torch.runtime.signature import Signature
 from t2t_torch.testing import small
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -50,7 +49,7 @@ _PROBLEM = '''"""Phrases."""
 
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 
 
@@ -148,7 +147,7 @@ _NETWORKS: dict[str, SearchNetworks] = {}
 @pytest.fixture(autouse=True, scope="module")
 def each_search_once() -> Iterator[None]:
     """Makes the networks of one search once: it takes seconds."""
-    make = text_subject.export_search
+    make = targets.export_search
 
     def export_search(model: Any, search: Search, batch_of: Any) -> SearchNetworks:
         weights = float(sum(p.detach().double().abs().sum() for p in model.parameters()))
@@ -158,7 +157,7 @@ def each_search_once() -> Iterator[None]:
         return _NETWORKS[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_subject, "export_search", export_search)
+        patch.setattr(targets, "export_search", export_search)
         yield
 
 

@@ -20,15 +20,9 @@ import torch
 import t2t_torch
 from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
-from t2t_torch.export import program, torch_package
-from t2t_torch.export.folder import Exported
-from t2t_torch.export.request import Request
-from t2t_torch.export.torch_package import (
-    check_exportable,
-    export,
-    load_package,
-)
-from t2t_torch.export.untrusted_program import check_program
+from t2t_torch.export import torch_package
+from t2t_torch.export.request import Exported, Request
+from t2t_torch.export.torch_package import check_exportable, check_program, export, load_package
 from t2t_torch.features.text import words_of
 
 _DONE: list[Exported] = []
@@ -127,13 +121,13 @@ def test_a_size_that_became_part_of_the_program_is_told(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load_run(run).model
-    monkeypatch.setattr(program, "_replace_lstms", lambda module: None)
+    monkeypatch.setattr(torch_package, "_replace_lstms", lambda module: None)
     example = {
         "inputs": torch.ones(2, 4, dtype=torch.int64),
         "inputs_characters": torch.ones(2, 4, 6, dtype=torch.int64),
     }
     with pytest.raises(ExportError, match=r"axis 1 of 'inputs.*' would always be 4"):
-        program.program_of(model, example)
+        torch_package.program_of(model, example)
 
 
 def test_a_model_that_writes_is_refused_by_name(run: Path, monkeypatch) -> None:
@@ -319,6 +313,6 @@ def test_guards_on_sizes_are_no_code(tmp_path: Path) -> None:
 
 
 def test_a_size_that_is_nearly_one_is_refused_at_once() -> None:
-    from t2t_torch.export.untrusted_program import _SIZE
+    from t2t_torch.export.torch_package import _SIZE
 
     assert _SIZE.fullmatch("1" * 100 + "x") is None

@@ -16,14 +16,13 @@ import torch
 from made_run import DOCUMENTED, code, made_run
 
 import t2t_torch
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import Signature
-from t2t_torch.artifact.tensor_session import TensorArtifact
 from t2t_torch.bin import exporter as command
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export.request import Request
-from t2t_torch.trial import context, exporter, source
+from t2t_torch.runtime.prediction import InputError
+from t2t_torch.runtime.session import Artifact, TensorArtifact
+from t2t_torch.runtime.signature import Signature
+from t2t_torch.trial import exporter, pytorch_trial, source
 from t2t_torch.trial.exporter import TrialExported
 
 TRIALS = Path(__file__).parents[1] / "trial" / "trials"
@@ -43,7 +42,7 @@ METHODS = """
 def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No trial is left."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(context._Current, "context", None)
+    monkeypatch.setattr(pytorch_trial._Current, "context", None)
     yield
     source._Loaded.forget()
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.export.character_class import characters
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.utf8 import NONE, characters_with, code_points, texts_of, utf8
+from t2t_torch.export.strings import NONE, characters, characters_with, code_points, texts_of, utf8
 
 
 def asked(make, dtype, shape, made_dtype, made_shape):

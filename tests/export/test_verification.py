@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.answer import Answer
 from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import Row, verify
 from t2t_torch.features import Features, Real
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Answer
 
 
 class _Answerer:

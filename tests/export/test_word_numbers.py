@@ -10,15 +10,17 @@ import onnxruntime
 import pytest
 
 from t2t_torch.decode.word_alignment import _words
+from t2t_torch.export.attention import word_numbers
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.word_numbers import word_numbers
 from t2t_torch.features import Text
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.encoder import TextEncoder
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import (
+    ByteEncoder,
+    CharacterEncoder,
+    IntegerEncoder,
+    TextEncoder,
+    TokenEncoder,
+)
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
 
 SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
 TEXTS = ["one two  three", "", "   ", " one\u2003two\u00a0", "\u3000😀 two", "a\u0085b\tc", "one"]

@@ -9,13 +9,10 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.artifact.batches import batches_of
-from t2t_torch.artifact.feeds import Feeds
-from t2t_torch.artifact.signature import Signature
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.signature import signature_fields
+from t2t_torch.export.targets import signature_fields
 from t2t_torch.export.text_graph import encode
 from t2t_torch.features import (
     ClassLabel,
@@ -29,9 +26,10 @@ from t2t_torch.features import (
 )
 from t2t_torch.hparam import HParams
 from t2t_torch.problem import Problem
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.runtime.feeds import Feeds
+from t2t_torch.runtime.session import batches_of
+from t2t_torch.runtime.signature import Signature
+from t2t_torch.text.encoder import CharacterEncoder, ClassLabelEncoder, TokenEncoder
 
 TARGETS = {"targets": ClassLabel(ClassLabelEncoder(["x", "y"]))}
 LISTS = ClassLabelEncoder(["city", "name", "river", "Straße", "two words", "\x00"])

@@ -14,24 +14,31 @@ from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError, RegistryError, UsageError
-from t2t_torch.families.image2class import Image2ClassProblem
-from t2t_torch.families.intentslot import IntentSlotProblem
-from t2t_torch.families.mixture import MixtureProblem
-from t2t_torch.families.multiturn2class import MultiTurn2ClassProblem
-from t2t_torch.families.questioncontext2text import QuestionContext2TextProblem
-from t2t_torch.families.ranking import PairRankingProblem, QueryRelevanceProblem
-from t2t_torch.families.spanqa import SpanQAProblem, tokens_of
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.families.text2multilabel import Text2MultiLabelProblem
-from t2t_torch.families.text2real import Text2RealProblem
-from t2t_torch.families.text2tags import Text2TagsProblem
-from t2t_torch.families.text2tree import Text2TreeProblem
-from t2t_torch.families.textpair import TextPair2ClassProblem, TextPair2RealProblem
 from t2t_torch.features import IGNORED, UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.classification import (
+    Image2ClassProblem,
+    MultiTurn2ClassProblem,
+    PairRankingProblem,
+    QueryRelevanceProblem,
+    Text2ClassProblem,
+    Text2MultiLabelProblem,
+    Text2RealProblem,
+    TextPair2ClassProblem,
+    TextPair2RealProblem,
+)
+from t2t_torch.problem_types.mixture import MixtureProblem
+from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
+from t2t_torch.problem_types.words import (
+    IntentSlotProblem,
+    SpanQAProblem,
+    Text2TagsProblem,
+    Text2TreeProblem,
+    tokens_of,
+)
 from t2t_torch.testing import check_problem, small
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.task import total_loss

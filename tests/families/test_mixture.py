@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import RegistryError
-from t2t_torch.families.mixture import MixtureProblem
-from t2t_torch.families.text2class import Text2ClassProblem
+from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.registry import register_problem
 
 

@@ -16,27 +16,23 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin import datagen
-from t2t_torch.census.numbers import scale_warnings
-from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
-from t2t_torch.data.generate import generate_data
-from t2t_torch.data.learner import learn
+from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.data.ragged import Ragged
-from t2t_torch.data.samples import samples_of
-from t2t_torch.data.shards import Shards
-from t2t_torch.data.task import run_task
+from t2t_torch.data.raw_file import samples_of
+from t2t_torch.data.shards import Ragged, Shards
+from t2t_torch.data.vocabulary_builder import learn
 from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import Features, Real, WordReal
-from t2t_torch.features.meanings import meanings
+from t2t_torch.features.text import meanings
 from t2t_torch.hparam import HParams
 from t2t_torch.loading import load
 from t2t_torch.losses.numbers import Cosine
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.model import Loss, Output
+from t2t_torch.reports.column_statistics import scale_warnings
 from t2t_torch.testing import check_problem, small
 from t2t_torch.text_problem import Text2SelfProblem
 from t2t_torch.train.distillation import _other_features, load_teachers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.families.spanqa import SpanQAProblem, tokens_of
 from t2t_torch.problem import Found
+from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 
 
 class Asked(SpanQAProblem):

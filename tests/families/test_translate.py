@@ -7,9 +7,9 @@ import pytest
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
-from t2t_torch.families.translate import ParallelCorpus, TranslateProblem
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
+from t2t_torch.readers.text_file import BadRecords
 
 
 def pairs(corpus: ParallelCorpus, folder: Path) -> list[tuple[str, str]]:

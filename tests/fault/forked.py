@@ -30,7 +30,7 @@ CONTEXT.set_forkserver_preload(
         "t2t_torch.bin.trainer",
         "t2t_torch.bin.tuner",
         "t2t_torch.data.generate",
-        "t2t_torch.families.mixture",
+        "t2t_torch.problem_types.mixture",
         "t2t_torch.train.estimator",
         "t2t_torch.train.experiment",
         "t2t_torch.train.task",

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-import t2t_torch.train.backward
+import t2t_torch.train.estimator
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.compute.distributed import Agreement
+from t2t_torch.distributed.process_group import Agreement
 from t2t_torch.errors import CheckpointError
 from t2t_torch.pipeline.loader import TrainBatches
 from t2t_torch.pipeline.plan import EpochPlan
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.stop import StopRequest
+from t2t_torch.train.stopping import StopRequest
 
 VARIABLE = "T2T_MUTATION"
 Patch = pytest.MonkeyPatch
@@ -149,7 +149,7 @@ def signals_not_agreed(patch: Patch) -> None:
 
 def random_numbers_not_resumed(patch: Patch) -> None:
     """9: random numbers are a stream, and where it stands is not stored."""
-    patch.setattr(t2t_torch.train.backward, "seed_batch", lambda *args, **options: None)
+    patch.setattr(t2t_torch.train.estimator, "seed_batch", lambda *args, **options: None)
 
 
 MUTATIONS: dict[str, Callable[[Patch], None]] = {

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.families.mixture import MixtureProblem
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.problem_types.mixture import MixtureProblem
+from t2t_torch.text.encoder import IntegerEncoder
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 

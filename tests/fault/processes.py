@@ -30,16 +30,16 @@ from together import MeetingPlace
 
 from t2t_torch.bin import decoder, exporter, trainer
 from t2t_torch.checkpoint.directory import SaveError
-from t2t_torch.compute import distributed
-from t2t_torch.compute.distributed import join_world
 from t2t_torch.decode import journal
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.journal import Journal
+from t2t_torch.distributed import process_group
+from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import CheckpointError
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.stop import StopRequest
+from t2t_torch.train.stopping import StopRequest
 
 SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
@@ -268,7 +268,7 @@ def decode_and_end(arguments: Sequence[str], at: str, number: int, signal_number
 
 def wait_for_each_other() -> int:
     """The leader works alone for longer than a sum may take; then one takes part in no sum."""
-    distributed._LONGEST_EXCHANGE = datetime.timedelta(seconds=LONGEST_EXCHANGE)
+    process_group._LONGEST_EXCHANGE = datetime.timedelta(seconds=LONGEST_EXCHANGE)
     with join_world(use_gpu=False) as world:
         with world.leader_first() as leads:
             if leads:

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from t2t_torch.checkpoint import faults
+from t2t_torch.checkpoint import storage
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 
 
 class Mean:
@@ -65,13 +64,13 @@ def main(folder: Path) -> int:
         shutil.copytree(begun, base)
         child = os.fork()
         if not child:
-            os.environ[faults.VARIABLE] = f"save:{number}"
+            os.environ[storage.VARIABLE] = f"save:{number}"
             save(base)
             os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == 0:
             return 0
-        if code != faults.KILLED:
+        if code != storage.KILLED:
             return 1
     return 1
 

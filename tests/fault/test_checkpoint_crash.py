@@ -11,7 +11,7 @@ import saving
 from conftest import reports_of
 from safetensors.torch import load_file
 
-from t2t_torch.checkpoint import faults
+from t2t_torch.checkpoint import storage
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory
 
@@ -74,11 +74,11 @@ def killed_at(data_dir, folder, numbers):
         "config": {"local_eval_frequency": 2, "keep_checkpoint_max": 2},
     }
     for number in numbers:
-        told = {faults.VARIABLE: f"save:{number}"}
+        told = {storage.VARIABLE: f"save:{number}"}
         child = processes.start(folder / "err", processes.train, spec, **told)
         if child.wait() == 0:
             break
-        assert child.process.exitcode == faults.KILLED, child.said
+        assert child.process.exitcode == storage.KILLED, child.said
     if not numbers or child.process.exitcode:
         child = processes.start(folder / "err", processes.train, spec)
         assert child.wait() == 0, child.said

@@ -13,7 +13,7 @@ from conftest import reports_of
 from safetensors.torch import load_file
 
 from t2t_torch import registry
-from t2t_torch.checkpoint import faults
+from t2t_torch.checkpoint import storage
 from t2t_torch.data.generate import generate_data
 
 KILLS = int(os.environ.get("T2T_KILLS", "50"))
@@ -69,10 +69,10 @@ def killed_and_killed(arguments, tmp_path, kills, steps, seed, first_save=()):
     draw = random.Random(seed)
     run = tmp_path / "run"
     for number in first_save:
-        told = {faults.VARIABLE: f"save:{number}"}
+        told = {storage.VARIABLE: f"save:{number}"}
         flags = [*arguments("run", steps), "--random_seed=7"]
         child = processes.start(tmp_path / "err", processes.run_trainer, flags, **told)
-        assert child.wait() == faults.KILLED, child.said
+        assert child.wait() == storage.KILLED, child.said
         assert not (run / "ckpt-3").exists()
     for kill in range(kills):
         child = processes.start(tmp_path / "err", processes.run_trainer, arguments("run", steps))

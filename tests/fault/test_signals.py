@@ -21,7 +21,7 @@ from t2t_torch.bin import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
-from t2t_torch.train.stop import SIGNALS
+from t2t_torch.train.stopping import SIGNALS
 
 STEPS = 8
 
@@ -275,7 +275,7 @@ def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, cap
 
 FORKED = """
 import os, signal, time
-from t2t_torch.train.stop import EarlyExit
+from t2t_torch.train.stopping import EarlyExit
 
 with EarlyExit():
     child = os.fork()

@@ -14,7 +14,7 @@ from conftest import reports_of
 from one_variable import by_hand
 
 from t2t_torch.modality import Loss
-from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optim.gradient import GradientFinisher
 
 # Batches of unequal size: a mean of means would be another number.
 BATCHES = [

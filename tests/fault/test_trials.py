@@ -16,7 +16,7 @@ from conftest import reports_of
 from safetensors.torch import load_file
 from together import MeetingPlace
 
-from t2t_torch.checkpoint import faults
+from t2t_torch.checkpoint import storage
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 
 KILLS = int(os.environ.get("T2T_KILLS", "50"))
@@ -108,9 +108,9 @@ def contents(folder, step):
 
 def kill_in_a_save(tmp_path, flags, number):
     """Trains until a system call of a save."""
-    told = {faults.VARIABLE: f"save:{number}"}
+    told = {storage.VARIABLE: f"save:{number}"}
     child = processes.start(tmp_path / "killed.err", processes.run_trainer, flags, **told)
-    assert child.wait() == faults.KILLED, child.said
+    assert child.wait() == storage.KILLED, child.said
 
 
 def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, first_save=()):

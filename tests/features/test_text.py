@@ -4,9 +4,7 @@ import pytest
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Features, Text
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.encoder import EOS
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import EOS, ByteEncoder, IntegerEncoder
 
 BYTES, DIGITS = Text(ByteEncoder()), Text(IntegerEncoder(10))
 

@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
 from t2t_torch.features import TreeFeature, WordLabel
-from t2t_torch.text.encoder import EOS
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
-from t2t_torch.text.tree import parse_tree
+from t2t_torch.text.encoder import EOS, ClassLabelEncoder
+from t2t_torch.text.tree import TransitionEncoder, parse_tree
 
 TREE = TreeFeature(TransitionEncoder(["IN:X", "SL:Y"]))
 TEXT = "[IN:X how far [SL:Y home ] ? ]"

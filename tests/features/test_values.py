@@ -33,10 +33,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import Shape, shape_of
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder, TokenEncoder
 
 LABELS = ClassLabelEncoder(["x", "y", "z"])
 BYTES = Words(ByteEncoder())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text import fasttext_model
+from t2t_torch.text import vectors
 from t2t_torch.text.vectors import read_vectors, width_of_vectors
 
 GOLDEN = Path(__file__).parent / "fasttext"
@@ -42,7 +42,7 @@ def changed(tmp_path):
 @pytest.mark.parametrize("chunk", [16, 1 << 20])
 @pytest.mark.parametrize("packed", [False, True])
 def test_vectors_are_those_of_fasttext(model, chunk, packed, monkeypatch, tmp_path):
-    monkeypatch.setattr(fasttext_model, "_CHUNK", chunk)
+    monkeypatch.setattr(vectors, "_MODEL_CHUNK", chunk)
     path = GOLDEN / f"{model}.bin"
     if packed:
         (tmp_path / "packed").write_bytes(gzip.compress(path.read_bytes()))

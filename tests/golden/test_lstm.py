@@ -19,12 +19,11 @@ from t2t_torch import registry
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor_lstm import load_lstm_variables, lstm_hparams
+from t2t_torch.interop.tensor2tensor import load_lstm_variables, lstm_hparams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.model import T2TModel
 from t2t_torch.models.lstm_seq2seq_attention import Memory
-from t2t_torch.text.encoder import EOS, NUM_RESERVED
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
 
 VARIANTS = ("seq2seq_no_attention", "bahdanau", "luong", "luong_multi")
 FOLDER = Path(__file__).parent / "lstm"

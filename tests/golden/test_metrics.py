@@ -12,15 +12,13 @@ import torch
 from torch.nn import functional as F
 
 from t2t_torch import registry
-from t2t_torch.decode.scoring import score, t2t_tokens
 from t2t_torch.features import ClassLabel, Real, Tags, Text
 from t2t_torch.metrics.alignment import common_lengths, edit_distances
 from t2t_torch.metrics.bleu import bleu_counts, bleu_of, ngrams
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.metrics.ngrams import rouge_l
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.metrics.text_scores import score, t2t_tokens
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 FOLDER = Path(__file__).parent
 GOLDEN = json.loads((FOLDER / "metrics.json").read_text("utf-8"))

@@ -12,7 +12,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optim.gradient import GradientFinisher
 
 FOLDER = Path(__file__).parent
 GOLDEN = json.loads((FOLDER / "optimizers.json").read_text())

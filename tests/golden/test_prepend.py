@@ -22,8 +22,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.encoder import EOS, NUM_RESERVED
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
 
 VARIANTS = ("prepend_masked", "prepend_masked_decoder_only", "prepend_full_decoder_only")
 FOLDER = Path(__file__).parent / "transformer"

@@ -13,7 +13,7 @@ import torch
 
 from t2t_torch.features import IGNORED, Tags
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 CASES = json.loads((Path(__file__).parent / "seqeval.json").read_text("utf-8"))["cases"]
 NAMES = ("precision", "recall", "f1")

@@ -21,8 +21,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.encoder import EOS, NUM_RESERVED
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
 
 VARIANTS = ("v3", "v1_postnorm_unshared", "lm", "relative")
 FOLDER = Path(__file__).parent / "transformer"

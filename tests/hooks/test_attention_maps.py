@@ -10,10 +10,9 @@ from torch import nn
 from t2t_torch.errors import UsageError
 from t2t_torch.hooks import attention_maps
 from t2t_torch.hooks.attention_maps import AttentionMaps
-from t2t_torch.layers.attention import CrossAttention, SelfAttention
-from t2t_torch.layers.attention_pooling import AttentionPooling
-from t2t_torch.layers.relative_positions import distances
-from t2t_torch.report import heat_map
+from t2t_torch.layers.attention import CrossAttention, SelfAttention, distances
+from t2t_torch.layers.pooling import AttentionPooling
+from t2t_torch.reports import plots
 
 pytest.importorskip("matplotlib")
 
@@ -140,7 +139,7 @@ def test_a_run_with_the_hook_ends_as_one_without(make_run):
 
 
 def test_a_missing_matplotlib_is_named_before_the_first_step(make_run, monkeypatch):
-    monkeypatch.setattr(heat_map, "can_draw", lambda: False)
+    monkeypatch.setattr(plots, "can_draw", lambda: False)
     with pytest.raises(UsageError, match=r"--hooks=attention_maps .*pip install '\.\[plots\]'"):
         make_run(hooks=("attention_maps",))
 

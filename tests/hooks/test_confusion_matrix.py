@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Features, Tags, Text
 from t2t_torch.hooks import confusion_matrix
@@ -15,10 +15,9 @@ from t2t_torch.hooks.confusion_matrix import ConfusionMatrix
 from t2t_torch.modality import Guesses
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
-from t2t_torch.report import heat_map
-from t2t_torch.summary.summary import Summary
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.reports import plots
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.train.summary import Summary
 
 pytest.importorskip("matplotlib")
 
@@ -67,7 +66,7 @@ def drawn(monkeypatch):
 
     def draw(matrices, *, title, **kwargs):
         found[title.split()[0]] = {"matrices": matrices, "title": title, **kwargs}
-        return heat_map.heat_maps(matrices, title=title, **kwargs)
+        return plots.heat_maps(matrices, title=title, **kwargs)
 
     monkeypatch.setattr(confusion_matrix, "heat_maps", draw)
     return found
@@ -146,6 +145,6 @@ def test_a_problem_without_classes_is_refused_before_the_first_step(estimator):
 
 
 def test_a_missing_matplotlib_is_named(monkeypatch):
-    monkeypatch.setattr(heat_map, "can_draw", lambda: False)
+    monkeypatch.setattr(plots, "can_draw", lambda: False)
     with pytest.raises(UsageError, match=r"--hooks=confusion_matrix draws with matplotlib:  pip"):
         ConfusionMatrix()

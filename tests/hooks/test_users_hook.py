@@ -11,7 +11,7 @@ import pytest
 
 from t2t_torch.bin.trainer import main
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.summary.metrics_file import MetricsFile
+from t2t_torch.train.run_directory import MetricsFile
 
 USR_DIR = Path(__file__).resolve().parents[2] / "examples" / "my_usr_dir"
 

@@ -19,12 +19,10 @@ from t2t_torch.errors import ExportError, UsageError
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.interop import ctranslate2 as interop
-from t2t_torch.interop.ctranslate2_recipe import recipe
+from t2t_torch.interop.ctranslate2 import recipe
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.encoder import NUM_RESERVED
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.train.run_directory import TaskRecord
 

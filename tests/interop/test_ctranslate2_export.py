@@ -11,19 +11,18 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import Signature
 from t2t_torch.bin import exporter
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.errors import ArtifactError, ExportError, HParamsError, UsageError
 from t2t_torch.export.request import Request
+from t2t_torch.interop import ctranslate2
 from t2t_torch.interop import ctranslate2 as interop
-from t2t_torch.interop import ctranslate2_export
+from t2t_torch.runtime.session import Artifact
+from t2t_torch.runtime.signature import Signature
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 engine = pytest.importorskip("ctranslate2")
@@ -60,7 +59,7 @@ def request(made: Path, there: Path, **changes: Any) -> Request:
 
 
 def test_the_folder_is_whole_and_what_was_compared_is_told(made: Path, tmp_path: Path) -> None:
-    done = ctranslate2_export.export(request(made, tmp_path / "out"))
+    done = ctranslate2.export(request(made, tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert done.rows == done.same == 12
@@ -103,7 +102,7 @@ def test_another_function_is_not_written_and_the_row_is_told(
 ) -> None:
     changed_afterwards.append("decoder.0.attention.output.weight")
     with pytest.raises(ExportError, match=r"row 0 of the dev split: the log-probability of id 0"):
-        ctranslate2_export.export(request(made, tmp_path / "out"))
+        ctranslate2.export(request(made, tmp_path / "out"))
     assert not list(tmp_path.iterdir())
 
 
@@ -116,11 +115,11 @@ def test_another_greedy_output_is_told_unless_ids_are_tied() -> None:
             return [0.0, self.likely[outputs[1] - 6]]
 
     model: Any = Model()
-    row = ctranslate2_export.Row(4, [2, 1], [3, 1])
+    row = ctranslate2.Row(4, [2, 1], [3, 1])
     with pytest.raises(ExportError, match=r"row 4 .* greedy output is \[5, 7\] and .* \[5, 6, 8\]"):
-        ctranslate2_export._check_tied(model, row, [5, 6, 8], [5, 7])
+        ctranslate2._check_tied(model, row, [5, 6, 8], [5, 7])
     model.likely = (-0.5, -0.50001)
-    ctranslate2_export._check_tied(model, row, [5, 6, 8], [5, 7])
+    ctranslate2._check_tied(model, row, [5, 6, 8], [5, 7])
 
 
 def test_quantizing_that_costs_too_much_is_not_written(
@@ -133,16 +132,16 @@ def test_quantizing_that_costs_too_much_is_not_written(
         def value(self) -> float:
             return next(values)
 
-    monkeypatch.setattr(ctranslate2_export, "score", lambda *_: {"bleu": Found()})
+    monkeypatch.setattr(ctranslate2, "score", lambda *_: {"bleu": Found()})
     with pytest.raises(ExportError, match=r"BLEU of 12 rows .* is 39\.40 and not 40\.00"):
-        ctranslate2_export.export(request(made, tmp_path / "out", quantize="int8"))
+        ctranslate2.export(request(made, tmp_path / "out", quantize="int8"))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_there_stays(made: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(UsageError, match="is there already"):
-        ctranslate2_export.export(request(made, tmp_path))
+        ctranslate2.export(request(made, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
@@ -150,14 +149,14 @@ def test_a_folder_of_ctranslate2_is_overwritten_if_that_is_asked_and_all_in_it_i
     made: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "out"
-    ctranslate2_export.export(request(made, there))
+    ctranslate2.export(request(made, there))
     with pytest.raises(UsageError, match="Replace it with --overwrite"):
-        ctranslate2_export.export(request(made, there))
-    ctranslate2_export.export(request(made, there, overwrite=True, quantize="int8"))
+        ctranslate2.export(request(made, there))
+    ctranslate2.export(request(made, there, overwrite=True, quantize="int8"))
     assert Signature.read(there).quantized == "int8"
     (there / "notes").write_text("mine")
     with pytest.raises(UsageError, match="files that are not of it: notes"):
-        ctranslate2_export.export(request(made, there, overwrite=True))
+        ctranslate2.export(request(made, there, overwrite=True))
     assert {path.name for path in there.iterdir()} == {*FILES, "notes"}
 
 
@@ -165,7 +164,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
     made: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "out"
-    ctranslate2_export.export(request(made, there))
+    ctranslate2.export(request(made, there))
     signature = Signature.read(there)
     assert (signature.form, signature.problem, signature.step) == ("ctranslate2", PROBLEM, 3)
     assert signature.made_with["ctranslate2"] == engine.__version__
@@ -180,7 +179,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
 def test_how_to_search_is_not_told_to_the_export(made: Path, tmp_path: Path) -> None:
     asked = parse_decode_hparams("beam_size=2")
     with pytest.raises(HParamsError, match="told how to search when it is asked"):
-        ctranslate2_export.export(request(made, tmp_path / "out", decode_hparams=asked))
+        ctranslate2.export(request(made, tmp_path / "out", decode_hparams=asked))
 
 
 def test_without_the_package_it_says_how_to_install_it(
@@ -188,4 +187,4 @@ def test_without_the_package_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
     with pytest.raises(ExportError, match=r"pip install '\.\[ct2\]'"):
-        ctranslate2_export.export(request(made, tmp_path / "out"))
+        ctranslate2.export(request(made, tmp_path / "out"))

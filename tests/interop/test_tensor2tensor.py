@@ -14,8 +14,7 @@ from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.encoder import NUM_RESERVED
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
 
 FOLDER = Path(__file__).parents[1] / "golden" / "transformer" / "v3"
 VALUES: dict[str, Any] = json.loads((FOLDER / "hparams.json").read_text())["hparams"]

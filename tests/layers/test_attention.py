@@ -7,9 +7,9 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.layers.attention import (
     AttentionWeights,
     CrossAttention,
+    KeyValueCache,
     SelfAttention,
 )
-from t2t_torch.layers.key_value_cache import KeyValueCache
 
 
 def by_definition(q, k, v, mask):

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from t2t_torch.layers.attention_pooling import AttentionPooling, hop_penalty
+from t2t_torch.layers.pooling import AttentionPooling, hop_penalty
 
 LENGTHS = (5, 2, 3)
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.character_cnn import CharacterCNN, Highway
+from t2t_torch.layers.convolution import CharacterCNN, Highway
 
 ACTIVATIONS = {"none": lambda x: x, "relu": F.relu, "tanh": torch.tanh}
 # Two words of different lengths, an empty place, and a word as long as there is room.

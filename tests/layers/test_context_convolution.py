@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from t2t_torch.layers.context_convolution import ContextConvolution, WindowConvolution
+from t2t_torch.layers.convolution import ContextConvolution, WindowConvolution
 
 E, FILTERS = 4, 3
 

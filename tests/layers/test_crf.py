@@ -7,7 +7,7 @@ import torch
 
 from t2t_torch.layers import crf
 from t2t_torch.layers.crf import NEVER, Chain, Rules
-from t2t_torch.text.tag_rules import tag_rules
+from t2t_torch.text.tags import tag_rules
 
 C, W = 3, 4
 LENGTHS = (4, 2, 1)

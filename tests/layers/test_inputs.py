@@ -3,9 +3,8 @@
 import torch
 
 from t2t_torch.features import Features, Tags, Words, WordShape, WordStarts
-from t2t_torch.layers.inputs import JoinInputs
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.layers.transformer_layer import JoinInputs
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 WORDS = Words(ByteEncoder())
 TAGS = {"targets": Tags(ClassLabelEncoder(["a", "b"]))}

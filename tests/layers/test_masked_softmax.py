@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from t2t_torch.layers.masked_softmax import MaskedSoftmax, masked_softmax
+from t2t_torch.layers.pooling import MaskedSoftmax, masked_softmax
 
 LENGTHS = (5, 2, 3)
 MASK = torch.arange(5) < torch.tensor(LENGTHS)[:, None]  # [3, 5]

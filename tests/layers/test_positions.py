@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from t2t_torch.layers.positions import sinusoids
+from t2t_torch.layers.transformer_layer import sinusoids
 
 
 def test_the_signal_is_sines_then_cosines_of_geometric_wavelengths():

@@ -2,7 +2,7 @@
 
 import torch
 
-from t2t_torch.layers.prepending import at_targets, full_over_inputs, prepend
+from t2t_torch.layers.pooling import at_targets, full_over_inputs, prepend
 
 INPUTS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0], [0.0, 0.0, 0.0]])[..., None]
 TARGETS = torch.tensor([[7.0, 8.0], [9.0, 0.0], [5.0, 6.0]])[..., None]

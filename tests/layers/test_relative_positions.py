@@ -3,9 +3,14 @@
 import pytest
 import torch
 
-from t2t_torch.layers.attention import AttentionWeights, Prefix, SelfAttention
-from t2t_torch.layers.masks import attend_to, causal, same_segment
-from t2t_torch.layers.relative_positions import RelativePositions, distances
+from t2t_torch.layers.attention import (
+    AttentionWeights,
+    Prefix,
+    RelativePositions,
+    SelfAttention,
+    distances,
+)
+from t2t_torch.layers.pooling import attend_to, causal, same_segment
 
 
 def by_definition(q, k, v, mask, positions):

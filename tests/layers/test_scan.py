@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from t2t_torch.layers.scan import scan
+from t2t_torch.layers.crf import scan
 
 
 def sums(carried, entries):

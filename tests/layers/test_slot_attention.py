@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from t2t_torch.layers.slot_attention import SlotAttention
+from t2t_torch.layers.pooling import SlotAttention
 
 H, A = 5, 3
 

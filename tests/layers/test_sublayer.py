@@ -5,7 +5,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.layers.sublayer import Postprocess, Preprocess
+from t2t_torch.layers.transformer_layer import Postprocess, Preprocess
 
 HPARAMS = registry.hparams("transformer_test")
 

@@ -20,11 +20,9 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
-from t2t_torch.random_batch import random_batch
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.testing import random_batch
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
 WORDS = Words(IntegerEncoder(17))

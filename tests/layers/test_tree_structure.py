@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from t2t_torch.layers.tree_structure import REDUCE_ID, SHIFT_ID, Structure, structure_of
+from t2t_torch.layers.tree import REDUCE_ID, SHIFT_ID, Structure, structure_of
 
 ROWS = st.lists(st.lists(st.integers(2, 6), min_size=1, max_size=14), min_size=1, max_size=4)
 

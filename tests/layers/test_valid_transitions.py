@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.features import TreeFeature
-from t2t_torch.layers.valid_transitions import ValidTransitions
+from t2t_torch.layers.tree import ValidTransitions
 from t2t_torch.text.encoder import EOS
-from t2t_torch.text.transition import TransitionEncoder, builds_tree
-from t2t_torch.text.tree import Tree, parse_tree
+from t2t_torch.text.tree import TransitionEncoder, Tree, builds_tree, parse_tree
 
 REQUESTS = TreeFeature(TransitionEncoder(["IN:A", "IN:B", "SL:C", "SL:D"]))
 PHRASES = TreeFeature(TransitionEncoder(["S", "NP", "VP"]))

@@ -10,25 +10,16 @@ import pytest
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.families.intentslot import IntentSlotProblem
-from t2t_torch.families.ranking import PairRankingProblem
-from t2t_torch.families.spanqa import SpanQAProblem
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.families.text2multilabel import Text2MultiLabelProblem
-from t2t_torch.families.text2real import Text2RealProblem
-from t2t_torch.families.text2tags import Text2TagsProblem
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-)
+from t2t_torch.features import Choice, ClassLabel, MultiLabel, Real, SoftLabel, Span, Tags, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
+from t2t_torch.problem_types.classification import (
+    PairRankingProblem,
+    Text2ClassProblem,
+    Text2MultiLabelProblem,
+    Text2RealProblem,
+)
+from t2t_torch.problem_types.words import IntentSlotProblem, SpanQAProblem, Text2TagsProblem
 from t2t_torch.text_problem import Text2TextProblem, VocabType
 from t2t_torch.train.problem_task import ProblemTask
 

@@ -25,8 +25,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
 TEXT = Text(IntegerEncoder(9))

@@ -12,10 +12,10 @@ from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags, Text
 from t2t_torch.layers import cross_entropy as module
-from t2t_torch.layers.divergence import entropy, kl_divergence
+from t2t_torch.layers.cross_entropy import entropy, kl_divergence
 from t2t_torch.modality import Beside, Hidden
 from t2t_torch.model import T2TModel
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 HPARAMS = registry.hparams("transformer_test").replace(label_smoothing=0.1)
 ENCODER = registry.hparams("transformer_encoder_tiny").replace(label_smoothing=0.0)

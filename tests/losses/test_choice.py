@@ -9,19 +9,11 @@ from loss_targets import TARGETS, features_of, modality_of
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, RegistryError
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.features import (
-    ClassLabel,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Tags,
-    Text,
-)
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import by_target
+from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import VocabType
 
 JOINT = Features(features_of(Tags).inputs, {"intent": TARGETS[ClassLabel], "slots": TARGETS[Tags]})

@@ -20,9 +20,8 @@ from t2t_torch.features import (
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import WITH_IDS
 from t2t_torch.model import Loss, Output
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 ROWS = 12
 _LABELS = ClassLabelEncoder(["O", "B-a", "I-a", "B-b", "I-b"])

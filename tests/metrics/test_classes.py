@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, MultiLabel, Tags
-from t2t_torch.metrics.library import WITHOUT_SYNC, LibraryMetric
+from t2t_torch.metrics.classes import WITHOUT_SYNC, LibraryMetric
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c", "never"])
 CLASSES = ClassLabel(LABELS, allow_unknown=True)

@@ -16,7 +16,7 @@ from torchmetrics.functional.classification import (
 
 from t2t_torch.features import ClassLabel, MultiLabel
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 TWO = ClassLabel(ClassLabelEncoder(["no", "yes"]))
 THREE = ClassLabel(ClassLabelEncoder(["a", "b", "c"]), allow_unknown=True)

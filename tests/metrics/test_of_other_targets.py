@@ -8,25 +8,14 @@ import pytest
 import torch
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import (
-    IGNORED,
-    ClassLabel,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-)
+from t2t_torch.features import IGNORED, ClassLabel, MultiLabel, Real, SoftLabel, Span, Tags, Text
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.modalities.span import best_spans
+from t2t_torch.modalities.label import best_spans
 from t2t_torch.model import Loss, Output
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.spans import spans_of
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, TokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.tags import spans_of
 
 LABELS = ClassLabelEncoder(["O", "B-a", "I-a", "B-b", "I-b"])
 

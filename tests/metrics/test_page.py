@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.decode.scoring import SCORES, TOKENIZERS
 from t2t_torch.features import (
     Choice,
     ClassLabel,
@@ -22,7 +21,8 @@ from t2t_torch.features import (
     TreeFeature,
 )
 from t2t_torch.metrics.metric import WITH_IDS, lower_is_better, metric_of
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.metrics.text_scores import SCORES, TOKENIZERS
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \| .* \| (higher|lower) \|.*\|$", PAGE, re.M)

@@ -11,7 +11,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Place
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.model import Loss, Output
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 LABEL = ClassLabel(ClassLabelEncoder(["0", "1"]))
 METRICS = {"targets": ("query_map", "query_mrr")}

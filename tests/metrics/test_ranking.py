@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from t2t_torch.families.ranking import PairRankingProblem
 from t2t_torch.features import Choice
 from t2t_torch.metrics.metric import metric_of
+from t2t_torch.problem_types.classification import PairRankingProblem
 
 CHOICE = Choice(("positive", "negative"))
 

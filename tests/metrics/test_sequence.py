@@ -11,9 +11,7 @@ from t2t_torch.features import ClassLabel, Text
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import lower_is_better, metric_of
 from t2t_torch.model import Loss, Output
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 TEXT = {"targets": Text(IntegerEncoder(8))}
 TARGETS = torch.tensor([[3, 1, 0, 0], [2, 5, 4, 1]])

@@ -7,8 +7,8 @@ import torch
 
 from t2t_torch.features import IGNORED, Tags
 from t2t_torch.metrics.metric import metric_of
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.spans import spans_of
+from t2t_torch.text.encoder import ClassLabelEncoder
+from t2t_torch.text.tags import spans_of
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b", "E-a", "S-b")
 

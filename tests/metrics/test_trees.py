@@ -5,8 +5,7 @@ import torch
 
 from t2t_torch.features import TreeFeature
 from t2t_torch.metrics.metric import lower_is_better, metric_of
-from t2t_torch.text.brackets import NO_TREES, compare_texts
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.tree import NO_TREES, TransitionEncoder, compare_texts
 
 FEATURE = TreeFeature(TransitionEncoder(["IN:A", "SL:B", "SL:C"]))
 PAIRS = [

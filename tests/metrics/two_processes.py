@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kinds_of_targets import ROWS, add, evaluation
 
-from t2t_torch.compute.distributed import join_world
+from t2t_torch.distributed.process_group import join_world
 
 if __name__ == "__main__":
     with join_world(use_gpu=False) as world:

@@ -12,10 +12,9 @@ from t2t_torch.layers import crf
 from t2t_torch.layers.crf import NEVER
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Hidden
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.spans import spans_of
-from t2t_torch.train.loss_settings import check_loss_settings
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
+from t2t_torch.text.tags import spans_of
+from t2t_torch.train.problem_task import check_loss_settings
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 FEATURES = Features(

@@ -18,10 +18,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.layers.tokens import Tokens
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.character import CharacterEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder, TokenEncoder
 from t2t_torch.token_hparam import TokenHParams
 
 LISTS = ClassLabelEncoder(["city", "name", "river"])

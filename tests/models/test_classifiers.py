@@ -11,15 +11,14 @@ from t2t_torch.hparams.bilstm_attention_classifier import BilstmAttentionClassif
 from t2t_torch.hparams.fasttext import FasttextHParams
 from t2t_torch.hparams.seqnn import SeqnnHParams
 from t2t_torch.hparams.text_cnn import TextCnnHParams
-from t2t_torch.layers.attention_pooling import hop_penalty
+from t2t_torch.layers.pooling import hop_penalty
 from t2t_torch.models.bilstm_attention_classifier import BilstmAttentionClassifier
 from t2t_torch.models.fasttext import Fasttext, NGrams, _is_first
 from t2t_torch.models.seqnn import Seqnn, _turns
 from t2t_torch.models.text_cnn import TextCnn
-from t2t_torch.optimization.parameter_groups import parameter_groups
+from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.testing import small
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
 TEXT = Text(IntegerEncoder(17))

@@ -7,7 +7,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.layers.carried_memory import CarriedMemory
+from t2t_torch.layers.recurrent import CarriedMemory
 from t2t_torch.models.lstm_lm import LstmLayer, LstmLm, WordDropout
 from t2t_torch.testing import text_features
 

@@ -13,8 +13,8 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text, TreeFeature, Words, WordShape
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.model import T2TModel
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.encoder import IntegerEncoder
+from t2t_torch.text.tree import TransitionEncoder
 
 TEXT = Text(IntegerEncoder(17))
 NAMES = ("lstm_seq2seq", "lstm_seq2seq_attention")

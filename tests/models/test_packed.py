@@ -10,12 +10,9 @@ from t2t_torch import registry
 from t2t_torch.features import Features, Tags, Text, Words, WordShape, WordStarts
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.pipeline.collate import Collator
-from t2t_torch.pipeline.packed import PackedCollator
-from t2t_torch.pipeline.packing import pack, spacing_of
+from t2t_torch.pipeline.packing import PackedCollator, pack, spacing_of
 from t2t_torch.pipeline.reader import RowReader
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 NUMBERS = IntegerEncoder(30)
 TEXT = Text(NUMBERS)

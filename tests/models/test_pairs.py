@@ -9,24 +9,13 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Features,
-    Real,
-    Text,
-    Words,
-    WordShape,
-)
+from t2t_torch.features import Choice, ClassLabel, Features, Real, Text, Words, WordShape
 from t2t_torch.hparams.pair_classifier import PairClassifierHParams
 from t2t_torch.hparams.pairwise_ranker import PairwiseRankerHParams
-from t2t_torch.layers.matching import Matches, occurring
-from t2t_torch.layers.sentence_encoder import Alignment, SelfAttentive
+from t2t_torch.layers.sentence_encoder import Alignment, Matches, SelfAttentive, occurring
 from t2t_torch.models.pair_classifier import PairClassifier
 from t2t_torch.models.pairwise_ranker import PairwiseRanker
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder, TokenEncoder
 
 TEXT = Text(IntegerEncoder(17))
 LABEL = ClassLabel(ClassLabelEncoder(["0", "1"]))

@@ -13,10 +13,8 @@ from t2t_torch.features import ClassLabel, Features, Real, TreeFeature, Words, W
 from t2t_torch.features.word import WordLabel
 from t2t_torch.hparams.rnng import RNNGHParams
 from t2t_torch.models.rnng import RNNG
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.transition import TransitionEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
+from t2t_torch.text.tree import TransitionEncoder
 from t2t_torch.train.task import total_loss
 
 WORDS = Words(IntegerEncoder(17))

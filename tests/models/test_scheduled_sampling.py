@@ -9,9 +9,9 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.features import Features, Text
-from t2t_torch.layers.scheduled_sampling import ScheduledSampling, warm_up
 from t2t_torch.modality import Hidden
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.model import ScheduledSampling, warm_up
+from t2t_torch.text.encoder import IntegerEncoder
 
 SET = registry.hparams("transformer_test").replace(
     layer_prepostprocess_dropout=0.0, attention_dropout=0.0, relu_dropout=0.0, label_smoothing=0.0

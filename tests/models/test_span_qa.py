@@ -7,9 +7,9 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.features import NO_SPAN, Features, Span, Words, WordShape
-from t2t_torch.modalities.span import MAX_WORDS, best_spans
+from t2t_torch.modalities.label import MAX_WORDS, best_spans
 from t2t_torch.models.span_qa import SpanQa
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 WORDS = Words(IntegerEncoder(60))
 FEATURES = Features({"question": WORDS, "context": WORDS}, {"targets": Span()})

@@ -6,8 +6,7 @@ import torch
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Real, Tags, Words, WordShape, WordStarts
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 WORDS = Words(IntegerEncoder(17))
 LABELS = ClassLabelEncoder(["a", "b", "c"])

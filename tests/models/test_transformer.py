@@ -8,7 +8,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 HPARAMS = registry.hparams("transformer_test")
 

@@ -9,7 +9,7 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Real, Text
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 SETS = (
     "transformer_relative_tiny",

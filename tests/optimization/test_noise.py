@@ -8,8 +8,7 @@ from torch import nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.gradient import GradientFinisher
-from t2t_torch.optimization.noise import WeightNoise
+from t2t_torch.optim.gradient import GradientFinisher, WeightNoise
 
 
 class Model(nn.Module):

@@ -8,7 +8,7 @@ from torch import nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.parameter_groups import parameter_groups
+from t2t_torch.optim.parameter_groups import parameter_groups
 
 
 class Model(nn.Module):

@@ -7,11 +7,10 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.hparam import HParams
-from t2t_torch.optimization import settings
-from t2t_torch.optimization.learning_rate_factor import FACTORS, LEGACY_DECAYS
-from t2t_torch.optimization.settings import check_settings
-from t2t_torch.optimization_hparam import OptimizationHParams
+from t2t_torch.hparam import HParams, OptimizationHParams
+from t2t_torch.optim import settings
+from t2t_torch.optim.learning_rate import FACTORS, LEGACY_DECAYS
+from t2t_torch.optim.settings import check_settings
 
 
 def check(hparams, base="transformer_base"):

@@ -17,12 +17,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from t2t_torch import registry
-from t2t_torch.compute import groups
-from t2t_torch.compute.distributed import join_world
+from t2t_torch.distributed import process_group
+from t2t_torch.distributed.process_group import join_world
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.gradient import GradientFinisher
-from t2t_torch.optimization.parameter_groups import parameter_groups
-from t2t_torch.optimization.weight_average import WeightAverage
+from t2t_torch.optim.gradient import GradientFinisher
+from t2t_torch.optim.parameter_groups import parameter_groups
+from t2t_torch.optim.weight_average import WeightAverage
 
 ROWS = 8
 
@@ -48,7 +48,7 @@ def train(name: str, *, shard: bool) -> tuple[list[float], dict[str, torch.Tenso
     model, size, rank = Net(), dist.get_world_size(), dist.get_rank()
     hparams = HParams().parse(f"optimizer={name},weight_decay=0.1,clip_grad_norm=0.5,ema_decay=0.9")
     if shard:
-        mesh = groups.hold_mesh(init_device_mesh("cpu", (size,)))
+        mesh = process_group.hold_mesh(init_device_mesh("cpu", (size,)))
         for layer in model.layers:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)

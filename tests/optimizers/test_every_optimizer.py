@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.parameter_groups import parameter_groups
+from t2t_torch.optim.parameter_groups import parameter_groups
 
 OPTIMIZERS = registry.list_names("optimizer")
 RATES = {"adadelta": 20.0}  # it finds its steps itself, and begins with small ones

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.optimization.learning_rate_factor import FACTORS
+from t2t_torch.optim.learning_rate import FACTORS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "optimizers.md").read_text("utf-8")
 ROWS = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.data.ragged import value_dtype
+from t2t_torch.data.shards import value_dtype
 
 
 class MemoryShards:

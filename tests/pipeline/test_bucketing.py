@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.pipeline.bucketing import batching_scheme, bucket_boundaries
+from t2t_torch.pipeline.plan import batching_scheme, bucket_boundaries
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "bucketing.json").read_text())
 

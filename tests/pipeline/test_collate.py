@@ -26,16 +26,11 @@ from t2t_torch.features import (
     WordStarts,
 )
 from t2t_torch.hparams.basic import basic_params1
-from t2t_torch.pipeline.batching import Batching
-from t2t_torch.pipeline.bucketing import BatchingScheme
 from t2t_torch.pipeline.collate import Collator
-from t2t_torch.pipeline.fixed_shapes import FixedShapes
-from t2t_torch.pipeline.lengths import Limits, measured, paddings
 from t2t_torch.pipeline.loader import EvalBatches
-from t2t_torch.pipeline.reader import RowReader
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.pipeline.plan import Batching, BatchingScheme, FixedShapes
+from t2t_torch.pipeline.reader import Limits, RowReader, measured, paddings
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
 NUMBERS = IntegerEncoder(100)

@@ -8,12 +8,9 @@ import torch
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.hparams.basic import basic_params1
-from t2t_torch.pipeline.batching import Batching
-from t2t_torch.pipeline.bucketing import BatchingScheme
-from t2t_torch.pipeline.fixed_shapes import FixedShapes
 from t2t_torch.pipeline.loader import TrainBatches
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.pipeline.plan import Batching, BatchingScheme, FixedShapes
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 TEXT = Text(IntegerEncoder(2200))
 PAIRS = Features({"inputs": TEXT}, {"targets": TEXT})

@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.families.mixing_schedule import MixingSchedule
 from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
-from t2t_torch.pipeline.batching import Batching
-from t2t_torch.pipeline.component import Component
+from t2t_torch.pipeline.component import Component, MixedPlan
 from t2t_torch.pipeline.loader import MixedBatches
-from t2t_torch.pipeline.mixture import MixedPlan
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.pipeline.plan import Batching
+from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.text.encoder import IntegerEncoder
 
 TEXT = Text(IntegerEncoder(2200))
 FEATURES = Features({"inputs": TEXT}, {"targets": TEXT})

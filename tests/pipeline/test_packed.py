@@ -21,11 +21,9 @@ from t2t_torch.features import (
     WordStarts,
 )
 from t2t_torch.hparams.basic import basic_params1
-from t2t_torch.pipeline.batching import Batching
 from t2t_torch.pipeline.loader import TrainBatches
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.pipeline.plan import Batching
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 TEXT = Text(IntegerEncoder(2200))
 PAIRS = Features({"inputs": TEXT}, {"targets": TEXT})

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.pipeline.packed import Layout
-from t2t_torch.pipeline.packing import pack
-from t2t_torch.pipeline.pieces import Pieces
+from t2t_torch.pipeline.packing import Layout, pack
+from t2t_torch.pipeline.reader import Pieces
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "packing.json").read_text())
 

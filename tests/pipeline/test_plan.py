@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.pipeline.bucketing import batching_scheme
-from t2t_torch.pipeline.plan import EpochPlan
+from t2t_torch.pipeline.plan import EpochPlan, batching_scheme
 
 LENGTHS = {
     "inputs": np.random.default_rng(1).integers(1, 60, 3000).astype(np.int32),

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.decode.label_files import input_of
+from t2t_torch.decode.files import input_of
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Features, Place, Real, Text
 from t2t_torch.mode import Split
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 
 def write_raw_files(tmp_dir: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import tiny_raw_files
 
 from t2t_torch import registry
-from t2t_torch.data import download, raw_file
+from t2t_torch.data import raw_file
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -104,6 +104,7 @@ OTHERS: dict[tuple[str, Split], list[dict[str, Any]]] = {
 }
 TRANSLATIONS = [name for name in ROWS if name.startswith("translate_")]
 LICENSED = ["ner_conll2003"]
+DOWNLOAD = raw_file.fetch  # before fixtures replace it
 
 
 @pytest.fixture(scope="session")
@@ -186,7 +187,7 @@ def test_what_is_absent_is_downloaded_unpacked_and_read(
             path for path in raw.rglob(filename) if path.parent.name in (*tmp_dir.parts, raw.name)
         )
         place = path.relative_to(raw).as_posix()
-        return download.fetch(f"{served}/{place}", tmp_dir, filename=filename)
+        return DOWNLOAD(f"{served}/{place}", tmp_dir, filename=filename)
 
     monkeypatch.setattr(raw_file, "fetch", fetch)
     problem = registry.problem(name)

@@ -9,7 +9,7 @@ import tiny_raw_files
 from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 
 WORDS = ["flights from rome to oslo", "what does a ticket to rome cost", "flights to oslo please"]
 TAGS = ["O O B-from O B-to", "O O O O O B-to O", "O O B-to O"]

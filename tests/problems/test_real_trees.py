@@ -8,10 +8,9 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.features import TreeFeature
-from t2t_torch.layers.valid_transitions import ValidTransitions
+from t2t_torch.layers.tree import ValidTransitions
 from t2t_torch.mode import Split
-from t2t_torch.text.transition import TransitionEncoder
-from t2t_torch.text.tree import parse_tree
+from t2t_torch.text.tree import TransitionEncoder, parse_tree
 
 PROBLEMS = {
     "semantic_parse_top": ("top", 40_687),

@@ -9,7 +9,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers.text_file import BadRecords
 
 
 def write_raw_files(tmp_dir: Path, neg: int = 11, pos: int = 10) -> None:

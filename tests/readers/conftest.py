@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Record
 
 Read = Callable[..., tuple[list[Record], BadRecords]]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers.bad_records import MAX_LISTED, BadRecords, Place
+from t2t_torch.readers.text_file import MAX_LISTED, BadRecords, Place
 
 PATH = Path("train.csv")
 

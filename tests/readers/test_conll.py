@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import UsageError
-from t2t_torch.readers.conllu import COLUMNS
+from t2t_torch.readers.conll import COLUMNS
 from t2t_torch.readers.formats import open_records
 
 _WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0 \t\r\n"), min_size=1)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers import huggingface
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers import tables
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords
 
 ROWS = [
     {"text": "a\u2028b", "label": 1, "words": ["x", "y"], "inner": {"n": 3}},
@@ -98,7 +98,7 @@ def test_a_row_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
         return batch
 
     bad = BadRecords("skip")
-    records = list(huggingface._rows(tmp_path, rows.with_transform(spoil), bad))
+    records = list(tables._huggingface_rows(tmp_path, rows.with_transform(spoil), bad))
     assert [(r.place.line, r.values["text"]) for r in records] == [(1, "a"), (3, "c")]
     assert bad.listed == [f"{tmp_path}, row 2: cannot be decoded: broken"]
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords
 
 _TEXT = st.text(st.characters(codec="utf-8"))
 _VALUES = st.recursive(

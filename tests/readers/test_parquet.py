@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers import parquet as reader
-from t2t_torch.readers.bad_records import BadRecords
+from t2t_torch.readers import tables as reader
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords
 
 _TEXT = st.none() | st.text(st.characters(codec="utf-8"))
 _ROWS = st.lists(

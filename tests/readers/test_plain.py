@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers.bad_records import BadRecords
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords
 
 _LINE = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r"))
 _WORDS = st.lists(
@@ -137,7 +137,7 @@ def test_packed_utterances_are_found_by_their_folder(tmp_path: Path) -> None:
 def test_a_packed_file_that_unpacks_to_a_line_without_end_is_refused(tmp_path, monkeypatch) -> None:
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"a" * 5000 + b"\n"))
-    monkeypatch.setattr("t2t_torch.text.lines._LONGEST_LINE", 4000)
+    monkeypatch.setattr("t2t_torch.files._LONGEST_LINE", 4000)
     with pytest.raises(DataError, match="a line of more than 4,000 bytes, as decompression bombs"):
         list(open_records(path))
 
@@ -147,7 +147,7 @@ def test_a_packed_file_that_unpacks_to_far_more_than_its_size_is_refused(
 ) -> None:
     path = tmp_path / "bomb.txt.gz"
     path.write_bytes(gzip.compress(b"\n" * 1_000_000))
-    monkeypatch.setattr("t2t_torch.text.lines._ALWAYS_ALLOWED", 1000)
+    monkeypatch.setattr("t2t_torch.files._ALWAYS_ALLOWED", 1000)
     with pytest.raises(DataError, match="bytes, as decompression bombs do"):
         list(open_records(path))
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.readers.bad_records import BadRecords
-from t2t_torch.readers.segments import read_segments, read_talk
+from t2t_torch.readers.text_file import BadRecords, read_segments, read_talk
 
 
 def write(folder: Path, text: str) -> Path:

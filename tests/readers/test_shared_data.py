@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.readers.bad_records import BadRecords, Record
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.tree import Tree, parse_tree
 
 

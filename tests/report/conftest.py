@@ -7,9 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from t2t_torch.census.buckets import bucket_table
-from t2t_torch.census.census import Reader
-from t2t_torch.data.ragged import Ragged, value_dtype
+from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -22,9 +20,9 @@ from t2t_torch.features import (
     Text,
     Words,
 )
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.reports.column_statistics import bucket_table
+from t2t_torch.reports.statistics import Reader
+from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, TokenEncoder
 
 EVIL = "<script>alert(1)</script>\"'>&amp;\x1b[31m\x00 $\\frac{"
 TAG = "<img/src=x\tonerror=alert(2)>"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from t2t_torch.report.curves import Curve, chart, downsampled
+from t2t_torch.reports.plots import Curve, chart, downsampled
 
 EVIL = "<script>alert(1)</script>\x1b"
 

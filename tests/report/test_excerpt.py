@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_torch.report.excerpt import cut, pad, visible, width
+from t2t_torch.reports.section import cut, pad, visible, width
 
 
 @given(st.text())

@@ -4,10 +4,9 @@ import dataclasses
 import json
 import math
 
-from t2t_torch.census.duplicates import Overlap
-from t2t_torch.report.findings import findings
-from t2t_torch.report.page import page
-from t2t_torch.report.sections import sections_of
+from t2t_torch.reports.column_statistics import Overlap
+from t2t_torch.reports.data_report import findings, sections_of
+from t2t_torch.reports.page import page
 
 
 def test_what_is_odd_is_told(evil_census):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.report.heat_map import heat_maps
+from t2t_torch.reports.plots import heat_maps
 
 pytest.importorskip("matplotlib")
 
@@ -51,7 +51,7 @@ def test_numbers_stand_in_the_cells_if_there_are_few():
 
 @pytest.mark.parametrize("word", ["$\\frac{", "你好", "\x1b[31m", "x" * 100, ""])
 def test_any_word_can_be_drawn(word, tmp_path):
-    from t2t_torch.summary.summary import Summary
+    from t2t_torch.train.summary import Summary
 
     figure, (ax,) = drawn(rows=(word, "b"))
     summary = Summary(tmp_path, leads=True)

@@ -13,13 +13,11 @@ import pytest
 from planted_search import planted_search
 
 from t2t_torch.hparam import HParams
-from t2t_torch.report.page import page
-from t2t_torch.report.sections import sections_of
-from t2t_torch.summary.decode_samples import DecodeSample, show_samples
-from t2t_torch.summary.metrics_file import MetricsFile
-from t2t_torch.summary.run_page import run_page
-from t2t_torch.summary.summary import Summary
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.reports.data_report import sections_of
+from t2t_torch.reports.page import page
+from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
+from t2t_torch.train.run_page import DecodeSample, run_page, show_samples
+from t2t_torch.train.summary import Summary
 from t2t_torch.tune.search_page import search_page
 from t2t_torch.tune.search_record import SpaceAxis
 

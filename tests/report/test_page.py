@@ -6,10 +6,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from t2t_torch.report.findings import findings
-from t2t_torch.report.page import page
-from t2t_torch.report.plots import INSTALL, can_draw, draw
-from t2t_torch.report.sections import sections_of
+from t2t_torch.reports.data_report import findings, sections_of
+from t2t_torch.reports.page import page
+from t2t_torch.reports.plots import INSTALL, can_draw, draw
 
 VOID = {"meta", "img", "br"}
 

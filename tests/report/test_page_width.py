@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from t2t_torch.report.page import page
-from t2t_torch.report.sections import sections_of
+from t2t_torch.reports.data_report import sections_of
+from t2t_torch.reports.page import page
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 MEASURE = """<script>document.title = [...document.querySelectorAll(".scroll")]

@@ -6,12 +6,12 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from t2t_torch.report.section import Plot
-from t2t_torch.report.sections import sections_of
+from t2t_torch.reports.data_report import sections_of
+from t2t_torch.reports.section import Plot
 
 pytest.importorskip("matplotlib")
 
-from t2t_torch.report.plots import INK, LINE, SERIES, draw
+from t2t_torch.reports.plots import INK, LINE, SERIES, draw
 
 
 def test_every_place_for_a_plot_has_one_and_every_plot_a_place(evil_census):

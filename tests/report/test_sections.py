@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from t2t_torch.census.labels import LabelCounts
-from t2t_torch.report.section import Bar, Note, Table, counted, number, percent
-from t2t_torch.report.sections import sections_of
+from t2t_torch.reports.column_statistics import LabelCounts
+from t2t_torch.reports.data_report import sections_of
+from t2t_torch.reports.section import Bar, Note, Table, counted, number, percent
 
 
 def texts(table):

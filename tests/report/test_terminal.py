@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from t2t_torch.report.excerpt import width
-from t2t_torch.report.findings import findings
-from t2t_torch.report.sections import sections_of
-from t2t_torch.report.terminal import told
+from t2t_torch.reports.data_report import findings, sections_of, told
+from t2t_torch.reports.section import width
 
 
 def test_nothing_of_the_data_moves_the_cursor(evil_census):

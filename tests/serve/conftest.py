@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from served import Served, artifact_source, write_artifact, write_phrases
 
-from t2t_torch.serve import log
+from t2t_torch.serve import server as log
 from t2t_torch.serve.repository import Source
 
 

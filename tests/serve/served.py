@@ -17,19 +17,16 @@ import httpx
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from t2t_torch.artifact.answer import Answer
-from t2t_torch.artifact.prediction import Attention, Hypothesis, Prediction
-from t2t_torch.artifact.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
-from t2t_torch.artifact.stop import Stop
+from t2t_torch.runtime.prediction import Answer, Attention, Hypothesis, Prediction
+from t2t_torch.runtime.session import Stop
+from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
-from t2t_torch.serve.drain import Drain
-from t2t_torch.serve.gate import Gate
-from t2t_torch.serve.key import Keys
+from t2t_torch.serve.gate import Gate, Keys, Metrics
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.metrics import Metrics
 from t2t_torch.serve.model import InputField, Model, OutputTarget
 from t2t_torch.serve.repository import Repository, Source
+from t2t_torch.serve.server import Drain
 
 _TESTS = Path(__file__).parent.parent
 ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
@@ -37,7 +34,7 @@ ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
 
 @functools.cache
 def made() -> Any:
-    """The module that makes the artifact by which `artifact/` is tested."""
+    """The module that makes the artifact by which `runtime/` is tested."""
     return module_at("made_artifact", _TESTS / "artifact" / "conftest.py")
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.artifact.answer import InputError
-from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import DataError
-from t2t_torch.serve.batcher import Batcher, Job, Retired
-from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.refusal import Refusal
+from t2t_torch.runtime.prediction import InputError
+from t2t_torch.runtime.session import Stop
+from t2t_torch.serve.limits import Limits, Refusal
+from t2t_torch.serve.repository import Batcher, Job, Retired
 
 
 class Slow:

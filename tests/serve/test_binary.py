@@ -14,8 +14,8 @@ from hypothesis import strategies as some
 from served import Served, length_of, stub_source
 from test_protocol import INPUTS
 
-from t2t_torch.serve import binary
-from t2t_torch.serve.binary import HEADER
+from t2t_torch.serve import tensors
+from t2t_torch.serve.tensors import HEADER
 
 PLACE = "/v2/models/made/infer"
 
@@ -170,7 +170,7 @@ def test_too_many_inputs_are_refused_before_their_bytes_are_read(
     def never(*given: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(binary, "_elements", never)
+    monkeypatch.setattr(tensors, "_elements", never)
     tensor = {"shape": [65], "datatype": "BYTES", "parameters": {"binary_data_size": 260}}
     told = {"inputs": [{"name": "inputs", **tensor}]}
     answer = server.post(PLACE, **sent(told, b"\0" * 260))

@@ -19,7 +19,7 @@ from served import write_artifact
 from test_connection import BODY, HOST, LENGTH
 from test_server import ROOT, Process, until, waiting
 
-from t2t_torch.serve import batcher, server
+from t2t_torch.serve import repository, server
 
 PAGE = ROOT / "docs" / "serving.md"
 _STATED = re.compile(r"ends at most `--drain_delay` \+ `--drain_seconds` \+ (\d+) seconds after")
@@ -35,7 +35,7 @@ def stated() -> int:
 
 
 def test_the_stated_time_is_that_of_connections_and_models_and_of_python_itself() -> None:
-    assert stated() == math.ceil(server._CLOSING + batcher.STOPPING) + 1
+    assert stated() == math.ceil(server._CLOSING + repository.STOPPING) + 1
 
 
 @pytest.fixture(params=["httptools", "h11"])

@@ -11,11 +11,10 @@ import pytest
 from served import ROW, Served, length_of, stub_source
 
 from t2t_torch.serve.body import parse_json, to_json
-from t2t_torch.serve.bounds import extents_of
 from t2t_torch.serve.gate import GONE
-from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.limits import Limits, Refusal
 from t2t_torch.serve.model import InputField, Model, extent_of, texts_of, tokens_of
-from t2t_torch.serve.refusal import Refusal
+from t2t_torch.serve.tensors import extents_of
 
 JSON = {"Content-Type": "application/json"}
 

@@ -25,8 +25,7 @@ from served import (
     write_artifact,
 )
 
-from t2t_torch.serve.application import _shown
-from t2t_torch.serve.page import POLICY, page
+from t2t_torch.serve.application import POLICY, _shown, page
 from t2t_torch.serve.server import listen_at
 
 IS_FRAMED = "cells => cells.map(cell => cell.className === 'most')"

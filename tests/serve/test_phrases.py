@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 from served import Served, artifact_source
 
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.signature import EXAMPLES, FILE, Signature, Written
-from t2t_torch.artifact.stop import Stop
 from t2t_torch.errors import ArtifactError, DecodeError
+from t2t_torch.runtime.session import Artifact, Stop
+from t2t_torch.runtime.signature import EXAMPLES, FILE, Signature, Written
 from t2t_torch.serve.artifact_model import artifact_model
 
 
@@ -105,7 +104,7 @@ def test_an_artifact_tells_attention_to_whoever_asks(
     ("place", "message"),
     [
         ("artifact_model", "input 0 has [0-9]+ pairs of a word that is read .* is told of 2"),
-        ("asking", "the inputs have [0-9]+ pairs of a word that is read .* is told of 2"),
+        ("application", "the inputs have [0-9]+ pairs of a word that is read .* is told of 2"),
     ],
 )
 def test_too_much_attention_is_refused(
@@ -129,7 +128,7 @@ def test_attention_that_is_too_much_is_never_made_a_list(
     def listed(*parts: Any) -> Any:
         raise AssertionError("weights were listed")
 
-    monkeypatch.setattr("t2t_torch.artifact.alignment._attention", listed)
+    monkeypatch.setattr("t2t_torch.runtime.feeds._attention", listed)
     artifact, stop = Artifact(phrases, threads=1), Stop()
     with pytest.raises(DecodeError, match=r"input 1 has \d+ pairs .* told of 0"):
         artifact.attend(["", "one two three"], stop=stop, most=0)

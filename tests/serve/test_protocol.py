@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 from served import ROW, Served, length_of, stub_source
 
-from t2t_torch.artifact.prediction import Hypothesis, Prediction
-from t2t_torch.serve.binary import HEADER
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.serve.model import InputField, Model, OutputTarget
 from t2t_torch.serve.repository import Source
+from t2t_torch.serve.tensors import HEADER
 
 SCHEMA = json.loads(Path(__file__).with_name("open_inference.json").read_text("utf-8"))
 INPUTS = [

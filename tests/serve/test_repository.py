@@ -20,11 +20,11 @@ from served import (
     write_counter,
 )
 
-from t2t_torch.artifact.signature import MODEL
 from t2t_torch.errors import ArtifactError, UsageError
+from t2t_torch.runtime.signature import MODEL
 from t2t_torch.serve import repository as repository_module
+from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.metrics import Metrics
 from t2t_torch.serve.model import Model
 from t2t_torch.serve.repository import Repository, Source
 

@@ -11,18 +11,16 @@ import torch
 from served import Served
 
 from t2t_torch import registry
-from t2t_torch.artifact.stop import Stop, Stopped
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, Tags, Text, Words
+from t2t_torch.runtime.session import Stop, Stopped
 from t2t_torch.serve.model import Model
 from t2t_torch.serve.repository import Source
 from t2t_torch.serve.run_model import _field, _target, run_model
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 

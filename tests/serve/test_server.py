@@ -21,8 +21,7 @@ from served import ROW, write_artifact
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve import server as server_module
-from t2t_torch.serve.drain import Drain
-from t2t_torch.serve.server import listen_at
+from t2t_torch.serve.server import Drain, listen_at
 
 ROOT = Path(__file__).parent.parent.parent
 _UNUSED = ("torch", "torchmetrics", "pyarrow", "sentencepiece", "tensorboard", "sacrebleu")
@@ -34,7 +33,7 @@ class Blocker:
         if name.split(".")[0] in ({_UNUSED} + WITHOUT):
             raise ImportError(name + " is not installed")
 sys.meta_path.insert(0, Blocker())
-from t2t_torch.artifact.session import Artifact
+from t2t_torch.runtime.session import Artifact
 from t2t_torch.bin.server import main
 predict, first = Artifact.predict, []
 def held(self, inputs, **given):

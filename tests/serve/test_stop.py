@@ -13,12 +13,10 @@ import pytest
 from served import Served, artifact_source, write_counter
 from test_server import Process, until
 
-from t2t_torch.artifact.session import Artifact
-from t2t_torch.artifact.stop import Stop, Stopped
-from t2t_torch.serve.batcher import Batcher
+from t2t_torch.runtime.session import Artifact, Stop, Stopped
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import InputField, Model
-from t2t_torch.serve.repository import Source
+from t2t_torch.serve.repository import Batcher, Source
 
 FOR_A_MINUTE = {"wanted": [2e8]}
 SHORT = {"wanted": [3]}
@@ -167,7 +165,7 @@ def test_of_two_batches_at_once_that_is_stopped_for_which_nobody_waits() -> None
 def test_a_batcher_that_has_to_end_stops_its_model_and_leaves_it_if_it_does_not(
     obeys: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t_torch.serve.batcher.STOPPING", 10.0 if obeys else 0.05)
+    monkeypatch.setattr("t2t_torch.serve.repository.STOPPING", 10.0 if obeys else 0.05)
     model = Endless(obeys)
     batcher = Batcher(model, Limits(delay=0.0))
 
@@ -192,7 +190,7 @@ def test_all_models_are_stopped_before_any_is_waited_for(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closed one after another, each would have its own two seconds to stop."""
-    monkeypatch.setattr("t2t_torch.serve.batcher.STOPPING", 3600.0)
+    monkeypatch.setattr("t2t_torch.serve.repository.STOPPING", 3600.0)
     models = {str(number): Endless() for number in range(4)}
     all_stopped = threading.Barrier(len(models))
     ended = []

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 from served import Served, _written, artifact_source
 
-from t2t_torch.artifact.signature import Field, Target
 from t2t_torch.errors import ArtifactError
+from t2t_torch.runtime.signature import Field, Target
 
 FIELDS = (
     Field("left", "tensor", "float32", shape=(2,)),

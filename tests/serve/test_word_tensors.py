@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from served import LISTED, Served, listed_source
 
-from t2t_torch.serve import word_tensors
+from t2t_torch.serve import tensors
 from t2t_torch.serve.model import InputField, tokens_of
 from t2t_torch.serve.protocol import RequestInput
-from t2t_torch.serve.word_tensors import column_of
+from t2t_torch.serve.tensors import word_column_of
 
 TENSORS: dict[str, dict[str, Any]] = {
     "inputs": {"datatype": "BYTES", "shape": [2], "data": ["go to oslo", "go"]},
@@ -114,7 +114,7 @@ def test_no_text_has_entries_for_the_words_of_another() -> None:
     ]
     counts = [100_000, *[0] * 63]
     tracemalloc.start()
-    rows = column_of(InputField("lists", "gazetteer", of="inputs"), tensors, counts)
+    rows = word_column_of(InputField("lists", "gazetteer", of="inputs"), tensors, counts)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert list(map(len, rows)) == counts
@@ -124,7 +124,7 @@ def test_no_text_has_entries_for_the_words_of_another() -> None:
 def test_texts_are_not_cut_into_more_words_than_they_may_have(
     listed: Served, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(word_tensors, "counts_of", None)
+    monkeypatch.setattr(tensors, "counts_of", None)
     answer = infer(listed, inputs={"data": ["go", "a " * 5001]})
     assert (answer.status_code, "input 1 has 10,002 characters" in answer.text) == (413, True)
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from t2t_torch.summary.decode_samples import (
+from t2t_torch.train.run_page import (
     DecodeSample,
     as_markdown,
     choose_samples,
     read_samples,
     show_samples,
 )
-from t2t_torch.summary.summary import Summary
+from t2t_torch.train.summary import Summary
 
 
 def test_samples_come_from_all_over_a_file_and_are_always_the_same():

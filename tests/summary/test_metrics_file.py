@@ -8,7 +8,7 @@ import multiprocessing
 
 import pytest
 
-from t2t_torch.summary.metrics_file import MetricsFile
+from t2t_torch.train.run_directory import MetricsFile
 
 
 def written(folder):

@@ -15,8 +15,8 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.summary.writer import event_file_writer
 
-from t2t_torch.summary.metrics_file import MetricsFile
-from t2t_torch.summary.summary import Summary
+from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.train.summary import Summary
 
 REPORT = {"loss": 2.5, "grad_norm": 0.7}
 
@@ -186,7 +186,7 @@ def test_event_files_that_cannot_be_begun_end_nothing(tmp_path, capsys, monkeypa
 def test_a_full_disk_is_one_warning_and_no_traceback(tmp_path):
     code = f"""
 import pathlib, resource, signal
-from t2t_torch.summary.summary import Summary
+from t2t_torch.train.summary import Summary
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 summary = Summary(pathlib.Path({str(tmp_path)!r}), leads=True)
 summary.write("train", 1, {{"loss": 1.0}})

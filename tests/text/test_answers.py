@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.decode import scoring
 from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Features, Span
-from t2t_torch.text.answers import answers_of, exact_match, f1, plain_answer
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.metrics import text_scores
+from t2t_torch.metrics.text_scores import answers_of, exact_match, f1, plain_answer
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_line_is_a_list_of_answers_or_one():
 
 def test_answers_of_spans_are_scored_as_squad_does():
     features = Features({}, {"targets": Span()})
-    names = scoring.label_scores_of(features)
-    found = scoring.score(["the cat", "dog"], ['["a cat", "cats"]', "dogs"], names)
+    names = text_scores.label_scores_of(features)
+    found = text_scores.score(["the cat", "dog"], ['["a cat", "cats"]', "dogs"], names)
     assert {name: each.value for name, each in found.items()} == {
         "squad_exact_match": 0.5,
         "squad_f1": 0.5,
     }
     label = Features({}, {"targets": ClassLabel(ClassLabelEncoder("ab"))})
-    assert scoring.label_scores_of(label) == ("exact_match",)
+    assert text_scores.label_scores_of(label) == ("exact_match",)
     with pytest.raises(DataError):
-        scoring.score(["a"], [], names)
+        text_scores.score(["a"], [], names)

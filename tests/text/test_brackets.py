@@ -7,9 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.brackets import NO_TREES, Bracket, brackets_of, compare, compare_texts
-from t2t_torch.text.transition import mended
-from t2t_torch.text.tree import Tree, parse_tree
+from t2t_torch.text.tree import (
+    NO_TREES,
+    Bracket,
+    Tree,
+    brackets_of,
+    compare,
+    compare_texts,
+    mended,
+    parse_tree,
+)
 
 STEPS = st.lists(st.sampled_from(["(A", "(B", "SHIFT", "REDUCE"]), min_size=1, max_size=25)
 

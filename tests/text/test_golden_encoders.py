@@ -14,11 +14,15 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.encoder import EOS, PAD, RESERVED_TOKENS
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import (
+    EOS,
+    PAD,
+    RESERVED_TOKENS,
+    ByteEncoder,
+    ClassLabelEncoder,
+    IntegerEncoder,
+    TokenEncoder,
+)
 
 FOLDER = Path(__file__).parents[1] / "golden" / "text"
 GOLDEN = json.loads((FOLDER / "encoders.json").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 
 def test_integers_are_shifted_past_the_reserved_ids() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.label import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder
 
 
 def test_classes_start_at_zero_and_none_is_taken_for_padding_or_end() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.lines import read_lines, read_parallel
+from t2t_torch.files import read_lines, read_parallel
 
 
 def _file(folder: Path, content: bytes, name: str = "text.txt") -> Path:

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.byte import ByteEncoder
-from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.encoder import EOS, PAD, ByteEncoder, TextEncoder
 from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
 

@@ -1,6 +1,6 @@
 """Which tags may follow which."""
 
-from t2t_torch.text.tag_rules import tag_rules
+from t2t_torch.text.tags import tag_rules
 
 
 def allowed(labels):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.text.token import TokenEncoder
+from t2t_torch.text.encoder import TokenEncoder
 
 
 def test_reserved_words_in_a_text_never_become_reserved_ids() -> None:

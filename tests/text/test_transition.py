@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.text.transition import TransitionEncoder, are_of_requests, builds_tree, mended
-from t2t_torch.text.tree import Tree
+from t2t_torch.text.tree import TransitionEncoder, Tree, are_of_requests, builds_tree, mended
 
 TRANSITIONS = "(NP SHIFT (VP SHIFT REDUCE REDUCE"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
-from t2t_torch.train.contextual import with_architecture
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.problem_task import ProblemTask, with_architecture
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from t2t_torch.compute.distributed import ONE_PROCESS, World
+from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import HParamsError
 from t2t_torch.model import Loss, Output
-from t2t_torch.train.dry_run import dry_run_lines
-from t2t_torch.train.footprint import Footprint
+from t2t_torch.train.dry_run import Footprint, dry_run_lines
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 
 
@@ -101,7 +100,7 @@ def test_activations_are_what_is_kept_for_the_backward_pass(make_task):
 
 
 def test_a_large_batch_is_measured_in_part_and_scaled(make_task, monkeypatch):
-    monkeypatch.setattr("t2t_torch.train.footprint._MOST_WORK", 10.0)  # of the 30
+    monkeypatch.setattr("t2t_torch.train.dry_run._MOST_WORK", 10.0)  # of the 30
     batch = {"inputs": torch.ones(6, 5, dtype=torch.int64)}
     found = Footprint.measure(make_task("optimizer=sgd"), Doubling(), batch)
     assert found.measured_rows == 2

@@ -16,11 +16,11 @@ from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.optimization.gradient import GradientFinisher
+from t2t_torch.optim.gradient import GradientFinisher
 from t2t_torch.pipeline.plan import ORDER_VERSION
-from t2t_torch.train.hook import Hook
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.stop import StopRequest
+from t2t_torch.train.stopping import StopRequest
+from t2t_torch.train.task import Hook
 
 BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
 STEPS = 2 * BATCHES_PER_EPOCH + 2
@@ -345,8 +345,8 @@ def test_what_a_gpu_tells_a_step_late_is_written_down_of_its_own_step(make_estim
         counts.append(int(self._in_a_row))
         return counts[-2]
 
-    monkeypatch.setattr("t2t_torch.train.tally.Tally.skipped_in_a_row", late)
-    monkeypatch.setattr("t2t_torch.train.tally.Tally.is_late", True)
+    monkeypatch.setattr("t2t_torch.train.task.Tally.skipped_in_a_row", late)
+    monkeypatch.setattr("t2t_torch.train.task.Tally.is_late", True)
     run = make_estimator(max_consecutive_nonfinite=1)
     with pytest.raises(T2TError, match="not finite at step 3"):
         run.train(10)

@@ -17,7 +17,7 @@ from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import SCHEDULES
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.train.stop import StopRequest
+from t2t_torch.train.stopping import StopRequest
 
 
 def reports(estimator, split):

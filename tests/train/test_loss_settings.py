@@ -8,9 +8,8 @@ from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, Features, MultiLabel, Text
 from t2t_torch.hparam import HParams
-from t2t_torch.text.integer import IntegerEncoder
-from t2t_torch.text.label import ClassLabelEncoder
-from t2t_torch.train.loss_settings import check_loss_settings
+from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
+from t2t_torch.train.problem_task import check_loss_settings
 
 LABELS = ClassLabelEncoder(["a", "b"])
 INPUTS = {"inputs": Text(IntegerEncoder(5))}

@@ -13,12 +13,11 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import eval as evaluate_command
-from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
+from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.errors import HParamsError, RegistryError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.train.multi_model import problem_weights
+from t2t_torch.train.multi_model import problem_weights, share
 from t2t_torch.train.multi_task import named, task_of
-from t2t_torch.train.sharing import share
 from t2t_torch.train.task import total_loss
 
 from .two_problems import SMALL

@@ -9,13 +9,13 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from t2t_torch import registry
-from t2t_torch.compute import compiled
-from t2t_torch.compute.distributed import ONE_PROCESS, World
-from t2t_torch.compute.network import compiled_layers, layers_of, network
+from t2t_torch.distributed import network as compiled
+from t2t_torch.distributed.network import compiled_layers, layers_of, network
+from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.testing import random_batch, small, text_features
-from t2t_torch.text.integer import IntegerEncoder
+from t2t_torch.text.encoder import IntegerEncoder
 
 FEW_SHAPES = "pad_batch=True,min_length_bucket=24,length_bucket_step=1.6,max_length=41"
 WARNS = pytest.mark.filterwarnings("ignore")  # torch, of itself, while it compiles

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from t2t_torch.summary.run_report import RunReport
-from t2t_torch.train.hook import Hook
+from t2t_torch.train.run_page import RunReport
+from t2t_torch.train.task import Hook
 
 
 def test_the_opening_names_what_is_not_as_usual(make_estimator, capsys):

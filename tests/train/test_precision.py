@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.compute.precision import Precision, check_trainable
+from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.errors import HParamsError
 
 CPU = torch.device("cpu")

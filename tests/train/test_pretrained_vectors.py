@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.compute.distributed import ONE_PROCESS
 from t2t_torch.data.generate import generate_data
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.families.text2class import Text2ClassProblem
 from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import VocabType
 from t2t_torch.train.dry_run import dry_run_lines
 from t2t_torch.train.problem_task import ProblemTask

@@ -12,7 +12,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import EvalBatches
-from t2t_torch.text.word_cutter import WordCutter
+from t2t_torch.text.encoder import WordCutter
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.problem_task import check_pairing
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from t2t_torch.optimization.gradient import GradientFinisher
-from t2t_torch.train.tally import Tally
+from t2t_torch.optim.gradient import GradientFinisher
+from t2t_torch.train.task import Tally
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(0.25, 8.0), (4.0, 0.5), (0.0, 2.0)])

@@ -16,9 +16,8 @@ from t2t_torch.decode.evaluation import run_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparams.transformer import transformer_test
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.train.lock import Lock
-from t2t_torch.train.resume import MAY_CHANGE
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.run_config import MAY_CHANGE
+from t2t_torch.train.run_directory import Lock, RunDirectory, TaskRecord
 
 RECORD = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
 

@@ -13,16 +13,11 @@ import pytest
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.hparam import HParams
-from t2t_torch.summary.decode_samples import DecodeSample, show_samples
-from t2t_torch.summary.metrics_file import MetricsFile
-from t2t_torch.summary.run_page import run_page
-from t2t_torch.summary.run_report import RunReport
-from t2t_torch.summary.starts import starts_of
-from t2t_torch.summary.summary import Summary
-from t2t_torch.train.chosen_hooks import chosen_hooks
-from t2t_torch.train.experiment import Experiment
+from t2t_torch.train.experiment import Experiment, chosen_hooks
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
+from t2t_torch.train.run_page import DecodeSample, RunReport, run_page, show_samples, starts_of
+from t2t_torch.train.summary import Summary
 
 EVIL = "<script>alert(1)</script>\x1b"
 TRAIN = {"loss": 2.0, "grad_norm": 1.0, "tokens_per_second": 100.0, "learning_rate": 0.1}
@@ -190,7 +185,7 @@ def test_the_page_is_there_while_the_run_goes_on(make_estimator, make_task, monk
     estimator = make_estimator(task=make_task(), train_steps=3)
     page = estimator.directory.path / "report.html"
     clock = [0.0]
-    monkeypatch.setattr("t2t_torch.summary.run_report.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("t2t_torch.train.run_page.time.monotonic", lambda: clock[0])
     estimator.hooks = [RunReport()]
     estimator.begin()
     assert page.exists(), "from the start"
@@ -295,8 +290,8 @@ def test_a_page_that_cannot_be_written_does_not_end_a_run(
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("t2t_torch.summary.run_report.run_page", fail)
-    monkeypatch.setattr("t2t_torch.summary.run_report.add_start", fail)
+    monkeypatch.setattr("t2t_torch.train.run_page.run_page", fail)
+    monkeypatch.setattr("t2t_torch.train.run_page.add_start", fail)
     folder = run(make_estimator, make_task())
     assert "report.html cannot be written" in capsys.readouterr().err
     assert MetricsFile(folder).read()[-1]["step"] == 4

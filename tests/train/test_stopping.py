@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import (

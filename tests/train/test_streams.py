@@ -10,8 +10,8 @@ import torch
 from together import run_together
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.stored_tensors import StoredTensors, tensors_at
-from t2t_torch.checkpoint.trainer_state import TrainerState
+from t2t_torch.checkpoint.checkpoint import TrainerState
+from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.mode import Split
@@ -19,8 +19,7 @@ from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.pipeline.streams import STREAMS_MARK, StreamPlan
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.resume import same_position
-from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.run_config import RunConfig, same_position
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 PROGRAM = Path(__file__).with_name("process_of_two.py")

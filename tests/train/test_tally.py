@@ -6,7 +6,7 @@ import torch
 
 from t2t_torch.features import IGNORED
 from t2t_torch.model import Loss
-from t2t_torch.train.tally import totals_of
+from t2t_torch.train.task import totals_of
 
 LOSS = Loss(torch.tensor(3.0), torch.tensor(2.0))
 

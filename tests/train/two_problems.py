@@ -8,9 +8,9 @@ from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 
 PROBLEMS = """
-from t2t_torch.families.multi import MultiProblem
-from t2t_torch.families.text2class import Text2ClassProblem
-from t2t_torch.families.text2tags import Text2TagsProblem
+from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2TextProblem, VocabType

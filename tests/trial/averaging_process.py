@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from t2t_torch.compute.distributed import World, join_world
+from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.averages import MetricAverages
-from t2t_torch.trial.download import this_start
-from t2t_torch.trial.reducer import Reducer
+from t2t_torch.trial.metrics import MetricAverages
+from t2t_torch.trial.preparation import this_start
+from t2t_torch.trial.pytorch_trial import Reducer
 
 
 def batch(number: int) -> dict[str, Any]:

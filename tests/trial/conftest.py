@@ -12,15 +12,14 @@ import pytest
 import torch
 from made_run import SEED
 
-from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import context, source
-from t2t_torch.trial.context import TrialContext
-from t2t_torch.trial.experiment_config import ExperimentConfig
+from t2t_torch.trial import pytorch_trial, source
+from t2t_torch.trial.config import ExperimentConfig, read_mapping
 from t2t_torch.trial.preparation import prepare
-from t2t_torch.trial.strict_yaml import read_mapping
+from t2t_torch.trial.pytorch_trial import TrialContext
 
 TRIALS = Path(__file__).parent / "trials"
 
@@ -35,14 +34,14 @@ def trials() -> Path:
 def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TrialContext]]:
     """Enters a context of given hyperparameters and data; after the test no trial is left."""
     monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setattr(context._Current, "context", None)
+    monkeypatch.setattr(pytorch_trial._Current, "context", None)
 
     def entered(
         hparams: dict[str, Any] | None = None, data: dict[str, Any] | None = None
     ) -> TrialContext:
         config = {"data": data or {}, "hyperparameters": hparams or {}}
         made = TrialContext(experiment_config=config, hparams=hparams or {})
-        context.enter(made)
+        pytorch_trial.enter(made)
         return made
 
     yield entered

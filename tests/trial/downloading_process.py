@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import context
-from t2t_torch.trial.context import TrialContext
+from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.download import download_once
+from t2t_torch.trial.preparation import download_once
+from t2t_torch.trial.pytorch_trial import TrialContext
 
 
 def main(spec: str, folder: Path, local_rank: int) -> None:
@@ -23,7 +23,7 @@ def main(spec: str, folder: Path, local_rank: int) -> None:
     for way in ("returns", "raises", "dies"):
         config = {"data": {"folder": str(folder), "way": way}}
         made = TrialContext(config, {})
-        context.enter(made)
+        pytorch_trial.enter(made)
         definition = load_definition(spec)
         (folder / f"waits-{way}-{local_rank}").touch()
         try:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.trial.attribute_state import AttributeState
 
 

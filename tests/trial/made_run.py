@@ -8,16 +8,13 @@ from typing import Any
 
 import torch
 
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.snapshot import Snapshot
-from t2t_torch.checkpoint.trainer_state import TrainerState
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import context
-from t2t_torch.trial.calling import call
-from t2t_torch.trial.code_copy import keep_code
-from t2t_torch.trial.context import TrialContext
-from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.run_record import NAME, RunRecord
+from t2t_torch.trial import pytorch_trial
+from t2t_torch.trial.definition import call, load_definition
+from t2t_torch.trial.pytorch_trial import TrialContext
+from t2t_torch.trial.run_record import NAME, RunRecord, keep_code
 
 SEED = 5
 """Of the runs that `made` begins."""
@@ -126,7 +123,7 @@ def made_run(
     hparams = {"batch_size": 8, **(hparams or {})}
     written = {"hyperparameters": hparams, "data": data or {}}
     record = RunRecord(trial=str(place), config=written, hparams=hparams)
-    context.enter(TrialContext({"data": data or {}, "hyperparameters": hparams}, hparams))
+    pytorch_trial.enter(TrialContext({"data": data or {}, "hyperparameters": hparams}, hparams))
     definition = load_definition(record.trial)
     run = RunDirectory(folder / "run")
     run.claim_files(TaskRecord(trial=definition.trial_class.__name__), {NAME: record.text})

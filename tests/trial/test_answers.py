@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import answers
+from t2t_torch.trial import metrics as answers
 
 X = torch.ones(2, requires_grad=True)
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from together import run_together
 
-from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.averages import MetricAverages
-from t2t_torch.trial.reducer import Reducer, reducers_of
+from t2t_torch.trial.metrics import MetricAverages
+from t2t_torch.trial.pytorch_trial import Reducer, reducers_of
 
 PROCESS = Path(__file__).parent / "averaging_process.py"
 

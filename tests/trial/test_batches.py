@@ -21,10 +21,9 @@ from torch import Tensor
 from torch.utils import data
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import fetching
+from t2t_torch.trial import batches
 from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
-from t2t_torch.trial.epoch_orders import EpochOrders, order_of_epoch
-from t2t_torch.trial.item_randomness import IsolatedStream, isolated, mix
+from t2t_torch.trial.epoch_orders import EpochOrders, IsolatedStream, isolated, mix, order_of_epoch
 
 ITEMS = 23
 Drawn = tuple[list[int], list[list[float]]]
@@ -379,7 +378,7 @@ def test_workers_that_should_outlive_an_evaluation_do_not_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(fetching.logging, "log_first_n", lambda _, line, n: told.append(line))
+    monkeypatch.setattr(batches.logging, "log_first_n", lambda _, line, n: told.append(line))
     loader = data.DataLoader(
         Augmented(), batch_size=4, num_workers=workers, persistent_workers=workers > 0
     )
@@ -566,11 +565,11 @@ def test_training_is_bit_equal_to_a_loop_written_by_hand_over_the_same_order() -
                 yield loader.collate_fn([loader.dataset[i] for i in indices])
 
     trained = []
-    for batches in (by_hand(), itertools.islice(TrialTrainBatches(loader, seed=11), 18)):
+    for source in (by_hand(), itertools.islice(TrialTrainBatches(loader, seed=11), 18)):
         with isolated(1):
             model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Dropout(0.5))
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for x, y in batches:  # dropout draws on, whatever the loader does
+            for x, y in source:  # dropout draws on, whatever the loader does
                 torch.nn.functional.cross_entropy(model(x), y).backward()
                 optimizer.step()
                 optimizer.zero_grad()

@@ -10,9 +10,9 @@ import pytest
 from made_run import code, made_run
 
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.trial import code_copy
-from t2t_torch.trial.code_copy import changed_files, copy_of, keep_code
+from t2t_torch.trial import run_record
 from t2t_torch.trial.definition import Definition, load_definition
+from t2t_torch.trial.run_record import changed_files, copy_of, keep_code
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_a_directory_is_copied_without_what_is_no_code(tmp_path: Path) -> None:
         {
             "model_def.py": code(),
             "parts/layers.py": "",
-            "parts/big.bin": "x" * (code_copy.LARGEST + 1),
+            "parts/big.bin": "x" * (run_record.LARGEST + 1),
             ".hidden/a.py": "",
             ".env": "",
             "__pycache__/a.pyc": "",
@@ -112,7 +112,7 @@ def test_a_file_is_copied_with_what_it_imports_from_beside_it(tmp_path: Path) ->
 def test_code_comes_before_tables_when_there_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_copy, "MOST", 10_000)
+    monkeypatch.setattr(run_record, "MOST", 10_000)
     files = {"model_def.py": code(), "a.txt": "x" * 9_000, "z.txt": "x" * 10}
     trial = _written(tmp_path / "mine", files)
     found = _kept(load_definition(str(trial)), tmp_path / "run")

@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import context
-from t2t_torch.trial.shim import install_shim
+from t2t_torch.trial import pytorch_trial
+from t2t_torch.trial.pedl_module import install_shim
 
 
 def test_nested_hyperparameters_have_dotted_names(enter):
     enter({"lr": 0.1, "net": {"layers": {"count": 2}}, "a.b": 3})
-    assert context.get_hyperparameter("lr") == 0.1
-    assert context.get_hyperparameter("net.layers.count") == 2
-    assert context.get_hyperparameter("net") == {"layers": {"count": 2}}
-    assert context.get_hyperparameter("a.b") == 3
+    assert pytorch_trial.get_hyperparameter("lr") == 0.1
+    assert pytorch_trial.get_hyperparameter("net.layers.count") == 2
+    assert pytorch_trial.get_hyperparameter("net") == {"layers": {"count": 2}}
+    assert pytorch_trial.get_hyperparameter("a.b") == 3
 
 
 def test_what_a_trial_changes_changes_nothing_here(enter):
     enter({"net": {"sizes": [1, 2]}}, {"path": "here"})
-    context.get_hyperparameter("net")["sizes"].append(3)
-    context.get_hyperparameters()["net"] = None
-    context.get_data_config()["path"] = "there"
-    context.get_experiment_config()["data"]["path"] = "there"
-    assert context.get_hyperparameters() == {"net": {"sizes": [1, 2]}}
-    assert context.get_data_config() == {"path": "here"}
-    assert context.get_experiment_config()["data"] == {"path": "here"}
+    pytorch_trial.get_hyperparameter("net")["sizes"].append(3)
+    pytorch_trial.get_hyperparameters()["net"] = None
+    pytorch_trial.get_data_config()["path"] = "there"
+    pytorch_trial.get_experiment_config()["data"]["path"] = "there"
+    assert pytorch_trial.get_hyperparameters() == {"net": {"sizes": [1, 2]}}
+    assert pytorch_trial.get_data_config() == {"path": "here"}
+    assert pytorch_trial.get_experiment_config()["data"] == {"path": "here"}
 
 
 def test_an_unknown_name_is_answered_by_the_nearest(enter):
@@ -35,18 +35,18 @@ def test_an_unknown_name_is_answered_by_the_nearest(enter):
     with pytest.raises(
         TrialError, match=r"only learning_rate, net\.hidden\. Did you mean 'learning"
     ):
-        context.get_hyperparameter("learning_rat")
+        pytorch_trial.get_hyperparameter("learning_rat")
     enter({})
     with pytest.raises(TrialError, match="has no hyperparameters"):
-        context.get_hyperparameter("lr")
+        pytorch_trial.get_hyperparameter("lr")
 
 
 def test_outside_of_a_trial_every_question_says_how_to_run_one(enter):
     for ask in (
-        context.get_hyperparameters,
-        context.get_data_config,
-        context.get_experiment_config,
-        context.get_download_data_dir,
+        pytorch_trial.get_hyperparameters,
+        pytorch_trial.get_data_config,
+        pytorch_trial.get_experiment_config,
+        pytorch_trial.get_download_data_dir,
     ):
         with pytest.raises(TrialError, match=f"{ask.__name__}.. was asked outside.*t2t-trainer"):
             ask()
@@ -55,21 +55,21 @@ def test_outside_of_a_trial_every_question_says_how_to_run_one(enter):
 def test_the_directory_of_the_data_is_a_string_once_it_is_there(enter):
     enter()
     with pytest.raises(TrialError, match=r"no function download_data\(experiment_config, hparams"):
-        context.get_download_data_dir()
-    context.set_download_data_dir(Path("/data/mnist"))
-    assert context.get_download_data_dir() == "/data/mnist"
+        pytorch_trial.get_download_data_dir()
+    pytorch_trial.set_download_data_dir(Path("/data/mnist"))
+    assert pytorch_trial.get_download_data_dir() == "/data/mnist"
 
 
 def test_a_run_has_numbers_that_follow_from_its_directory(tmp_path, monkeypatch):
-    monkeypatch.setattr(context._Current, "run", None)
-    assert (context.get_experiment_id(), context.get_trial_id()) == (0, 0)
+    monkeypatch.setattr(pytorch_trial._Current, "run", None)
+    assert (pytorch_trial.get_experiment_id(), pytorch_trial.get_trial_id()) == (0, 0)
     numbers = set()
     for name in ("run", "trials/1", "trials/2"):
-        context.name_run(tmp_path / name)
-        numbers.add((context.get_experiment_id(), context.get_trial_id()))
+        pytorch_trial.name_run(tmp_path / name)
+        numbers.add((pytorch_trial.get_experiment_id(), pytorch_trial.get_trial_id()))
     assert len({trial for _, trial in numbers}) == 3
     assert len({experiment for experiment, _ in numbers}) == 2
     install_shim()
     import pedl
 
-    assert pedl.get_trial_id() == context.get_trial_id() > 0
+    assert pedl.get_trial_id() == pytorch_trial.get_trial_id() > 0

@@ -13,7 +13,7 @@ import pytest
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import source
 from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.invalid_hp import InvalidHP
+from t2t_torch.trial.pytorch_trial import InvalidHP
 
 HEAD = "from pedl.frameworks.pytorch import PyTorchTrial\n"
 LOADERS = "def make_data_loaders(experiment_config, hparams): pass\n"

@@ -12,12 +12,11 @@ from pathlib import Path
 import forked
 import pytest
 
-from t2t_torch.compute.distributed import ONE_PROCESS
+from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.context import TrialContext
 from t2t_torch.trial.definition import Definition
-from t2t_torch.trial.download import download_once, this_start
-from t2t_torch.trial.invalid_hp import InvalidHP
+from t2t_torch.trial.preparation import download_once, this_start
+from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
 
 SECONDS = 600  # until processes that hang are killed, and the test fails
 

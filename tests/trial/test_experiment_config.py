@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ConfigError
-from t2t_torch.trial.experiment_config import ExperimentConfig
-from t2t_torch.trial.lengths import Length, Scale
+from t2t_torch.trial.config import ExperimentConfig, Length, Scale
 
 WHOLE = """\
 name: mnist
@@ -316,7 +315,7 @@ def test_records_per_epoch_says_how_long_an_epoch_is(tmp_path: Path) -> None:
 
 def test_reading_a_configuration_imports_no_torch() -> None:
     script = (
-        "import sys; from t2t_torch.trial.experiment_config import ExperimentConfig; "
+        "import sys; from t2t_torch.trial.config import ExperimentConfig; "
         "ExperimentConfig.from_dict({}); print({'torch', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -13,12 +13,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.plain_state import (
-    restore_settings,
-    restore_state,
-    settings_of,
-    state_of,
-)
+from t2t_torch.trial.schedule import restore_settings, restore_state, settings_of, state_of
 
 STEPS = 30
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from t2t_torch import PyTorchTrial
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.calling import call
-from t2t_torch.trial.shim import install_shim
+from t2t_torch.trial.definition import call
+from t2t_torch.trial.pedl_module import install_shim
 
 NAMES = {
     "pedl": "Constant Experiment InvalidHP Reducer get_experiment_id get_trial_id "
@@ -50,7 +50,7 @@ def test_another_package_of_that_name_is_hidden(tmp_path):
     (tmp_path / "pedl").mkdir()
     (tmp_path / "pedl" / "__init__.py").write_text("other = True\n")
     script = (
-        "from t2t_torch.trial.shim import install_shim\nassert install_shim()\n"
+        "from t2t_torch.trial.pedl_module import install_shim\nassert install_shim()\n"
         "from pedl.frameworks.pytorch import PyTorchTrial\nimport pedl\n"
         "assert not hasattr(pedl, 'other')"
     )
@@ -72,7 +72,7 @@ def test_an_installed_pedl_is_left_alone_and_its_trials_are_trials(tmp_path):
         "    build_model = optimizer = losses = validation_metrics = len\n"
     )
     script = (
-        "from t2t_torch.trial.shim import install_shim\nassert not install_shim()\n"
+        "from t2t_torch.trial.pedl_module import install_shim\nassert not install_shim()\n"
         "from t2t_torch.trial.definition import load_definition\n"
         "assert load_definition('model_def.py').trial_class.__name__ == 'MyTrial'"
     )

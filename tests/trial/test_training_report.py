@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from t2t_torch.compute.distributed import ONE_PROCESS
-from t2t_torch.trial.training_report import TrainingReport
+from t2t_torch.distributed.process_group import ONE_PROCESS
+from t2t_torch.trial.metrics import TrainingReport
 
 
 def reported(*batches):

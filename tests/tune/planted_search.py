@@ -7,8 +7,8 @@ import math
 import random
 from pathlib import Path
 
+from t2t_torch.search_space import AnyValue
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
-from t2t_torch.tune.space import Value
 
 AXES = (
     SpaceAxis("learning_rate_constant", "double", log=True, low=0.1, high=4.0),
@@ -31,7 +31,7 @@ AXES = (
 )
 """Of a problem's search: any number of the first are a space."""
 
-UNCHANGED: dict[str, Value] = {
+UNCHANGED: dict[str, AnyValue] = {
     "learning_rate_constant": 2.0,
     "learning_rate_warmup_steps": 8000,
     "layer_prepostprocess_dropout": 0.1,
@@ -140,7 +140,7 @@ def of_a_trial(record: SearchRecord) -> SearchRecord:
     )
 
 
-def _drawn(axis: SpaceAxis, rng: random.Random) -> Value:
+def _drawn(axis: SpaceAxis, rng: random.Random) -> AnyValue:
     if axis.values:
         return rng.choice(axis.values)
     assert axis.low is not None and axis.high is not None
@@ -151,7 +151,7 @@ def _drawn(axis: SpaceAxis, rng: random.Random) -> Value:
     return round(value) if axis.kind == "int" else value
 
 
-def _floor(hparams: dict[str, Value], rng: random.Random) -> float:
+def _floor(hparams: dict[str, AnyValue], rng: random.Random) -> float:
     """Where a trial's loss goes: its rate decides most, its dropout and noise some."""
     rate = math.log10(float(hparams["learning_rate_constant"] or 1)) + 0.4
     warm_up = float(hparams.get("learning_rate_warmup_steps", 1000) or 1)

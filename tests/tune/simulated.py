@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.searcher import Searcher, Task
-from t2t_torch.tune.space import Double, Space
 
 SPACE = Space({"x": Double(0.0, 1.0)})
 

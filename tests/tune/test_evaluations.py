@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import UsageError
-from t2t_torch.summary.metrics_file import MetricsFile
-from t2t_torch.tune.evaluations import Evaluations, read_evaluations
+from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.tune.shared_search import Evaluations, read_evaluations
 
 
 def test_a_run_that_is_over_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

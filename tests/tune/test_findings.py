@@ -13,17 +13,21 @@ import yaml
 from planted_search import of_a_trial, planted_search
 
 from t2t_torch import registry
-from t2t_torch.tune.evidence import (
+from t2t_torch.search_space import Space
+from t2t_torch.tune.findings import (
     common_step,
     edges,
     evidence_of,
+    found,
+    hparams_flag,
     newest_shared,
+    set_name,
+    to_json,
     value_at,
     verdict,
+    write_findings,
 )
-from t2t_torch.tune.findings import found, hparams_flag, set_name, to_json, write_findings
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
-from t2t_torch.tune.space import Space
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

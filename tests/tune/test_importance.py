@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from t2t_torch.tune.forest import Axis, shares
-from t2t_torch.tune.importance import LEAST_TRIALS, Importance, importance_of
+from t2t_torch.search_space import AnyValue
+from t2t_torch.tune.importance import LEAST_TRIALS, Axis, Importance, importance_of, shares
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
-from t2t_torch.tune.space import Value
 
 SPACE = (
     SpaceAxis("rate", "double", log=True, low=1e-4, high=1.0),
@@ -25,12 +24,12 @@ SPACE = (
 
 
 def searched(
-    loss: Callable[[dict[str, Value]], float | None], trials: int, seed: int = 0
+    loss: Callable[[dict[str, AnyValue]], float | None], trials: int, seed: int = 0
 ) -> SearchRecord:
     """A search at random of a known function, whose trials all reach step 10."""
     rng, made = random.Random(seed), []
     for number in range(trials):
-        hparams: dict[str, Value] = {
+        hparams: dict[str, AnyValue] = {
             "rate": 10 ** rng.uniform(-4, 0),
             "layers": rng.randint(1, 6),
             "optimizer": rng.choice(["sgd", "adam", "muon"]),

@@ -9,23 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
-from t2t_torch.tune.space import Double, Space
 
 pytest.importorskip("optuna")
 
 from t2t_torch.tune import study
-from t2t_torch.tune.ledger import Ledger
-from t2t_torch.tune.presence import Presence
 from t2t_torch.tune.shared_search import SharedSearch
-from t2t_torch.tune.study import JOURNAL, open_storage, without_password
+from t2t_torch.tune.study import JOURNAL, Ledger, Presence, open_storage, without_password
 
 PLAN = SearchPlan("random", "loss", lower_is_better=True, length=10, max_trials=3)
 SPACE = Space({"x": Double(0.0, 1.0)})
 WRITER = """
 import sys
 from pathlib import Path
-from t2t_torch.tune.ledger import Ledger
+from t2t_torch.tune.study import Ledger
 from t2t_torch.tune.study import open_storage
 ledger = Ledger(open_storage(Path(sys.argv[1]), sys.argv[2]), "s")
 for number in range(20):
@@ -118,7 +116,7 @@ def test_a_trial_waits_for_those_who_have_its_checkpoint(tmp_path, monkeypatch) 
     for search in searches:
         search.begin(PLAN, SPACE, {})
     now = [1000.0]
-    monkeypatch.setattr("t2t_torch.tune.presence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("t2t_torch.tune.study.time.monotonic", lambda: now[0])
     with Presence(there, searches[1].ledger, beats=True) as b:
         a = Presence(here, searches[0].ledger, beats=True)
         a.__enter__()

@@ -12,12 +12,10 @@ pytest.importorskip("optuna")
 
 from searching import PATIENCE_SECONDS
 
-from t2t_torch.tune.ledger import Ledger
-from t2t_torch.tune.presence import Presence
+from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.shared_search import SharedSearch
-from t2t_torch.tune.space import Double, Space
-from t2t_torch.tune.study import open_storage
+from t2t_torch.tune.study import Ledger, Presence, open_storage
 from t2t_torch.tune.tuner import Tuner, TunerConfig
 
 SLEEPS = ("sh", "-c", "exec sleep 600", "training")

@@ -8,8 +8,8 @@ import pytest
 from planted_search import planted_search
 
 from t2t_torch.errors import T2TError
-from t2t_torch.tune.outcome import check_any_value, write_outcome
-from t2t_torch.tune.run_folders import trial_directory
+from t2t_torch.tune.shared_search import trial_directory
+from t2t_torch.tune.tuner import check_any_value, write_outcome
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from simulated import SPACE, plan
 
-from t2t_torch.tune.pace import Pace
+from t2t_torch.tune.progress import Pace, Progress, summary
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.searcher import Searcher
-from t2t_torch.tune.table import Progress, summary
 
 
 class Clock:

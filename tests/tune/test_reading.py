@@ -10,11 +10,9 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.bin import tuner
 from t2t_torch.errors import HParamsError
-from t2t_torch.optimization.settings import check_settings
-from t2t_torch.ranged_hparam import RangedHParams
-from t2t_torch.tune.reading import check_read, read_ones, unread
-from t2t_torch.tune.space import Space
-from t2t_torch.tune.subject import ProblemSubject
+from t2t_torch.optim.settings import check_settings
+from t2t_torch.search_space import RangedHParams, Space
+from t2t_torch.tune.subject import ProblemSubject, check_read, read_ones, unread
 
 
 def space_of(name: str) -> Space:

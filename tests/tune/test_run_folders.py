@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_torch.tune.run_folders import claim_runs, trial_directory
+from t2t_torch.tune.shared_search import claim_runs, trial_directory
 
 
 def test_runs_of_another_search_are_set_aside(tmp_path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from t2t_torch.errors import UsageError
-from t2t_torch.tune.rungs import (
+from t2t_torch.tune.search_plan import (
     Bracket,
     Rungs,
     bracket_rungs,

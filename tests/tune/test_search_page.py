@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 from planted_search import of_a_trial, planted_search
 
-from t2t_torch.tune.evidence import evidence_of
-from t2t_torch.tune.findings import ready_to_paste
-from t2t_torch.tune.page_behaviour import BEHAVIOUR
-from t2t_torch.tune.scale import Scale, scale_of, scale_of_metric, scale_of_steps
-from t2t_torch.tune.search_page import search_page, write_page
+from t2t_torch.tune.findings import evidence_of, ready_to_paste
+from t2t_torch.tune.plots import Scale, scale_of, scale_of_metric, scale_of_steps, trial_curves
+from t2t_torch.tune.search_page import BEHAVIOUR, search_page, write_page
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
-from t2t_torch.tune.trial_curves import trial_curves
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

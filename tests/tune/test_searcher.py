@@ -9,9 +9,8 @@ import pytest
 from simulated import SPACE, Simulation, plan, simulated
 
 from t2t_torch.errors import UsageError
-from t2t_torch.tune.searcher import Searcher, Task
-from t2t_torch.tune.space import Categorical, Constant, Double, Integer, LogDouble, Space
-from t2t_torch.tune.suggestions import key
+from t2t_torch.search_space import Categorical, Constant, Double, Integer, LogDouble, Space
+from t2t_torch.tune.searcher import Searcher, Task, key
 
 
 def loss(task: Task) -> float:

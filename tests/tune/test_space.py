@@ -9,13 +9,13 @@ import statistics
 import pytest
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.ranged_hparam import RangedHParams
-from t2t_torch.tune.space import (
+from t2t_torch.search_space import (
     Categorical,
     Constant,
     Double,
     Integer,
     LogDouble,
+    RangedHParams,
     Space,
     at,
     points,

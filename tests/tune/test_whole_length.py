@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import UsageError
-from t2t_torch.tune.space import Space
-from t2t_torch.tune.whole_length import end, whole_length
+from t2t_torch.search_space import Space
+from t2t_torch.trial.whole_length import end, whole_length
 
 TRIAL = """
 import pedl

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from t2t_torch.tune import runs, subject
+from t2t_torch.tune import subject, tuner
 
 subject.ProblemSubject.check_data = lambda self: None  # the trainings read no data
-runs.TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_trainer.py"))
+tuner.TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_trainer.py"))
 
 from t2t_torch.bin.tuner import main  # noqa: E402 -- after the trainer is another one
 

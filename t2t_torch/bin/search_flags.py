@@ -1,0 +1,608 @@
+"""The search that the flags of `t2t-tuner` ask for: what is trained, searched, and how."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from absl import flags
+
+from t2t_torch import registry
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.files import staged
+from t2t_torch.search_space import Categorical, Constant, Integer, Kind, LogDouble, Space
+from t2t_torch.trial.whole_length import whole_length
+from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
+from t2t_torch.tune.study import without_password
+from t2t_torch.tune.subject import ProblemSubject, Subject, TrialSubject, check_read
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.trial.config import ExperimentConfig
+
+
+# The flags of `t2t-tuner`, and how a search that goes on takes them from its beginning.
+
+
+NAME = "tuner.json"
+"""In the search's folder: the flags that it was begun with."""
+
+_STEPS_OF = "steps_of"
+"""There, beside the flags: what loaders have said of a length."""
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+shared.define(
+    FLAGS,
+    "problem",
+    "model",
+    "hparams_set",
+    "hparams",
+    "data_dir",
+    "output_dir",
+    "eval_metrics",
+    "t2t_usr_dir",
+    "trust_code",
+    "registry_help",
+)
+FLAGS["output_dir"].help = "Directory of the search: trials, ledger, page and findings."
+FLAGS["hparams"].help = 'Changes to the set that all trials have: "hidden_size=64".'
+
+_PATHS = ("data_dir", "config", "ranges", "trial", "t2t_usr_dir")
+_TOGETHER = (
+    ("problem", "trial"),
+    ("hparams_range", "ranges"),
+    ("metric", "metric_minimize"),
+    ("mode", "bracket_rungs"),
+)
+"""Flags of which none is remembered if one is given: what it says is all that is said."""
+_OF_ONE_START = (
+    "output_dir parallel max_restarts report_only registry_help trust_code verbosity".split()
+)
+"""Flags that are not taken from the beginning of a search."""
+
+
+def _define_searched() -> None:
+    """Defines what is searched."""
+    flags.DEFINE_string(
+        "hparams_range",
+        None,
+        "Named ranges that are searched.  Names: --registry_help.",
+        flag_values=FLAGS,
+    )
+    shared.define_path(
+        FLAGS,
+        "ranges",
+        None,
+        "A YAML file of ranges in their place, each {type: int|double|log|categorical, ...}.",
+    )
+    shared.define_path(
+        FLAGS, "trial", None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]"
+    )
+    shared.define_path(FLAGS, "config", None, "Its experiment's YAML, whose ranges are searched.")
+    flags.DEFINE_enum(
+        "searcher",
+        None,
+        SEARCHERS,
+        "How: adaptive_asha stops at rungs what is behind; random; grid; tpe tries more where it "
+        "was good; single.  adaptive_asha if nothing says otherwise.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_string(
+        "metric", None, "By which trials are ranked, as evaluations print it.", flag_values=FLAGS
+    )
+    flags.DEFINE_boolean(
+        "metric_minimize",
+        None,
+        "Less of it is better; by default as the metric, or the experiment, says itself.",
+        flag_values=FLAGS,
+    )
+
+
+def _define_extent() -> None:
+    """Defines how far a search goes."""
+    integers = {
+        "max_trials": (1, "Trials in all, the unchanged set counted; 16 if nothing says it."),
+        "train_steps": (1, "Optimizer steps of a whole training."),
+        "max_rungs": (1, "Rungs of ASHA, at most; 5 if nothing says otherwise."),
+        "seed": (0, "Of the search and of its trainings; 1 if nothing says otherwise."),
+        "eval_steps": (0, "Batches of an evaluation; 0: the whole split, as by default."),
+        "local_eval_frequency": (
+            1,
+            "Steps between evaluations besides those at the rungs; a tenth of --train_steps.",
+        ),
+        "max_restarts": (
+            0,
+            "How often a training that breaks is begun again from its checkpoint; 5 if nothing "
+            "says otherwise.",
+        ),
+        "worker_gpu": (0, "1: a GPU for each training, if there are any; 0: the CPU."),
+    }
+    for name, (least, meaning) in integers.items():
+        flags.DEFINE_integer(name, None, meaning, lower_bound=least, flag_values=FLAGS)
+    flags.DEFINE_integer("parallel", 1, "Trainings at once.", 1, 1024, flag_values=FLAGS)
+    flags.DEFINE_float(
+        "divisor", None, "At each rung one trial of so many goes on; 4.", flag_values=FLAGS
+    )
+    flags.DEFINE_enum(
+        "mode",
+        None,
+        MODES,
+        "aggressive: trials begin at the lowest rung; conservative: some at each; standard: "
+        "between them.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_list(
+        "bracket_rungs", [], "Rungs of each bracket, in place of --mode.", flag_values=FLAGS
+    )
+    flags.DEFINE_boolean(
+        "default_first",
+        True,
+        "The first trial is the unchanged set, and is trained to the end for comparison.",
+        flag_values=FLAGS,
+    )
+
+
+def _define_keeping() -> None:
+    """Defines where a search is kept."""
+    flags.DEFINE_string(
+        "storage",
+        None,
+        "URL of a database, through which machines share a search; by default a file of "
+        "--output_dir.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_string(
+        "study_name",
+        None,
+        "Of the search in the storage; by default the name of --output_dir.",
+        flag_values=FLAGS,
+    )
+    flags.DEFINE_boolean(
+        "report_only", False, "Trains nothing; writes the page and the findings.", flag_values=FLAGS
+    )
+
+
+_define_searched()
+_define_extent()
+_define_keeping()
+
+
+def flag(name: str) -> Any:
+    """Returns a flag's value."""
+    return FLAGS[name].value
+
+
+def given(name: str) -> bool:
+    """Whether a flag was given, on the command line or at the search's beginning."""
+    return bool(FLAGS[name].present) or FLAGS[name].value != FLAGS[name].default
+
+
+def study_name(output_dir: Path) -> str:
+    """Returns the name of the search in its storage."""
+    return flag("study_name") or output_dir.name
+
+
+def recall(output_dir: Path) -> dict[str, int]:
+    """Gives flags that are silent the values with which the search was begun.
+
+    Returns:
+      What `remember` was given: lengths as they were written -> optimizer steps.
+
+    Raises:
+      CheckpointError: what is remembered cannot be read, or the search is kept elsewhere.
+    """
+    file = output_dir / NAME
+    try:
+        known = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise CheckpointError(
+            f"{file} is damaged: {error}. Remove it, and give the flags of the search again."
+        ) from error
+    steps_of: dict[str, int] = known.pop(_STEPS_OF, {})
+    _check_storage(output_dir, known.get("storage") or "")
+    _check_study_name(output_dir, known.get("study_name") or output_dir.name)
+    for names in _TOGETHER:
+        if any(FLAGS[name].present for name in names):
+            known = {name: value for name, value in known.items() if name not in names}
+    for name, value in known.items():
+        if name in FLAGS and not FLAGS[name].present:
+            FLAGS[name].value = value
+    return steps_of
+
+
+def _check_study_name(output_dir: Path, known: str) -> None:
+    """Checks that it is the same search of the storage: its runs are here.
+
+    Raises:
+      CheckpointError: it is not.
+    """
+    if FLAGS["study_name"].present and flag("study_name") != known:
+        raise CheckpointError(
+            f"the search of {output_dir} is --study_name={known}. Leave the flag out to go on with "
+            "it; or begin another one in another --output_dir."
+        )
+
+
+def _check_storage(output_dir: Path, known: str) -> None:
+    """Checks that a search is looked for where it is kept: else it would begin again.
+
+    Raises:
+      CheckpointError: it is not, or only a URL with its password can say so.
+    """
+    asked = without_password(flag("storage") or "")
+    if not FLAGS["storage"].present and "***" not in known:
+        return
+    if asked != known:
+        where = f"at --storage={known}" if known else "in its own journal, without --storage"
+        raise CheckpointError(
+            f"the search of {output_dir} is kept {where}. Say so, with the password if it has one; "
+            "or begin one in another --output_dir."
+        )
+
+
+def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
+    """Writes down the flags, for who goes on with the search; a password is not written down.
+
+    Args:
+      output_dir: of the search.
+      steps_of: lengths that loaders were asked for, as they were written -> optimizer steps.
+    """
+    # The folder may be moved, and have another name then.
+    known = {**_to_remember(), "study_name": study_name(output_dir), _STEPS_OF: dict(steps_of)}
+    file = output_dir / NAME
+    with staged(file) as temporary:
+        temporary.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+
+
+def command(output_dir: Path) -> str:
+    """Returns the command that begins this search, as a shell takes it."""
+    known = _to_remember()
+    if known.get("study_name") == output_dir.name:
+        del known["study_name"]
+    parts = [f"--{name}={_shown(value)}" for name, value in known.items()]
+    return shlex.join(["t2t-tuner", *parts, f"--output_dir={output_dir}"])
+
+
+def _to_remember() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in FLAGS:
+        if name in _OF_ONE_START or not given(name):
+            continue
+        value = flag(name)
+        if name == "storage":
+            value = without_password(value)
+        if name in _PATHS:
+            value = list(map(absolute, value)) if isinstance(value, list) else absolute(value)
+        found[name] = value
+    return found
+
+
+def absolute(path: str) -> str:
+    """Returns a path, or a `path:Class`, as it is from anywhere; a module's name as it is."""
+    head, colon, name = path.rpartition(":")
+    if colon and not Path(path).exists() and Path(head).exists():
+        return f"{os.path.abspath(head)}:{name}"  # noqa: PTH100 -- links stay what they are
+    return os.path.abspath(path) if Path(path).exists() else path  # noqa: PTH100
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+DEFAULT_MAX_TRIALS = 16
+DEFAULT_MAX_RESTARTS = 5
+_DEFAULT_SEED = 1
+_EVALUATIONS = 10  # of a whole training, besides those at the rungs
+
+
+class AskedSearch(NamedTuple):
+    """What the flags ask for.
+
+    Attributes:
+      plan: how is searched.
+      space: what is searched.
+      subject: what is trained.
+      max_restarts: of a training that breaks.
+      steps_of: a length that the trial's loaders were asked for, as it is written -> its steps.
+    """
+
+    plan: SearchPlan
+    space: Space
+    subject: Subject
+    max_restarts: int
+    steps_of: Mapping[str, int]
+
+
+def asked_search(known_steps: Mapping[str, int]) -> AskedSearch:
+    """Returns the search that the flags ask for.
+
+    Args:
+      known_steps: `AskedSearch.steps_of` of the search's beginning.
+
+    Raises:
+      UsageError: flags are missing or do not go together.
+      HParamsError: the ranges do not fit.
+    """
+    if flag("trial"):
+        return _of_trial(known_steps)
+    if flag("config"):
+        raise UsageError("--config is the experiment of a --trial. Give --trial, or leave it out.")
+    return _of_problem()
+
+
+def _of_problem() -> AskedSearch:
+    shared.require(FLAGS, "problem", "model", "hparams_set", "data_dir", "train_steps")
+    if bool(flag("hparams_range")) == bool(flag("ranges")):
+        known = ", ".join(registry.list_names("ranged_hparams"))
+        raise UsageError(
+            "give either --hparams_range, a named set of ranges, or --ranges, a YAML file of them. "
+            f"Named are: {known}."
+        )
+    if flag("model") not in registry.list_names("model"):
+        registry.model(flag("model"))  # says which there are, before torch is imported
+    problem = registry.problem(flag("problem")).full_name
+    hparams = registry.hparams(flag("hparams_set")).parse(flag("hparams"))
+    space = _problem_space(hparams)
+    source = "hparams_range" if flag("hparams_range") else "ranges"
+    check_read(hparams, space, f"--{source}={flag(source)}")
+    default = {name: _plain(getattr(hparams, name)) for name in space.kinds}
+    metric = flag("metric") or "loss"
+    less = flag("metric_minimize")
+    if less is None:
+        less = _lower_is_better(metric)
+    length = flag("train_steps")
+    more = [
+        f"--eval_steps={flag('eval_steps') or 0}",
+        f"--local_eval_frequency={flag('local_eval_frequency') or max(length // _EVALUATIONS, 1)}",
+        f"--eval_early_stopping_metric={metric}",
+        f"--eval_early_stopping_metric_minimize={str(less).lower()}",
+    ]
+    subject = ProblemSubject(
+        problem=problem,
+        model=flag("model"),
+        hparams_set=flag("hparams_set"),
+        hparams=flag("hparams"),
+        data_dir=Path(flag("data_dir")).absolute(),
+        usr_dirs=tuple(registry.usr_dirs()),
+        more=(*more, *_passed_on()),
+    )
+    return _asked(
+        space, subject, {"metric": metric, "lower_is_better": less, "length": length}, default
+    )
+
+
+def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
+    shared.require(FLAGS, "config")
+    not_of_trials = "problem model hparams_set hparams hparams_range ranges data_dir".split()
+    if wrong := [name for name in not_of_trials if flag(name)]:
+        raise UsageError(
+            f"--{' --'.join(wrong)}: not with --trial, whose experiment (--config) says what is "
+            "trained and searched."
+        )
+    from t2t_torch.trial.config import ExperimentConfig
+
+    path = Path(flag("config")).absolute()
+    config = ExperimentConfig.read(path)
+    searcher = config.searcher
+    space = Space.of_mapping(config.hyperparameters)
+    metric = flag("metric") or searcher.metric
+    if not metric:
+        raise UsageError(
+            f"{path} names no metric to rank trials by. Write searcher: {{metric: ...}}, or give "
+            "--metric."
+        )
+    less = flag("metric_minimize")
+    steps_of: dict[str, int] = {}
+    length = flag("train_steps")
+    if length is None:
+        length, steps_of = _length(config, path, space, known_steps)
+    found = {
+        "metric": metric,
+        "lower_is_better": searcher.smaller_is_better if less is None else less,
+        "length": length,
+        "searcher": searcher.name,
+        "max_trials": searcher.trials,
+        "divisor": searcher.divisor,
+        "max_rungs": searcher.max_rungs,
+        "mode": searcher.mode,
+        "bracket_rungs": searcher.bracket_rungs,
+        "max_concurrent": searcher.max_concurrent_trials,
+        "seed": config.reproducibility.experiment_seed,
+    }
+    # The tuner begins again itself what breaks, and counts it.
+    more = ["--max_restarts=0"]
+    for name in ("eval_steps", "local_eval_frequency"):
+        if flag(name) is not None:
+            more.append(f"--{name}={flag(name)}")
+    if flag("metric"):
+        more.append(f"--eval_early_stopping_metric={metric}")
+    if less is not None:
+        more.append(f"--eval_early_stopping_metric_minimize={str(less).lower()}")
+    subject = TrialSubject(
+        trial=absolute(flag("trial")),
+        config=path,
+        class_name=_trial_name(flag("trial")),
+        usr_dirs=tuple(registry.usr_dirs()),
+        more=(*more, *_passed_on()),
+    )
+    asked = _asked(space, subject, found, None)
+    restarts = flag("max_restarts")
+    most = config.max_restarts if restarts is None else restarts
+    return asked._replace(max_restarts=most, steps_of=steps_of)
+
+
+def _asked(
+    space: Space, subject: Subject, found: dict[str, Any], default: Mapping[str, Any] | None
+) -> AskedSearch:
+    """Joins what was found with what the flags say, which are stronger."""
+    for name in ("searcher", "max_trials", "divisor", "max_rungs", "mode", "seed"):
+        if flag(name) is not None:
+            found[name] = flag(name)
+    if flag("bracket_rungs"):
+        found["bracket_rungs"] = tuple(
+            _whole("bracket_rungs", one) for one in flag("bracket_rungs")
+        )
+    found = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **found}
+    _check_read(found)
+    if found["searcher"] == "single" or not flag("default_first"):
+        default = None
+    if found["searcher"] != "single" and not space.searched:
+        raise UsageError(
+            f"there is nothing to search: {', '.join(space.kinds) or 'no hyperparameter'} is "
+            "constant. Give a range, or train it: t2t-trainer."
+        )
+    found["max_trials"] = _max_trials(found, space, has_default=default is not None)
+    restarts = flag("max_restarts")
+    return AskedSearch(
+        SearchPlan(**found, default=default),
+        space,
+        subject,
+        DEFAULT_MAX_RESTARTS if restarts is None else restarts,
+        {},
+    )
+
+
+def _check_read(found: Mapping[str, Any]) -> None:
+    """Refuses flags of this command line that nothing in this search reads.
+
+    Raises:
+      UsageError: some were given; all are told.
+    """
+    searcher = found["searcher"]
+    faults = []
+    if searcher not in WITH_RUNGS:
+        for name in ("mode", "divisor", "max_rungs", "bracket_rungs"):
+            if FLAGS[name].present:
+                faults.append(f"--{name}: of rungs, and --searcher={searcher} has none.")
+    elif found.get("bracket_rungs"):
+        for name in ("mode", "max_rungs"):
+            if FLAGS[name].present:
+                faults.append(f"--{name}: bracket_rungs, which are given, say how many rungs.")
+    elif searcher == "asha" and FLAGS["mode"].present:
+        faults.append("--mode: of several brackets, and --searcher=asha has one.")
+    if searcher == "single" and FLAGS["max_trials"].present and flag("max_trials") != 1:
+        faults.append(f"--max_trials={flag('max_trials')}: --searcher=single has one trial.")
+    if FLAGS["default_first"].present and (flag("trial") or searcher == "single"):
+        what = "a --trial has no unchanged set" if flag("trial") else "--searcher=single has one"
+        faults.append(f"--default_first: the unchanged set comes before others; {what}.")
+    if faults:
+        raise UsageError("\n".join([*faults, "Leave it out."]))
+
+
+def _max_trials(found: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
+    asked: int | None = found.get("max_trials")
+    if found["searcher"] == "single":
+        return 1
+    if found["searcher"] == "grid":
+        size = space.grid_size() + int(has_default)
+        return size if asked is None else min(asked, size)
+    return DEFAULT_MAX_TRIALS if asked is None else asked
+
+
+def _problem_space(hparams: HParams) -> Space:
+    if flag("hparams_range"):
+        ranges = registry.ranged_hparams(flag("hparams_range"))
+        ranges.check(hparams, f"--hparams_range={flag('hparams_range')}")
+        return Space.of_ranges(ranges)
+    from t2t_torch.trial.config import read_mapping
+
+    path = Path(flag("ranges"))
+    space = Space.of_mapping(read_mapping(path), f"{path}: ")
+    faults: dict[str, None] = {}
+    for name, kind in space.kinds.items():
+        for value in _ends(kind):
+            try:
+                hparams.replace(**{name: value})
+            except HParamsError as error:
+                faults[f"{path}: {error}"] = None
+    if faults:
+        raise HParamsError("\n".join(faults))
+    return space
+
+
+def _ends(kind: Kind) -> tuple[Any, ...]:
+    """Returns values of a kind that have to be allowed if all are."""
+    if isinstance(kind, Constant):
+        return (kind.value,)
+    if isinstance(kind, Categorical):
+        return kind.values
+    if isinstance(kind, LogDouble):
+        return kind.base**kind.low, kind.base**kind.high
+    if isinstance(kind, Integer):
+        return kind.low, kind.high
+    return kind.low, kind.high
+
+
+def _length(
+    config: ExperimentConfig, path: Path, space: Space, known_steps: Mapping[str, int]
+) -> tuple[int, dict[str, int]]:
+    """Returns the optimizer steps of a whole training; its loaders are asked if they know.
+
+    Args:
+      config: the experiment.
+      path: of its file.
+      space: what is searched.
+      known_steps: lengths as they are written -> steps that loaders have told already.
+
+    Returns:
+      The steps, and what loaders have told of them: empty if they were not needed.
+
+    Raises:
+      UsageError: the experiment does not say it, or it depends on what is searched.
+    """
+    length = config.searcher.length
+    if length is None:
+        raise UsageError(
+            f"{path} does not say how long to train. Write searcher: {{max_length: {{batches: "
+            "1000}}, or give --train_steps."
+        )
+    if length.unit in ("records", "epochs"):
+        written = str(length)
+        if written in known_steps:
+            return known_steps[written], dict(known_steps)
+        print(f"asking the loaders how many steps {written} are", file=sys.stderr)
+        steps = whole_length(flag("trial"), path, space, registry.usr_dirs())
+        return steps, {written: steps}
+    scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)
+    return scale.steps(length), {}
+
+
+def _passed_on() -> list[str]:
+    more = [f"--worker_gpu={flag('worker_gpu')}"] if given("worker_gpu") else []
+    if flag("eval_metrics"):
+        more.append(f"--eval_metrics={','.join(flag('eval_metrics'))}")
+    return more
+
+
+def _lower_is_better(metric: str) -> bool:
+    if metric.rpartition("/")[2] == "loss":
+        return True
+    from t2t_torch.metrics.metric import lower_is_better
+
+    return lower_is_better(metric)
+
+
+def _trial_name(spec: str) -> str:
+    head, colon, name = spec.rpartition(":")
+    return name if colon and head else Path(spec).stem
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--{name}: {text!r} is no whole number.") from None

@@ -1,1 +1,0 @@
-"""What a generated data set holds, in figures; `census.py` takes them all."""

@@ -1,0 +1,303 @@
+"""The type of number that the network computes with, and the scale of the loss in float16."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.layers.attention import AttentionWeights
+
+if TYPE_CHECKING:
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.hparam import HParams
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+# tensor2tensor 1.15.7, utils/optimize.py: ExponentialUpdateLossScaleManager.
+_GOOD_STEPS = 2000  # after so many the scale grows
+_GROWTH = 2.0
+_DECAY = 0.5
+_LEAST_SCALE = 1.0
+
+
+def autocast(name: str, device: torch.device) -> torch.autocast:
+    """Returns the context in which a network computes in a type of number.
+
+    Args:
+      name: float32, bfloat16 or float16; auto, of which nobody has chosen, is float32.
+      device: where the network computes.
+    """
+    dtype = _TYPES.get(name, torch.float32)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype is not torch.float32)
+
+
+def in_float32(model: Model) -> Model:
+    """Makes a model compute in float32, whatever it was trained with, and not train; returns it.
+
+    Args:
+      model: a `T2TModel`, or several as one.
+    """
+    changed: Any = model.float().eval()
+    changed.hparams = changed.hparams.replace(activation_dtype="float32")
+    return model
+
+
+def check_trainable(model: nn.Module, hparams: HParams, device: torch.device) -> None:
+    """Refuses to train LSTMs in a type of number in which the device has no kernel for it.
+
+    Args:
+      model: whose LSTMs are trained; a frozen one is only read from, which has a kernel.
+      hparams: activation_dtype.
+      device: where the model is trained.
+
+    Raises:
+      HParamsError: oneDNN, which computes LSTMs on a CPU, does not train them in float16.
+    """
+    trained = any(
+        isinstance(part, nn.LSTM) and any(weight.requires_grad for weight in part.parameters())
+        for part in model.modules()
+    )
+    if device.type != "cpu" or hparams.activation_dtype != "float16" or not trained:
+        return
+    try:
+        with torch.enable_grad(), autocast(hparams.activation_dtype, device):
+            nn.LSTM(1, 1, batch_first=True)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        raise HParamsError(
+            "activation_dtype=float16: torch has no kernel that trains an LSTM in float16 on this "
+            "CPU. Set activation_dtype=bfloat16 or float32, or train on a GPU."
+        ) from None
+
+
+class Precision:
+    """The type of number that the network computes with.
+
+    Weights, their gradients and the optimizer stay float32.  float16 has a narrow range: there the
+    loss is multiplied by a scale before the backward pass, and the gradients divided by it after.
+    The scale lives on the device, so that no step waits for it.
+
+    Attributes:
+      name: float32, bfloat16 or float16.
+      scale: what a summed loss is multiplied by, [] float32; None if it is not scaled.
+
+    Args:
+      name: float32, bfloat16 or float16.
+      device: where the network computes.
+      loss_scale: of the mean loss at first; 0 scales nothing.
+      batch_size: tokens of a batch: losses are sums over about so many.
+    """
+
+    def __init__(
+        self, name: str, device: torch.device, *, loss_scale: float = 0.0, batch_size: int = 1
+    ) -> None:
+        self.name = name
+        self._device = device
+        self._batch_size = batch_size
+        self.scale: Tensor | None = None
+        self._steps = torch.zeros([], dtype=torch.int64, device=device)
+        if loss_scale:
+            self._set(loss_scale, 0)
+
+    @classmethod
+    def of(cls, hparams: HParams, device: torch.device) -> Precision:
+        """Returns the precision that hparams ask for; sets `float32_matmul_precision`, torch's own.
+
+        Raises:
+          HParamsError: `activation_dtype` is auto: nobody has chosen yet.
+        """
+        name = hparams.activation_dtype
+        if name == "auto":
+            raise HParamsError(
+                "activation_dtype=auto: choose first, with t2t_torch.distributed.precision.resolve("
+                "hparams, world), and keep what it returns with the run, as t2t-trainer does."
+            )
+        torch.set_float32_matmul_precision(hparams.float32_matmul_precision)
+        scaled = name == "float16" and hparams.mixed_precision_optimizer_loss_scaler != "none"
+        first = hparams.mixed_precision_optimizer_init_loss_scale if scaled else 0.0
+        return cls(name, device, loss_scale=first, batch_size=hparams.batch_size)
+
+    def autocast(self) -> torch.autocast:
+        """Returns the context of a forward pass."""
+        return autocast(self.name, self._device)
+
+    def update(self, found_inf: Tensor) -> None:
+        """Moves the scale after a step.
+
+        Args:
+          found_inf: 1 if the step's loss or gradient was not finite, the same in all processes; [].
+        """
+        if self.scale is None:
+            return
+        bad = found_inf > 0
+        steps = torch.where(bad, 0, self._steps + 1)
+        grows = steps >= _GOOD_STEPS
+        factor = torch.where(grows, _GROWTH, 1.0)
+        factor = torch.where(bad, _DECAY, factor)
+        least = _LEAST_SCALE / self._batch_size
+        self.scale = (self.scale * factor).clamp(min=least)
+        self._steps = torch.where(grows, 0, steps)
+
+    def state(self) -> tuple[float, int]:
+        """Returns the scale of the mean loss (0 if there is none), and the good steps since it
+        changed.
+        """
+        if self.scale is None:
+            return 0.0, 0
+        return float(self.scale) * self._batch_size, int(self._steps)
+
+    def load(self, scale: float, steps: int) -> None:
+        """Goes on from what `state` returned, if this scales and that did, too."""
+        if scale and self.scale is not None:
+            self._set(scale, steps)
+
+    def _set(self, scale: float, steps: int) -> None:
+        per_token = scale / self._batch_size
+        self.scale = torch.full([], per_token, dtype=torch.float32, device=self._device)
+        self._steps = torch.full([], steps, dtype=torch.int64, device=self._device)
+
+
+# Which type of number this machine computes a model's layers fastest with, by measurement.
+#
+# What a processor says that it can do is not what it gains: bfloat16 without the instructions for
+# it is slower than float32, and with them two to ten times as fast.
+
+
+# Twice what two measurements on a busy machine differ by: a run begun twice chooses the same.
+_MUCH_FASTER = 1.3
+_POSITIONS = 32  # of a row
+_MOST_TOKENS = 1024  # enough for a product to reach its speed
+_TURNS = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """What was measured, and what is chosen.
+
+    Attributes:
+      choice: float32 or bfloat16.
+      milliseconds: of a layer's products and attention with their backward passes, by type.
+      gflops: floating-point operations of that in 1e9 a second, by type.
+    """
+
+    choice: str
+    milliseconds: dict[str, float]
+    gflops: dict[str, float]
+
+    def __str__(self) -> str:
+        """Says what was measured."""
+        told = ", ".join(
+            f"{name} {self.milliseconds[name]:.2f} ms ({self.gflops[name]:,.0f} GFLOP/s)"
+            for name in self.milliseconds
+        )
+        return f"activation_dtype=auto: a layer takes {told}: {self.choice}"
+
+    @classmethod
+    def of(cls, hparams: HParams, device: torch.device) -> Probe:
+        """Measures products and attention of a layer's shapes, forward and backward.
+
+        Args:
+          hparams: hidden_size, batch_size, and where there are such filter_size and num_heads.
+          device: where the network will compute.
+        """
+        layer = _Layer(hparams, device)
+        names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        works = {name: functools.partial(layer.run, dtype) for name, dtype in names.items()}
+        for work in works.values():
+            _measured(work, device)  # the first time makes room and plans
+        times = dict.fromkeys(names, math.inf)
+        for _ in range(_TURNS):  # the least of several turns: others may be disturbed
+            for name, work in works.items():
+                times[name] = min(times[name], _measured(work, device))
+        faster = times["bfloat16"] * _MUCH_FASTER < times["float32"]
+        return cls(
+            "bfloat16" if faster else "float32",
+            {name: 1e3 * seconds for name, seconds in times.items()},
+            {name: layer.operations / seconds / 1e9 for name, seconds in times.items()},
+        )
+
+
+def resolve(
+    hparams: HParams,
+    world: World,
+    before: HParams | None = None,
+    say: Callable[[str], None] | None = None,
+) -> HParams:
+    """Returns hparams whose `activation_dtype` is not auto; all processes choose as the leader.
+
+    Args:
+      hparams: asked for.
+      world: the processes that train together.
+      before: of the run that is gone on with: its choice holds, whatever is faster by now.
+      say: is told what was measured; None prints it to stderr.
+    """
+    if hparams.activation_dtype != "auto":
+        return hparams
+    if before is not None and before.activation_dtype != "auto":
+        return hparams.parse(f"activation_dtype={before.activation_dtype}", source="this run")
+    chosen = 0
+    if world.leads:
+        probe = Probe.of(hparams, world.device)
+        (say or functools.partial(print, file=sys.stderr))(str(probe))
+        chosen = int(probe.choice == "bfloat16")
+    name = "bfloat16" if world.from_leader(chosen) else "float32"
+    return hparams.parse(f"activation_dtype={name}", source="probe of the machine")
+
+
+class _Layer:
+    """The work of a layer: two products, and attention between them."""
+
+    def __init__(self, hparams: HParams, device: torch.device) -> None:
+        width = hparams.hidden_size
+        inner = int(getattr(hparams, "filter_size", 4 * width))
+        self._heads = math.gcd(width, int(getattr(hparams, "num_heads", 1)))
+        self._device = device
+        tokens = max(_POSITIONS, min(hparams.batch_size, _MOST_TOKENS))
+        self._rows = tokens // _POSITIONS
+        tokens = self._rows * _POSITIONS
+        generator = torch.Generator().manual_seed(0)  # the run's own numbers stay as they are
+        sizes = {"x": (tokens, width), "up": (inner, width), "down": (width, inner)}
+        self._tensors = {
+            name: (0.1 * torch.randn(size, generator=generator)).to(device).requires_grad_()
+            for name, size in sizes.items()
+        }
+        self._attention = AttentionWeights(0.0).to(device)
+        products = 2 * 2 * tokens * width * inner
+        attention = 2 * 2 * tokens * _POSITIONS * width
+        self.operations = 3 * (products + attention)  # the backward pass makes two of each
+
+    @torch.enable_grad()
+    def run(self, dtype: torch.dtype) -> None:
+        """Does it once, with its backward pass."""
+        x, up, down = (self._tensors[name] for name in ("x", "up", "down"))
+        enabled = dtype is not torch.float32
+        with torch.autocast(self._device.type, dtype=dtype, enabled=enabled):
+            y = F.linear(F.linear(x, up).relu(), down)
+            y = self._attention(*[self._split(y)] * 3)
+        gradients = torch.autograd.grad(y.float().sum(), [x, up, down])
+        del gradients
+
+    def _split(self, y: Tensor) -> Tensor:
+        """[rows * positions, width] -> [rows, heads, positions, width / heads]."""
+        return y.view(self._rows, _POSITIONS, self._heads, -1).transpose(1, 2)
+
+
+def _measured(work: Callable[[], None], device: torch.device) -> float:
+    """Returns seconds of `work`."""
+    started = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - started

@@ -1,0 +1,365 @@
+"""Guesses with the names that users know: labels, tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.graph import Graph
+from t2t_torch.export.strings import (
+    FieldText,
+    at_least_one,
+    beside,
+    characters,
+    characters_of,
+    count_of,
+    is_first,
+    joined,
+    numbered,
+    re2,
+    tokens,
+)
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+)
+from t2t_torch.problem import Problem
+from t2t_torch.problem_types.words import IDEOGRAPHS, SpanQAProblem, marks, token_pattern
+
+# A question and a text in a graph: the windows of the text, and the answer that is in it.
+
+
+BATCH = "batch"
+"""The name of the axis of examples."""
+
+_QUESTION, _CONTEXT = "question", "context"
+_SPACE, _IDEOGRAPH, _WORD, _MARK, _OTHER = range(5)
+_CERTAIN = 1.0
+
+
+class Answers(NamedTuple):
+    """What is found in texts.
+
+    Attributes:
+      texts: [B] string, as they stand in the texts; "" where there is none.
+      spans: [B, 2] int64, the first character of each and the one behind its last; -1 twice.
+      probabilities: [B].
+    """
+
+    texts: str
+    spans: str
+    probabilities: str
+
+
+def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
+    """Returns the windows of a problem that cuts its texts into some; None if it does not.
+
+    Args:
+      graph: that inputs and operators are added to.
+      problem: whose.
+
+    Raises:
+      ExportError: it makes inputs, or answers, in Python.
+    """
+    kind = type(problem)
+    for name, what in (("inputs_of", "inputs of a sample"), ("answer_of", "answers")):
+        its = getattr(kind, name)
+        known = [getattr(Problem, name)]
+        if isinstance(problem, SpanQAProblem):
+            known = [getattr(SpanQAProblem, name)]
+        if its not in known:
+            raise ExportError(
+                f"{problem.full_name!r} makes {what} in Python (`{name}`), which cannot stand in a "
+                "graph. Declare `cutters` if texts are to be cut, or serve it with PyTorch."
+            )
+    return ContextWindows(graph, problem) if isinstance(problem, SpanQAProblem) else None
+
+
+class ContextWindows:
+    """The words of questions and texts, a row for each window of a text.
+
+    Args:
+      graph: that inputs and operators are added to.
+      problem: says how long windows are.
+
+    Attributes:
+      fields: the words of question and text, [N, W], by field.
+      rows: [N] int64, the input that each window is of.
+    """
+
+    def __init__(self, graph: Graph, problem: SpanQAProblem) -> None:
+        self._graph = graph
+        self._stride = problem.context_stride
+        expression = re2(token_pattern().pattern)
+        given = {name: graph.input(name, "string", [BATCH]) for name in (_QUESTION, _CONTEXT)}
+        self._texts = given[_CONTEXT]
+        found = {
+            name: at_least_one(graph, tokens(graph, text, tokenexp=expression), "")
+            for name, text in given.items()
+        }
+        counts = {name: count_of(graph, words) for name, words in found.items()}
+        fewest = graph.add("Min", counts[_QUESTION], counts[_CONTEXT])
+        fewest = graph.add("ReduceMin", fewest, keepdims=0)
+        there = graph.add("Greater", fewest, graph.constant(0))
+        message = "a question or a context without a word"
+        total = graph.require(there, message, counts[_CONTEXT])
+        beyond = graph.add("Sub", total, graph.constant(problem.max_context))
+        beyond = graph.add("Max", beyond, graph.constant(0))
+        stride = graph.constant(self._stride)
+        steps = graph.add("Add", beyond, graph.constant(self._stride - 1))
+        count = graph.add("Add", graph.add("Div", steps, stride), graph.constant(1))  # [B]
+        most = graph.add("ReduceMax", count, keepdims=0)
+        numbers = graph.add("Range", graph.constant(0), most, graph.constant(1))
+        upright = graph.add("Unsqueeze", count, graph.constant([1]))
+        self._there = graph.add("Less", numbers, upright)  # [B, K]
+        places = graph.add("NonZero", self._there)  # [2, N], row by row
+        self._places = graph.add("Transpose", places)
+        self.rows = graph.add("Gather", places, graph.constant(0))
+        self._starts = graph.add("Mul", graph.add("Gather", places, graph.constant(1)), stride)
+        whole = graph.add("Mul", self._starts, graph.constant(0))
+        width = graph.add("Squeeze", graph.add("Shape", found[_QUESTION], start=1, end=2))
+        question = self._cut(found[_QUESTION], whole, width)
+        context = self._cut(found[_CONTEXT], self._starts, graph.constant(problem.max_context))
+        self.fields = {
+            _QUESTION: FieldText(graph, words=question),
+            _CONTEXT: FieldText(graph, words=context),
+        }
+
+    def _cut(self, words: str, starts: str, size: str) -> str:
+        """Returns so many words at most of each window's input, from a place on.  -> [N, W] string.
+
+        They are taken one by one: onnxruntime's Gather copies only the first string of a row.
+        """
+        graph = self._graph
+        width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
+        kept = graph.add("Min", width, size)
+        numbers = graph.add("Range", graph.constant(0), kept, graph.constant(1))
+        place = graph.add("Add", _upright(graph, starts), numbers)  # [N, W]
+        inside = graph.add("Less", place, width)
+        first = graph.add("Mul", _upright(graph, self.rows), width)
+        place = graph.add("Where", inside, graph.add("Add", first, place), graph.constant(0))
+        flat = graph.add("Reshape", words, graph.constant([-1]))
+        found = graph.add("Gather", flat, place)
+        return graph.add("Where", inside, found, graph.constant([""]))
+
+    def of_each(self, values: str) -> str:
+        """Returns for each window the numbers that its input has.  [B, ...] -> [N, ...]."""
+        return self._graph.add("Gather", values, self.rows)
+
+    def answers(self, spans: str, probabilities: str) -> Answers:
+        """Returns the most probable answer of all windows: `SpanQAProblem.answer_of`.
+
+        Args:
+          spans: [N, 2] int64, first and last word in the window; -1 where there is no answer.
+          probabilities: [N].
+        """
+        graph = self._graph
+        zero, one = graph.constant(0), graph.constant(1)
+        firsts = graph.add("Gather", spans, zero, axis=1)
+        found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
+        # A probability of 0 is more than that there is no answer, or no such window.
+        rated = graph.add("Where", found, probabilities, graph.constant(-1.0))
+        rated = self._by_input(rated, -2.0)  # [B, K]
+        best = graph.add("ArgMax", rated, axis=1, keepdims=0)
+        most = graph.add("ReduceMax", rated, graph.constant([1]), keepdims=0)
+        least = self._by_input(probabilities, _CERTAIN + 1)
+        least = graph.add("ReduceMin", least, graph.constant([1]), keepdims=0)
+        has_one = graph.add("GreaterOrEqual", most, graph.constant(0.0))  # [B]
+        # Windows stand input by input, so the best's number follows from how many are before.
+        counts = graph.add(
+            "ReduceSum", graph.integers(self._there), graph.constant([1]), keepdims=0
+        )
+        before = graph.add("CumSum", counts, zero, exclusive=1)
+        window = graph.add("Add", before, best)
+        start = graph.add("Gather", self._starts, window)
+        words = graph.add("Add", graph.add("Gather", spans, window), _upright(graph, start))
+        first, last = (graph.add("Gather", words, number, axis=1) for number in (zero, one))
+        texts, places = self._told(first, last, has_one)
+        return Answers(texts, places, graph.add("Where", has_one, most, least))
+
+    def _by_input(self, values: str, filler: float) -> str:
+        """Returns a value of each window, by input.  [N] -> [B, K], filled up."""
+        graph = self._graph
+        full = graph.add("Expand", graph.constant(filler), graph.add("Shape", self._there))
+        return graph.add("ScatterND", full, self._places, values)
+
+    def _told(self, first: str, last: str, has_one: str) -> tuple[str, str]:
+        """Returns texts and places of the words from first to last, [B] each, where there are."""
+        graph = self._graph
+        letters = at_least_one(graph, characters_of(graph, self._texts), "")  # [B, L]
+        inside = graph.add("Unsqueeze", has_one, graph.constant([1]))
+        number = _word_numbers(graph, letters)
+        for bound, is_within in ((first, "GreaterOrEqual"), (last, "LessOrEqual")):
+            within = graph.add(is_within, number, _upright(graph, bound))
+            inside = graph.add("And", inside, within)
+        # Spaces have the number of the word before them: the last ones belong to no answer.
+        inside = graph.add("And", inside, graph.add("Not", _is_space(graph, letters)))
+        each = graph.integers(inside)
+        start = graph.add("ArgMax", each, axis=1, keepdims=0)
+        end = graph.add("ArgMax", each, axis=1, keepdims=0, select_last_index=1)
+        width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
+        places = graph.add("Range", graph.constant(0), width, graph.constant(1))
+        kept = graph.add("Unsqueeze", has_one, graph.constant([1]))
+        for bound, is_within in ((start, "GreaterOrEqual"), (end, "LessOrEqual")):
+            within = graph.add(is_within, places, _upright(graph, bound))
+            kept = graph.add("And", kept, within)
+        texts = joined(graph, graph.add("Where", kept, letters, graph.constant([""])))
+        end = graph.add("Add", end, graph.constant(1))
+        spans = graph.add("Concat", _upright(graph, start), _upright(graph, end), axis=1)
+        has_one = graph.add("Unsqueeze", has_one, graph.constant([1]))
+        return texts, graph.add("Where", has_one, spans, graph.constant(-1))
+
+
+def _upright(graph: Graph, values: str) -> str:
+    return graph.add("Unsqueeze", values, graph.constant([1]))
+
+
+def _is_space(graph: Graph, letters: str) -> str:
+    """Returns which characters are spaces, or none at all.  [B, L] bool."""
+    spaces = dict.fromkeys(["", *filter(str.isspace, characters())], 1)
+    return graph.add("Equal", numbered(graph, letters, spaces, 0), graph.constant(1))
+
+
+def _word_numbers(graph: Graph, letters: str) -> str:
+    """Returns of each character the number of the word that it is in, or behind, from 0.  [B, L].
+
+    As `token_pattern` has them: a mark goes with what is before it but spaces and signs, and a
+    letter with the letter or mark before it, but where the marks belong to an ideograph.
+    """
+    kinds = graph.add("Where", _is_space(graph, letters), *map(graph.constant, (_SPACE, _OTHER)))
+    for kind, expression in (
+        (_WORD, rf"[^\W{IDEOGRAPHS}]"),
+        (_MARK, f"[{marks()}]"),
+        (_IDEOGRAPH, f"[{IDEOGRAPHS}]"),
+    ):
+        its = graph.add("RegexFullMatch", letters, pattern=re2(expression))
+        kinds = graph.add("Where", its, graph.constant(kind), kinds)
+
+    def is_kind(values: str, *of: int) -> str:
+        found = graph.add("Equal", values, graph.constant(of[0]))
+        for kind in of[1:]:
+            found = graph.add("Or", found, graph.add("Equal", values, graph.constant(kind)))
+        return found
+
+    before, _ = beside(graph, kinds, _SPACE)
+    marked, _ = beside(graph, _last_unmarked(graph, kinds), _SPACE)
+    in_word = graph.add("Not", is_kind(marked, _IDEOGRAPH))
+    in_word = graph.add("And", is_kind(before, _MARK), in_word)
+    in_word = graph.add("Or", in_word, is_kind(before, _WORD))
+    goes_on = graph.add("And", is_kind(kinds, _WORD), in_word)
+    marked = graph.add("And", is_kind(kinds, _MARK), is_kind(before, _IDEOGRAPH, _WORD, _MARK))
+    goes_on = graph.add("Or", goes_on, graph.add("Or", marked, is_kind(kinds, _SPACE)))
+    number = graph.add("CumSum", graph.integers(graph.add("Not", goes_on)), graph.constant(1))
+    return graph.add("Sub", number, graph.constant(1))
+
+
+def _last_unmarked(graph: Graph, kinds: str) -> str:
+    """Returns the kind of the last character up to each that is no mark.  [B, L].
+
+    At the beginning of a text that is a space's, as if one stood there.
+    """
+    plain = graph.add("Not", graph.add("Equal", kinds, graph.constant(_MARK)))
+    begin = graph.add("And", is_first(graph, kinds), graph.add("Not", plain))
+    kinds = graph.add("Where", begin, graph.constant(_SPACE), kinds)
+    plain = graph.add("Or", plain, begin)
+    flat = graph.add("Reshape", kinds, graph.constant([-1]))
+    plain = graph.add("Reshape", plain, graph.constant([-1]))
+    place = graph.add("CumSum", graph.integers(plain), graph.constant(0))  # from 1
+    place = graph.add("Sub", place, graph.constant(1))
+    found = graph.add("Gather", graph.add("Compress", flat, plain, axis=0), place)
+    return graph.add("Reshape", found, graph.add("Shape", kinds))
+
+
+def add_answers(
+    graph: Graph,
+    features: Features,
+    found: Mapping[str, str],
+    windows: ContextWindows | None = None,
+) -> None:
+    """Makes the outputs of a graph.
+
+    Of each target t: "t", and "t_probability" and "t_scores" where there are some.  A class or a
+    choice is a string, [B]; tags are strings, [B, W], empty behind a sentence's words; of several
+    labels those that are there are true, [B, C]; numbers and distributions are float32, [B, n].  A
+    part of a text is a string, [B], "" where there is none; "t_span" is its first character in the
+    text and the one behind its last, int64 [B, 2], -1 twice where there is none.
+
+    Args:
+      graph: holds the network.
+      features: of the problem.
+      found: the network's outputs by name, as `network.export_network` names them.
+      windows: of a text that is cut into some, whose answers these are.
+
+    Raises:
+      ExportError: a target is of a kind that a graph cannot name yet.
+    """
+    for name, feature in features.targets.items():
+        numbers = found[f"{name}.numbers"]
+        if isinstance(feature, Span) and windows is not None:
+            part = windows.answers(numbers, _float(graph, found[f"{name}.probability"]))
+            graph.output(name, part.texts, "string", ["batch"])
+            graph.output(f"{name}_span", part.spans, "int64", ["batch", 2])
+            graph.output(f"{name}_probability", part.probabilities, "float32", ["batch"])
+            continue
+        match feature:
+            case ClassLabel() | Choice():
+                only = graph.add("Squeeze", numbers, graph.constant([1]))
+                graph.output(name, _named(graph, feature, only), "string", ["batch"])
+            case MultiLabel():
+                there = graph.add("Greater", numbers, graph.constant([0]))
+                graph.output(name, there, "bool", ["batch", None])
+            case Tags():
+                tags = _named(graph, feature, numbers)
+                if mask := found.get(f"{name}.mask"):
+                    tags = graph.add("Where", mask, tags, graph.constant([""]))
+                graph.output(name, tags, "string", ["batch", "words"])
+            case Real():
+                values = _unscaled(graph, feature, numbers)
+                graph.output(name, values, "float32", ["batch", feature.size])
+            case SoftLabel():
+                graph.output(name, numbers, "float32", ["batch", None])
+            case _:
+                raise ExportError(
+                    f"target {name!r} is a {type(feature).__name__}, which no artifact can answer "
+                    "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
+                    "text in problems of questions about one (SpanQAProblem) can be exported."
+                )
+        if probability := found.get(f"{name}.probability"):
+            graph.output(f"{name}_probability", _float(graph, probability), "float32", ["batch"])
+        if scores := found.get(f"{name}.scores"):
+            axis = "words" if isinstance(feature, Tags) else None
+            graph.output(f"{name}_scores", _float(graph, scores), "float32", ["batch", axis])
+
+
+def labels_of(feature: Feature) -> list[str]:
+    """Returns the names of what a target's scores are of, in their order; none of numbers."""
+    if isinstance(feature, Choice):
+        return list(feature.candidates)
+    if isinstance(feature, ClassLabel | MultiLabel | SoftLabel | Tags):
+        return list(feature.encoder.labels)
+    return []
+
+
+def _named(graph: Graph, feature: Feature, numbers: str) -> str:
+    """Returns the labels of numbers.  [...] int64 -> [...] string."""
+    return graph.add("Gather", graph.constant(labels_of(feature)), numbers)
+
+
+def _unscaled(graph: Graph, feature: Real, numbers: str) -> str:
+    """Returns numbers as `Real.decode` does: not standardized any more.  [B, n] float32."""
+    if not feature.mean:
+        return numbers
+    scaled = graph.add("Mul", numbers, graph.constant(list(feature.std), "float32"))
+    return graph.add("Add", scaled, graph.constant(list(feature.mean), "float32"))
+
+
+def _float(graph: Graph, values: str) -> str:
+    return graph.add("Cast", values, to=1)

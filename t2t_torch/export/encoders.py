@@ -1,0 +1,491 @@
+"""Ids as texts in a graph: what an encoder's `decode` does in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from onnx import TensorProto
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.graph import EXTENSIONS, Graph
+from t2t_torch.export.strings import (
+    NONE,
+    EncoderGraph,
+    FieldText,
+    Rows,
+    Spelling,
+    WordIds,
+    at_least_one,
+    beside,
+    characters_of,
+    count_of,
+    counted,
+    is_first,
+    joined,
+    numbered,
+    of_flat,
+    replaced,
+    spaced,
+    texts_of,
+    turned,
+    utf8,
+)
+from t2t_torch.export.subtokens import unescaped_texts
+from t2t_torch.text.encoder import (
+    EOS,
+    NUM_RESERVED,
+    PAD,
+    ByteEncoder,
+    CharacterEncoder,
+    IntegerEncoder,
+    TextEncoder,
+    TokenEncoder,
+)
+from t2t_torch.text.subtoken import SubtokenEncoder
+from t2t_torch.text.subword import ESCAPES, SubwordEncoder
+
+# Bytes as ids in a graph, and ids as text.
+
+
+_SPACE, *_OTHER_SPACES = (ord(space) + NUM_RESERVED for space in " \t\r\n")
+
+
+class ByteGraph(EncoderGraph):
+    """A `ByteEncoder` in a graph.
+
+    Args:
+      graph: that the operators are added to.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns one id for each byte of a text."""
+        graph, letters = self._graph, field.letters
+        octets = utf8(graph, graph.add("Reshape", letters, graph.constant([-1])))
+        octets = graph.add("Reshape", octets, graph.constant([-1]))
+        there = graph.add("GreaterOrEqual", octets, graph.constant(0))
+        ids = graph.add("Compress", octets, there, axis=0)
+        ids = graph.add("Add", ids, graph.constant(NUM_RESERVED))
+        count = graph.add("Shape", letters, start=0, end=1)
+        by_text = graph.add("Concat", count, graph.constant([-1]), axis=0)
+        there = graph.add("Reshape", graph.integers(there), by_text)
+        lengths = graph.add("ReduceSum", there, graph.constant([1]), keepdims=0)
+        return of_flat(graph, ids, lengths)
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns one id for each byte of the words and of the spaces between them."""
+        graph = self._graph
+        ids = self.of_texts(FieldText(graph, words=field.words))
+        begins = graph.add("Greater", ids.values, graph.constant(PAD))
+        begins = graph.add("And", begins, is_first(graph, ids.values))
+        space = graph.add("Equal", ids.values, graph.constant(_SPACE))
+        begins = graph.add("NonZero", graph.add("Or", begins, space))
+        starts = graph.add("Gather", begins, graph.constant(1))
+        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+
+    def spelled(self, field: FieldText) -> Spelling:
+        """Returns the bytes of each text."""
+        graph, ids = self._graph, self.of_texts(field).values
+        between = graph.add("Equal", ids, graph.constant(PAD))
+        for space in (_SPACE, *_OTHER_SPACES):
+            is_space = graph.add("Equal", ids, graph.constant(space))
+            between = graph.add("Or", between, is_space)
+        return Spelling(ids, between)
+
+
+def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
+    """Returns the text of each row of ids: what `ByteEncoder.decode` makes of those kept.
+
+    Args:
+      graph: that the operators are added to.
+      ids: [B, T] int64.
+      kept: [B, T] bool, which are of the text.
+
+    Returns:
+      [B] string.
+    """
+    octets = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
+    above = graph.add("GreaterOrEqual", octets, graph.constant(0))
+    known = graph.add("And", above, graph.add("Less", octets, graph.constant(256)))
+    known = graph.add("And", known, kept)
+    return texts_of(graph, graph.add("Where", known, octets, graph.constant(NONE)))
+
+
+# Subwords as ids in a graph, by onnxruntime_extensions, and ids as text.
+
+
+class SubwordGraph(EncoderGraph):
+    """A `SubwordEncoder` in a graph.
+
+    The one difference: onnxruntime_extensions end a text at a NUL, so the graph fails on it.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: whose subwords these are.
+      field: that is encoded, for the error when a text holds NUL.
+    """
+
+    def __init__(self, graph: Graph, encoder: SubwordEncoder, field: str) -> None:
+        self._graph = graph
+        self._encoder = encoder
+        self._field = field
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns the ids of each text."""
+        ids, lengths = self._encoded(self._escaped(field).texts)
+        return of_flat(self._graph, ids, lengths)
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns the ids of each text's words; each but the first takes the space before it."""
+        graph = self._graph
+        words = at_least_one(graph, self._escaped(field).words, "")
+        blank = graph.add("Equal", words, graph.constant(""))
+        shape = graph.add("Shape", words)
+        ids, counts = self._encoded(
+            graph.add("Reshape", spaced(graph, words), graph.constant([-1]))
+        )
+        counts = graph.add("Reshape", counts, shape)
+        starts = graph.add("CumSum", counts, graph.constant(1), exclusive=1)
+        starts = graph.add("Where", blank, graph.constant(0), starts)
+        lengths = graph.add("ReduceSum", counts, graph.constant([1]), keepdims=0)
+        return WordIds(of_flat(graph, ids, lengths), Rows(starts, field.word_counts))
+
+    def _escaped(self, field: FieldText) -> FieldText:
+        graph, texts = self._graph, field.texts
+        sound = graph.integers(graph.add("RegexFullMatch", texts, pattern=r"[^\x{0}]*"))
+        sound = graph.add("Equal", graph.add("ReduceMin", sound, keepdims=0), graph.constant(1))
+        texts = graph.require(sound, f"{self._field}: a text holds the character NUL", texts)
+        unchanged = f"[^{''.join(ESCAPES)}]*"
+        return FieldText(graph, replaced(graph, texts, unchanged, self._escape))
+
+    def _escape(self, texts: str) -> str:
+        """Returns texts as they are written to sentencepiece.  [B] string."""
+        graph = self._graph
+        letters = characters_of(graph, texts)
+        found = graph.add(
+            "LabelEncoder",
+            letters,
+            domain="ai.onnx.ml",
+            keys_strings=list(ESCAPES),
+            values_strings=list(ESCAPES.values()),
+            default_string="",
+        )
+        as_it_is = graph.add("Equal", found, graph.constant(""))
+        return joined(graph, graph.add("Where", as_it_is, letters, found))
+
+    def _encoded(self, texts: str) -> tuple[str, str]:
+        """Returns the ids of escaped texts one after another, [N], and how many each has, [T]."""
+        graph = self._graph
+        no = graph.constant([False])
+        ids, ends = graph.several(
+            2,
+            "SentencepieceTokenizer",
+            texts,
+            graph.constant([0]),  # the best one, not one of several at random
+            graph.constant([0.0]),
+            no,  # nothing before it,
+            no,  # nor after it,
+            no,  # not reversed,
+            no,  # and with the ids of the model itself
+            domain=EXTENSIONS,
+            model=self._encoder.model,
+        )
+        starts = graph.add("Slice", ends, graph.constant([0]), graph.constant([-1]))
+        after = graph.add("Slice", ends, graph.constant([1]), graph.add("Shape", ends))
+        return graph.integers(ids), graph.add("Sub", after, starts)
+
+
+def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
+    """Returns the text of each row of ids, up to its first `EOS`: `SubwordEncoder.decode`.
+
+    A text ends at the id of the byte NUL, where there is one, too.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: between ids and text.
+      ids: [B, S] int64.
+
+    Returns:
+      [B] string.
+    """
+    end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
+    before = graph.add("Equal", graph.add("CumSum", end, graph.constant(1)), graph.constant(0))
+    known = graph.add(  # sentencepiece's unknown, the id after the reserved ones, is no text
+        "And",
+        graph.add("Greater", ids, graph.constant(NUM_RESERVED)),
+        graph.add("Less", ids, graph.constant(encoder.vocab_size)),
+    )
+    kept = graph.add("And", before, known)
+    body = graph.body("decode")
+    number = body.input("number", "int64", [])
+    body.input("more", "bool", [])
+    texts = body.input("texts", "string", [None])
+    row = body.add("Compress", body.add("Gather", ids, number), body.add("Gather", kept, number))
+    text = body.add("SentencepieceDecoder", row, domain=EXTENSIONS, model=encoder.model)
+    body.output("more", body.constant(True), "bool", [])
+    body.output("texts", body.add("Concat", texts, text, axis=0), "string", [None])
+    count = graph.add("Squeeze", graph.add("Shape", ids, start=0, end=1))
+    none = graph.constant(np.array([], object))
+    texts = graph.add("Loop", count, graph.constant(True), none, body=body)
+    return joined(graph, _unescaped(graph, characters_of(graph, texts)))
+
+
+def _unescaped(graph: Graph, letters: str) -> str:
+    """Returns characters without escapes: of the two of an escape one is left.  [B, L] string."""
+    before, after = beside(graph, letters, "")
+    whole = letters
+    for character, escaped in ESCAPES.items():
+        mark, digit = escaped[0], escaped[1]
+        is_mark = graph.add("Equal", letters, graph.constant(mark))
+        is_mark = graph.add("And", is_mark, graph.add("Equal", after, graph.constant(digit)))
+        is_digit = graph.add("Equal", letters, graph.constant(digit))
+        is_digit = graph.add("And", is_digit, graph.add("Equal", before, graph.constant(mark)))
+        whole = graph.add("Where", is_mark, graph.constant(""), whole)
+        whole = graph.add("Where", is_digit, graph.constant(character), whole)
+    return whole
+
+
+_KNOWN = (
+    ByteEncoder,
+    CharacterEncoder,
+    IntegerEncoder,
+    SubtokenEncoder,
+    SubwordEncoder,
+    TokenEncoder,
+)
+
+
+def check_decodable(name: str, encoder: TextEncoder) -> None:
+    """Checks that a graph can write texts of an encoder.
+
+    Args:
+      name: of the text.
+      encoder: between ids and text.
+
+    Raises:
+      ExportError: it cannot.
+    """
+    known = isinstance(encoder, _KNOWN)
+    if not known or getattr(encoder, "reverse", False):
+        kind = type(encoder).__name__
+        turned = "; from the last word to the first" if known else ""
+        raise ExportError(
+            f"{name!r} is a text of a {kind}{turned}, which a graph cannot write. What it can are "
+            "texts of subwords, bytes, characters, integers and words. Serve this run with PyTorch."
+        )
+
+
+def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
+    """Returns the text of each row of ids, up to its first `EOS`.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: one that `check_decodable` lets pass.
+      ids: [B, T] int64.
+
+    Returns:
+      [B] string.
+    """
+    if isinstance(encoder, SubwordEncoder):
+        return decode_texts(graph, encoder, ids)
+    if isinstance(encoder, ByteEncoder):
+        return decode_bytes(graph, ids, _kept(graph, ids))
+    if isinstance(encoder, SubtokenEncoder):
+        pieces = _named(graph, encoder.subtokens, ids, "", _kept(graph, ids))
+        return unescaped_texts(graph, joined(graph, pieces))
+    if isinstance(encoder, CharacterEncoder):
+        unknown = encoder.decode([encoder.vocab_size])
+        signs = ["", "", unknown, *encoder.characters]
+        return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
+    kept = _kept(graph, ids)
+    if isinstance(encoder, IntegerEncoder):
+        numbers = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
+        words = graph.add("Cast", numbers, to=TensorProto.STRING)
+        words = graph.add("Where", kept, words, graph.constant([""]))
+    else:
+        assert isinstance(encoder, TokenEncoder)
+        words = _named(graph, encoder.tokens, ids, "", kept)
+    number = graph.add("CumSum", graph.integers(kept), graph.constant(1))
+    follows = graph.add("And", kept, graph.add("Greater", number, graph.constant(1)))
+    between = graph.add("Where", follows, graph.constant([" "]), graph.constant([""]))
+    return joined(graph, graph.add("StringConcat", between, words))
+
+
+def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
+    """Returns the text of each of several rows of ids; a search may have found nothing.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: one that `check_decodable` lets pass.
+      ids: [B, n, T] int64; T may be 0.
+
+    Returns:
+      [B, n] string.
+    """
+    shape = graph.add("Shape", ids, start=0, end=2)
+    ids = graph.add("Pad", ids, graph.constant([0, 0, 0, 0, 0, 1]), graph.constant(PAD))
+    width = graph.add("Shape", ids, start=2, end=3)
+    flat = graph.add("Reshape", ids, graph.add("Concat", graph.constant([-1]), width, axis=0))
+    return graph.add("Reshape", decoded(graph, encoder, flat), shape)
+
+
+def _kept(graph: Graph, ids: str) -> str:
+    """Returns which ids are of the text.  [B, T] bool."""
+    end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
+    before = graph.add("Equal", graph.add("CumSum", end, graph.constant(1)), graph.constant(0))
+    return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, graph.constant(PAD))))
+
+
+def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) -> str:
+    """Returns the name of each id that is kept, "" for the others.  [B, T] string."""
+    keys = np.arange(len(names), dtype=np.int64)
+    found = graph.add(
+        "LabelEncoder",
+        ids,
+        domain="ai.onnx.ml",
+        keys_int64s=keys.tolist(),
+        values_strings=list(names),
+        default_string=other,
+    )
+    return graph.add("Where", kept, found, graph.constant([""]))
+
+
+# Whole words as ids, in a graph.
+
+
+class WordTable(EncoderGraph):
+    """A `TokenEncoder` in a graph.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: whose words these are.
+      field: that is encoded, for the error when a word is not in a vocabulary without
+        `replace_oov`.
+    """
+
+    def __init__(self, graph: Graph, encoder: TokenEncoder, field: str) -> None:
+        self._graph = graph
+        self._encoder = encoder
+        words = enumerate(encoder.tokens[NUM_RESERVED:], NUM_RESERVED)
+        # An empty line of a vocabulary's file is no word of any text; it fills up rows here.
+        self._numbers = {**{word: number for number, word in words}, "": PAD}
+        self._field = field
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns one id for each of what `str.split` cuts a text into."""
+        rows = self._looked_up(field.lower_parts if self._encoder.lower_case else field.parts)
+        return turned(self._graph, rows) if self._encoder.reverse else rows
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns one id for each word."""
+        ids = self._looked_up(field.lower_words if self._encoder.lower_case else field.words)
+        return WordIds(ids, counted(self._graph, ids.lengths))
+
+    def _looked_up(self, words: str) -> Rows:
+        graph, lengths = self._graph, count_of(self._graph, words)
+        unknown = next(iter(self._encoder.unknown_ids), -1)
+        ids = at_least_one(graph, numbered(graph, words, self._numbers, unknown), PAD)
+        if unknown < 0:
+            known = graph.add(
+                "GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), graph.constant(0)
+            )
+            ids = graph.require(known, f"{self._field}: a word is not in the vocabulary", ids)
+        return Rows(ids, lengths)
+
+
+# Single characters as ids, in a graph.
+
+
+class SymbolTable(EncoderGraph):
+    """A `CharacterEncoder` in a graph.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: whose characters these are.
+    """
+
+    def __init__(self, graph: Graph, encoder: CharacterEncoder) -> None:
+        self._graph = graph
+        (self._unknown,) = encoder.unknown_ids
+        known = enumerate(encoder.characters, self._unknown + 1)
+        self._numbers = {**{character: number for number, character in known}, "": PAD}
+
+    def ids_of(self, letters: str) -> str:
+        """Returns the id of each character, `PAD` for the empty string: string to int64."""
+        return numbered(self._graph, letters, self._numbers, self._unknown)
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns one id for each character of a text."""
+        return Rows(self.ids_of(field.letters), count_of(self._graph, field.letters))
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns one id for each character of the words and of the spaces between them."""
+        graph = self._graph
+        letters = characters_of(graph, joined(graph, spaced(graph, field.words)))
+        is_letter = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
+        begins = graph.add("And", is_letter, is_first(graph, letters))
+        begins = graph.add("Or", begins, graph.add("Equal", letters, graph.constant(" ")))
+        starts = graph.add("Gather", graph.add("NonZero", begins), graph.constant(1))
+        ids = Rows(self.ids_of(letters), count_of(graph, letters))
+        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+
+    def spelled(self, field: FieldText) -> Spelling:
+        """Returns the characters of each text."""
+        graph, letters = self._graph, field.letters
+        between = numbered(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
+        between = graph.add("Equal", between, graph.constant(1))
+        return Spelling(self.ids_of(letters), between)
+
+
+# Numbers between spaces as ids, in a graph.
+
+
+class IntegerTable(EncoderGraph):
+    """An `IntegerEncoder` in a graph.
+
+    The one difference: digits are those of ASCII, eighteen at most, without Python's underscores.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: whose integers these are.
+      field: that is encoded, for the error when a word is none of them.
+    """
+
+    def __init__(self, graph: Graph, encoder: IntegerEncoder, field: str) -> None:
+        self._graph = graph
+        self._size = encoder.vocab_size
+        self._field = field
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns one id for each of what `str.split` cuts a text into."""
+        return self._encoded(field.parts)
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns one id for each word."""
+        ids = self._encoded(field.words)
+        return WordIds(ids, counted(self._graph, ids.lengths))
+
+    def _encoded(self, words: str) -> Rows:
+        graph, lengths = self._graph, count_of(self._graph, words)
+        words = at_least_one(graph, words, "")
+        blank = graph.add("Equal", words, graph.constant(""))
+        words = graph.add("Where", blank, graph.constant("0"), words)
+        written = graph.add("RegexFullMatch", words, pattern="[+-]?[0-9]{1,18}")
+        words = self._required(written, words, "a word is no integer")
+        ids = graph.add("Cast", words, to=TensorProto.INT64)
+        ids = graph.add("Add", ids, graph.constant(NUM_RESERVED))
+        least = graph.add("GreaterOrEqual", ids, graph.constant(NUM_RESERVED))
+        within = graph.add("And", least, graph.add("Less", ids, graph.constant(self._size)))
+        most = self._size - NUM_RESERVED - 1
+        ids = self._required(within, ids, f"an integer is not from 0 to {most}")
+        return Rows(graph.add("Where", blank, graph.constant(PAD), ids), lengths)
+
+    def _required(self, each: str, values: str, otherwise: str) -> str:
+        """Returns values as they are; the graph fails where not each of them is as it should."""
+        graph = self._graph
+        every = graph.add("ReduceMin", graph.integers(each), keepdims=0)
+        every = graph.add("Equal", every, graph.constant(1))
+        return graph.require(every, f"{self._field}: {otherwise}", values)

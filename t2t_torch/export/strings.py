@@ -1,0 +1,769 @@
+"""Texts as single characters in a graph, and single characters as texts."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_torch.errors import ExportError
+from t2t_torch.export.graph import Graph, shifted
+from t2t_torch.text.encoder import EOS
+
+_TOGETHER = 8
+
+
+def tokens(graph: Graph, texts: str, **cut: Any) -> str:
+    """Returns the tokens of each text.
+
+    Args:
+      graph: that the operators are added to.
+      texts: [B] string.
+      cut: `separators`, regular expressions of what is between tokens; or `tokenexp`, one of a
+        token, of which the longest match counts.
+
+    Returns:
+      [B, W] string, filled up with the empty one; W may be 0.
+    """
+    return graph.add(
+        "Tokenizer", texts, domain="com.microsoft", mark=0, mincharnum=1, pad_value="", **cut
+    )
+
+
+def at_least_one(graph: Graph, rows: str, padding: Any) -> str:
+    """Returns rows as they are, or with one column of padding if they have none.  [B, W]."""
+    column = graph.add("Expand", graph.constant(padding), _column(graph, rows))
+    width = graph.add("Max", graph.add("Shape", rows, start=1, end=2), graph.constant([1]))
+    return first(graph, graph.add("Concat", rows, column, axis=1), width)
+
+
+def first(graph: Graph, rows: str, width: str) -> str:
+    """Returns the first `width`, [1] int64, columns of rows.  [B, W, ...]."""
+    return graph.add("Slice", rows, graph.constant([0]), width, graph.constant([1]))
+
+
+def characters_of(graph: Graph, texts: str) -> str:
+    """Returns the characters of texts, [B] string: [B, L] string, filled up with the empty one; L
+    may be 0.
+    """
+    return tokens(graph, texts, separators=[""])
+
+
+def numbered(graph: Graph, strings: str, numbers: Mapping[str, int], other: int) -> str:
+    """Returns int64 numbers of strings; `other` is that of all that are not in the mapping."""
+    return graph.add(
+        "LabelEncoder",
+        strings,
+        domain="ai.onnx.ml",
+        keys_strings=list(numbers),
+        values_int64s=list(numbers.values()),
+        default_int64=other,
+    )
+
+
+def without_first(graph: Graph, rows: str) -> str:
+    """Returns all columns of rows but the first."""
+    end = graph.add("Shape", rows, start=1, end=2)
+    return graph.add("Slice", rows, graph.constant([1]), end, graph.constant([1]))
+
+
+def beside(graph: Graph, rows: str, padding: Any) -> tuple[str, str]:
+    """Returns for each column the one before it and the one after it, `padding` where there is
+    none: [B, L] each, of numbers or strings.
+    """
+    blank = graph.add("Expand", graph.constant(padding), _column(graph, rows))
+    before = graph.add("Concat", blank, rows, axis=1)
+    after = graph.add("Concat", without_first(graph, rows), blank, axis=1)
+    width = graph.add("Shape", rows, start=1, end=2)
+    return first(graph, before, width), after
+
+
+def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str], str]) -> str:
+    """Returns strings, some of them changed: what most strings need not go through.
+
+    Args:
+      graph: that the operators are added to.
+      strings: of any shape.
+      unchanged: a regular expression of RE2 of those that stay as they are.
+      change: from strings, [N] and an empty one behind them, to N or more, the first N of which are
+        put in the place of the others.
+    """
+    flat = graph.add("Reshape", strings, graph.constant([-1]))
+    others = graph.add("Not", graph.add("RegexFullMatch", flat, pattern=unchanged))
+    places = graph.add("Transpose", graph.add("NonZero", others))  # [N, 1]
+    some = graph.add("Compress", flat, others, axis=0)
+    changed = change(graph.add("Concat", some, graph.constant([""]), axis=0))
+    count = graph.add("Shape", places, start=0, end=1)
+    changed = graph.add("Slice", changed, graph.constant([0]), count)
+    flat = graph.add("ScatterND", flat, places, changed)
+    return graph.add("Reshape", flat, graph.add("Shape", strings), allowzero=1)
+
+
+def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> str:
+    """Returns words whose characters were changed: all as one text, so that nothing is filled up.
+
+    Args:
+      graph: that the operators are added to.
+      words: [N] string, none with a line end; empty ones are left out.
+      change: from the characters of texts, [B, L] string, to what becomes of them; line ends stay.
+
+    Returns:
+      [N'] string.
+    """
+    lines = graph.add("StringConcat", words, graph.constant("\n"))
+    text = joined(graph, graph.add("Unsqueeze", lines, graph.constant([0])))
+    text = joined(graph, change(characters_of(graph, text)))
+    lines = tokens(graph, text, separators=["\n"])
+    return graph.add("Reshape", lines, graph.constant([-1]))
+
+
+def spaced(graph: Graph, words: str) -> str:
+    """Returns words with a space before each but the first of its row.
+
+    Args:
+      graph: that the operators are added to.
+      words: [B, W] string, filled up with the empty one, which stays.
+    """
+    blank = graph.add("Equal", words, graph.constant(""))
+    alone = graph.add("Or", blank, is_first(graph, words))
+    space = graph.add("Where", alone, graph.constant(""), graph.constant(" "))
+    return graph.add("StringConcat", space, words)
+
+
+def is_first(graph: Graph, rows: str) -> str:
+    """Returns which column is the first, of rows [B, W].  [W] bool."""
+    width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
+    numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
+    return graph.add("Equal", numbers, graph.constant(0))
+
+
+def joined(graph: Graph, strings: str) -> str:
+    """Returns each row of strings as one: [B, L] to [B].
+
+    `_TOGETHER` neighbours are joined, then as many of those, so that a text is copied a few times
+    only, and a loop of onnxruntime, which takes its time, has few turns.
+    """
+    body = graph.body("join")
+    body.input("number", "int64", [])
+    body.input("wide", "bool", [])
+    rows = body.input("rows", "string", [None, None])
+    count = body.add("Shape", rows, start=0, end=1)
+    size, axis = body.constant([_TOGETHER]), body.constant([1])
+    blank = body.add("Expand", body.constant(""), body.add("Concat", count, size, axis=0))
+    width = body.add("Add", body.add("Shape", rows, start=1, end=2), body.constant([_TOGETHER - 1]))
+    width = body.add("Max", body.add("Mul", body.add("Div", width, size), size), size)
+    rows = body.add("Concat", rows, blank, axis=1)
+    whole = ""
+    for first_one in range(_TOGETHER):
+        part = body.add("Slice", rows, body.constant([first_one]), width, axis, size)
+        whole = body.add("StringConcat", whole, part) if whole else part
+    body.output("wide", _is_not_one(body, whole), "bool", [])
+    body.output("rows", whole, "string", [None, None])
+    whole = graph.add("Loop", "", _is_not_one(graph, strings), strings, body=body)
+    return graph.add("Squeeze", whole, graph.constant([1]))
+
+
+def _column(graph: Graph, rows: str) -> str:
+    """Returns the shape of a single column beside rows.  [2] int64."""
+    return graph.add(
+        "Concat", graph.add("Shape", rows, start=0, end=1), graph.constant([1]), axis=0
+    )
+
+
+def _is_not_one(graph: Graph, rows: str) -> str:
+    width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
+    return graph.add("Not", graph.add("Equal", width, graph.constant(1)))
+
+
+# Rows of numbers of different lengths in a graph, filled up with 0.
+
+
+class Rows(NamedTuple):
+    """Rows of numbers.
+
+    Attributes:
+      values: [B, S] int64, 0 from each row's end on; S may be 0.
+      lengths: [B] int64.
+    """
+
+    values: str
+    lengths: str
+
+
+def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
+    """Returns rows of their numbers one after another.
+
+    Args:
+      graph: that the operators are added to.
+      flat: [N] int64, the first row's, the second's and so on.
+      lengths: [B] int64, with the sum N.
+    """
+    mask = _mask(graph, lengths, longest(graph, lengths))
+    zeros = graph.integers(graph.add("And", mask, graph.constant(False)))
+    places = graph.add("Transpose", graph.add("NonZero", mask))  # [N, 2], row by row
+    return Rows(graph.add("ScatterND", zeros, places, flat), lengths)
+
+
+def counted(graph: Graph, lengths: str) -> Rows:
+    """Returns 0, 1, 2 and so on for each row."""
+    width = longest(graph, lengths)
+    values = graph.add("Mul", _numbers(graph, width), graph.integers(_mask(graph, lengths, width)))
+    return Rows(values, lengths)
+
+
+def with_end(graph: Graph, rows: Rows) -> Rows:
+    """Returns rows with `EOS` behind each."""
+    values = graph.add("Pad", rows.values, graph.constant([0, 0, 0, 1]), graph.constant(0))
+    numbers = _numbers(graph, graph.add("Shape", values, start=1, end=2))
+    end = graph.add("Equal", numbers, _upright(graph, rows.lengths))
+    values = graph.add("Where", end, graph.constant(EOS), values)
+    return Rows(values, graph.add("Add", rows.lengths, graph.constant(1)))
+
+
+def turned(graph: Graph, rows: Rows) -> Rows:
+    """Returns each row from its last number to its first."""
+    values = graph.add("ReverseSequence", rows.values, rows.lengths, batch_axis=0, time_axis=1)
+    return Rows(values, rows.lengths)
+
+
+def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
+    """Returns the beginnings of rows, as wide as the longest of them but at least 1.
+
+    Args:
+      graph: that the operators are added to.
+      rows: what is cut.
+      lengths: [B] int64, what is kept of each at most.
+    """
+    lengths = graph.add("Min", rows.lengths, lengths)
+    width = longest(graph, lengths)
+    kept = graph.integers(_mask(graph, lengths, width))
+    values = first(graph, at_least_one(graph, rows.values, 0), width)
+    return Rows(graph.add("Mul", values, kept), lengths)
+
+
+def longest(graph: Graph, lengths: str) -> str:
+    """Returns the largest of lengths, but at least 1.  [1] int64."""
+    return graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), graph.constant([1]))
+
+
+def _numbers(graph: Graph, width: str) -> str:
+    """Returns [width] int64 from 0 on."""
+    end = graph.add("Squeeze", width)
+    return graph.add("Range", graph.constant(0), end, graph.constant(1))
+
+
+def _mask(graph: Graph, lengths: str, width: str) -> str:
+    """Returns which places are in each row.  [B, width] bool."""
+    return graph.add("Less", _numbers(graph, width), _upright(graph, lengths))
+
+
+def _upright(graph: Graph, lengths: str) -> str:
+    return graph.add("Unsqueeze", lengths, graph.constant([1]))  # [B, 1]
+
+
+# Classes of characters as Python knows them, for the regular expressions of a graph.
+#
+# What is a letter or a space to RE2, onnxruntime's regular expressions, is so in ASCII alone, or in
+# another version of Unicode; so the characters themselves are written out.
+
+
+SPACE, LINE_SPACE = r"\s", r"[ \t\r\n]"
+"""What `str.split` cuts at, and what `features.text.words_of` does."""
+
+_TESTS: dict[str, Callable[[str], bool]] = {
+    "w": lambda character: character.isalnum() or character == "_",
+    "s": str.isspace,
+    "d": str.isdecimal,
+}
+_SAME = "nrtfv"  # escapes that mean the same to both
+
+# Groups but (?:...), repetitions that take little or give nothing back, POSIX classes.
+_REFUSED = re.compile(r"\((?!\?:)|[*+?}][+?]|\[:")
+_PARTS = re.compile(r"\\(?P<escape>.)|(?P<opens>\[\^?\]?)|(?P<closes>\])|[\^$]", re.DOTALL)
+
+
+@functools.cache
+def characters() -> tuple[str, ...]:
+    """Returns all of Unicode: every code point but the surrogates."""
+    points = itertools.chain(range(0xD800), range(0xE000, sys.maxunicode + 1))
+    return tuple(map(chr, points))
+
+
+@functools.cache
+def ranges(test: Callable[[str], bool], *, others: bool = False) -> str:
+    """Returns the characters that pass a test, as RE2 writes them between brackets.
+
+    Args:
+      test: of a character.
+      others: whether it is those that do not pass it.
+    """
+    parts = []
+    points = (ord(character) for character in characters() if test(character) is not others)
+    for _, run in itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0]):
+        first, *rest = (point for _, point in run)
+        parts.append(f"\\x{{{first:X}}}" + (f"-\\x{{{rest[-1]:X}}}" if rest else ""))
+    return "".join(parts)
+
+
+def re2(expression: str) -> str:
+    r"""Returns a regular expression of Python's as RE2 writes it, \w, \s and \d in full.
+
+    Raises:
+      ExportError: it holds something that RE2 does not know, or knows as something else.
+    """
+    if _REFUSED.search(re.sub(r"\\.", "", expression, flags=re.DOTALL)):
+        _refuse(expression)
+    parts, inside, end = [], False, 0
+    for match in _PARTS.finditer(expression):
+        parts.append(expression[end : match.start()])
+        end = match.end()
+        escape, opens, closes = match["escape"], match["opens"], match["closes"]
+        if escape:
+            parts.append(_escaped(expression, escape, inside=inside))
+        elif inside and not closes:
+            parts.append(match[0].replace("[", r"\["))
+        elif opens or closes:
+            parts.append(match[0].replace("]]", r"]\]"))
+            inside = bool(opens)
+        else:
+            _refuse(expression)
+    return "".join(parts) + expression[end:]
+
+
+def _escaped(expression: str, letter: str, *, inside: bool) -> str:
+    """Returns what a backslash and a character are to RE2, in a class or outside one."""
+    test = _TESTS.get(letter.lower())
+    if test is None:
+        if letter.isalnum() and letter not in _SAME:
+            _refuse(expression)
+        return f"\\{letter}" if letter in _SAME else f"\\x{{{ord(letter):X}}}"
+    if inside:
+        return ranges(test, others=letter.isupper())
+    return f"[{'^' * letter.isupper()}{ranges(test)}]"
+
+
+def _refuse(expression: str) -> None:
+    raise ExportError(
+        f"the regular expression {expression!r} cannot stand in a graph: no lookaround, no groups "
+        "but (?:...), no anchors, no repetition that takes as little as it can, no POSIX class, of "
+        r"the escapes \w, \s, \d, \n, \r, \t, \f, \v and signs. Write it without."
+    )
+
+
+# `str.lower` in a graph: the same for every text.
+
+
+# A capital sigma has two small ones: the second ends a word.  Unicode 3.13, Final_Sigma.
+_SIGMA, _SMALL, _FINAL = "Σ", "σ", "ς"
+_OTHER, _CASED, _IGNORED = 0, 1, 2
+
+
+def lower_words(graph: Graph, words: str) -> str:
+    """Returns words in lower case: strings of any shape, none with a line end."""
+    return replaced(graph, words, f"[^{capitals()}]*", lambda some: _lower_some(graph, some))
+
+
+def _lower_some(graph: Graph, words: str) -> str:
+    return changed_together(graph, words, lambda letters: lower(graph, letters))
+
+
+def capitals() -> str:
+    """Returns the characters that lower case changes, as RE2 writes them between brackets."""
+    return ranges(_is_capital)
+
+
+def _is_capital(character: str) -> bool:
+    return character.lower() != character
+
+
+def lower(graph: Graph, letters: str) -> str:
+    """Returns the characters of texts in lower case; one may become several.
+
+    Args:
+      graph: that the operators are added to.
+      letters: [B, L] string, the characters of each text, filled up with the empty one.
+
+    Returns:
+      [B, L] string.
+    """
+    small = _small()
+    found = graph.add(
+        "LabelEncoder",
+        letters,
+        domain="ai.onnx.ml",
+        keys_strings=list(small),
+        values_strings=list(small.values()),
+        default_string="",
+    )
+    as_it_is = graph.add("Equal", found, graph.constant(""))
+    lowered = graph.add("Where", as_it_is, letters, found)
+    return graph.add("Where", _is_final(graph, letters), graph.constant(_FINAL), lowered)
+
+
+def _is_final(graph: Graph, letters: str) -> str:
+    """Returns whether each character is a capital sigma that ends a word.  [B, L] bool.
+
+    It does where the next character before it that is not to be ignored has case, and the next
+    after it has none.
+    """
+    kinds = numbered(graph, letters, _kinds(), _OTHER)
+    # One that has no case stands before and after each text.
+    kinds = graph.add("Pad", kinds, graph.constant([0, 1, 0, 1]), graph.constant(_OTHER))
+    shape = graph.add("Shape", kinds)
+    flat = graph.add("Reshape", kinds, graph.constant([-1]))
+    counts = graph.add("Not", graph.add("Equal", flat, graph.constant(_IGNORED)))
+    counted = graph.add("Compress", flat, counts, axis=0)  # [K], at most [B * (L + 2)]
+    counted = graph.add("Pad", counted, graph.constant([0, 1]), graph.constant(_OTHER))
+    place = graph.add("CumSum", graph.add("Cast", counts, to=7), graph.constant(0))  # from 1
+    before = graph.add("Gather", counted, graph.add("Sub", place, graph.constant(2)))
+    after = graph.add("Gather", counted, place)
+    ends = graph.add(
+        "And",
+        graph.add("Equal", before, graph.constant(_CASED)),
+        graph.add("Not", graph.add("Equal", after, graph.constant(_CASED))),
+    )
+    ends = graph.add("Reshape", ends, shape)
+    axis = graph.constant([1])
+    ends = graph.add("Slice", ends, graph.constant([1]), graph.constant([-1]), axis)
+    return graph.add("And", ends, graph.add("Equal", letters, graph.constant(_SIGMA)))
+
+
+@functools.cache
+def _small() -> dict[str, str]:
+    """Returns the characters that lower case changes, and what it makes of them."""
+    return {one: one.lower() for one in characters() if one.lower() != one}
+
+
+@functools.cache
+def _kinds() -> dict[str, int]:
+    """Returns which characters have case, and which are ignored where a word's end is looked for.
+
+    What becomes of a sigma behind each of them tells it.
+    """
+    kinds = {}
+    for one in characters():
+        if f"A{one}{_SIGMA}".lower()[-1] == _FINAL:
+            kinds[one] = _CASED if f"{one}{_SIGMA}".lower()[-1] == _FINAL else _IGNORED
+    return kinds
+
+
+# UTF-8 in a graph: the bytes of characters, and the texts that bytes or code points are.
+#
+# No operator of onnxruntime tells a character's number, but one hashes strings: MurmurHash3, of 32
+# bits.  Each of its steps can be undone, so of a string of up to four bytes, once it is known how
+# many, the hash tells which.  The other way round, strings of a single byte are joined; onnxruntime
+# lets constants be strings that are no UTF-8 by themselves, though ONNX says that strings are.
+
+
+NONE = -1
+"""Stands where a character has no more bytes."""
+
+_MOST = 4  # bytes of a character
+_LEAST = (0, 0xC0, 0xE0, 0xF0)  # the first byte of a character of so many bytes or more
+_RADIX = 64  # a byte behind the first says so much of the number
+_CONTINUES = (0x80, 0xBF)  # what stands behind the first byte
+
+# MurmurHash3_x86_32, Austin Appleby, public domain; the seed is 0.
+_WORD = 1 << 32
+_FACTORS = (0xCC9E2D51, 0x1B873593)
+_MIXED = (0x85EBCA6B, 0xC2B2AE35)
+_ADDED = 0xE6546B64
+
+# What can be written for a byte: itself, the sign for what is no UTF-8, nothing.
+_REPLACED, _NOTHING = 256, 257
+_WRITTEN = np.array([*(bytes([i]) for i in range(256)), "\ufffd".encode(), b""], object)
+_END = 256  # ends a line of bytes
+
+
+def utf8(graph: Graph, letters: str) -> str:
+    """Returns the bytes of characters.
+
+    Args:
+      graph: that the operators are added to.
+      letters: [N] string, of one character each or empty.
+
+    Returns:
+      [N, 4] int64, filled up with `NONE`.
+    """
+    plain = {"": NONE, **{chr(number): number for number in range(0x80)}}
+    packed = numbered(graph, letters, plain, _WORD)
+    others = graph.add("Equal", packed, graph.constant(_WORD))
+    places = graph.add("Transpose", graph.add("NonZero", others))
+    unhashed = _unhashed(graph, graph.add("Compress", letters, others, axis=0))
+    packed = graph.add("ScatterND", packed, places, unhashed)
+    packed = graph.add("Unsqueeze", packed, graph.constant([1]))
+    octets = graph.add("Div", packed, graph.constant([1 << 8 * i for i in range(_MOST)]))
+    octets = graph.add("BitwiseAnd", octets, graph.constant(0xFF))
+    first = graph.add("BitwiseAnd", packed, graph.constant(0xFF))
+    there = graph.add("GreaterOrEqual", first, graph.constant(list(_LEAST)))
+    there = graph.add("And", there, graph.add("GreaterOrEqual", packed, graph.constant(0)))
+    return graph.add("Where", there, octets, graph.constant(NONE))
+
+
+def code_points(graph: Graph, letters: str) -> str:
+    """Returns the numbers of characters: [N] string, none empty, to [N] int64."""
+    octets = utf8(graph, letters)
+    count = graph.integers(graph.add("GreaterOrEqual", octets, graph.constant(0)))
+    count = graph.add("ReduceSum", count, graph.constant([1]), keepdims=0)
+    # For each number of bytes: what each byte counts, and what the marks of all count.
+    weights = np.zeros((_MOST + 1, _MOST), np.int64)
+    marks = np.zeros(_MOST + 1, np.int64)
+    for size in range(1, _MOST + 1):
+        weights[size, :size] = _RADIX ** np.arange(size - 1, -1, -1)
+        marks[size] = weights[size, 0] * _LEAST[size - 1] + weights[size, 1:].sum() * _CONTINUES[0]
+    weight = graph.add("Gather", graph.constant(weights), count)
+    number = graph.add(
+        "ReduceSum", graph.add("Mul", octets, weight), graph.constant([1]), keepdims=0
+    )
+    return graph.add("Sub", number, graph.add("Gather", graph.constant(marks), count))
+
+
+def characters_with(graph: Graph, points: str) -> str:
+    """Returns the characters of numbers: [N] int64, none a surrogate's, to [N] string."""
+    more = [graph.constant(limit) for limit in (0x80, 0x800, 0x10000)]
+    counts = [graph.integers(graph.add("GreaterOrEqual", points, limit)) for limit in more]
+    behind = graph.add("Add", graph.add("Add", counts[0], counts[1]), counts[2])
+    whole = ""
+    for place in range(_MOST):
+        left = graph.add("Sub", behind, graph.constant(place))  # bytes behind this one
+        scale = graph.constant([_RADIX**i for i in range(_MOST)])
+        scale = graph.add("Gather", scale, graph.add("Max", left, graph.constant(0)))
+        octet = graph.add("Div", points, scale)
+        if place:
+            octet = graph.add("BitwiseAnd", octet, graph.constant(_RADIX - 1))
+            octet = graph.add("Add", octet, graph.constant(_CONTINUES[0]))
+        else:
+            octet = graph.add(
+                "Add", octet, graph.add("Gather", graph.constant(list(_LEAST)), behind)
+            )
+        there = graph.add("GreaterOrEqual", left, graph.constant(0))
+        octet = graph.add("Where", there, octet, graph.constant(_NOTHING))
+        part = graph.add("Gather", graph.constant(_WRITTEN), octet)
+        whole = graph.add("StringConcat", whole, part) if whole else part
+    return whole
+
+
+def texts_of(graph: Graph, octets: str) -> str:
+    """Returns what rows of bytes say: `bytes.decode(errors="replace")`.
+
+    Args:
+      graph: that the operators are added to.
+      octets: [B, T] int64, each of 0 to 255, or `NONE` where there is no byte.
+
+    Returns:
+      [B] string.
+    """
+    ended = graph.add("Pad", octets, graph.constant([0, 0, 0, 1]), graph.constant(_END))
+    places = graph.add("GreaterOrEqual", ended, graph.constant(0))
+    flat = graph.add("Compress", ended, graph.add("Reshape", places, graph.constant([-1])))
+    letters = graph.add("Gather", graph.constant(_WRITTEN), _sound(graph, flat))
+    blank = graph.add("Expand", graph.constant(""), graph.add("Shape", ended))
+    places = graph.add("Transpose", graph.add("NonZero", places))
+    return joined(graph, graph.add("ScatterND", blank, places, letters))
+
+
+def _sound(graph: Graph, line: str) -> str:
+    """Returns bytes of which those that are no UTF-8 are replaced, as numbers of `_WRITTEN`.
+
+    The first byte of a character tells how many follow and what the second may be; Unicode 15.0,
+    table 3-7.  What begins like a character but does not go on is replaced at once, as far as it
+    fits.
+
+    Args:
+      graph: that the operators are added to.
+      line: [N] int64, of several texts, `_END` behind each.
+    """
+    size, lowest, highest = (graph.add("Gather", graph.constant(x), line) for x in _beginnings())
+    length, fits = graph.constant(1), ""
+    for place in range(1, _MOST):
+        octet = shifted(graph, line, place, _END)
+        goes_on = graph.add(
+            "And",
+            graph.add("GreaterOrEqual", octet, lowest),
+            graph.add("LessOrEqual", octet, highest),
+        )
+        goes_on = graph.add("And", goes_on, graph.add("Greater", size, graph.constant(place)))
+        fits = graph.add("And", fits, goes_on) if fits else goes_on
+        length = graph.add("Add", length, graph.integers(fits))
+        lowest, highest = (graph.constant(limit) for limit in _CONTINUES)
+    whole = graph.add("Equal", length, size)
+    sound = graph.add("Where", whole, line, graph.constant(_REPLACED))
+    for back in range(1, _MOST):
+        over = graph.add("Greater", shifted(graph, length, -back, 0), graph.constant(back))
+        is_whole = shifted(graph, graph.integers(whole), -back, 0)
+        is_whole = graph.add("Equal", is_whole, graph.constant(1))
+        inside = graph.add("Where", is_whole, line, graph.constant(_NOTHING))
+        sound = graph.add("Where", over, inside, sound)
+    ends = graph.add("Equal", line, graph.constant(_END))
+    return graph.add("Where", ends, graph.constant(_NOTHING), sound)
+
+
+def _beginnings() -> np.ndarray:
+    """Returns for each byte and `_END` how many bytes it begins, 0 if none, and which the second
+    is: the lowest and the highest.  [3, 257] int64.
+    """
+    found = np.zeros((3, _END + 1), np.int64)
+    found[1:] = np.array(_CONTINUES)[:, None]
+    for size, (first, last) in enumerate(((0, 0x7F), (0xC2, 0xDF), (0xE0, 0xEF), (0xF0, 0xF4)), 1):
+        found[0, first : last + 1] = size
+    found[1, 0xE0], found[2, 0xED] = 0xA0, 0x9F  # no shorter form, no surrogates
+    found[1, 0xF0], found[2, 0xF4] = 0x90, 0x8F  # no shorter form, nothing above U+10FFFF
+    return found
+
+
+def _unhashed(graph: Graph, letters: str) -> str:
+    """Returns the bytes of characters of two bytes or more as one number, the first the lowest.
+
+    Args:
+      graph: that the operators are added to.
+      letters: [N] string.
+
+    Returns:
+      [N] int64.
+    """
+    two = graph.add("RegexFullMatch", letters, pattern=r"[\x{80}-\x{7FF}]")
+    three = graph.add("RegexFullMatch", letters, pattern=r"[\x{800}-\x{FFFF}]")
+    size = graph.add("Where", three, graph.constant(3), graph.constant(4))
+    size = graph.add("Where", two, graph.constant(2), size)
+    number = graph.add("MurmurHash3", letters, domain="com.microsoft", seed=0, positive=1)
+    number = _folded(graph, graph.integers(number), 16)
+    number = _times(graph, number, pow(_MIXED[1], -1, _WORD))
+    number = _folded(graph, _folded(graph, number, 13), 26)
+    number = _times(graph, number, pow(_MIXED[0], -1, _WORD))
+    number = graph.add("BitwiseXor", _folded(graph, number, 16), size)
+    four = graph.add("Sub", number, graph.constant(_ADDED))
+    four = _times(
+        graph, graph.add("BitwiseAnd", four, graph.constant(_WORD - 1)), pow(5, -1, _WORD)
+    )
+    is_four = graph.add("Equal", size, graph.constant(4))
+    number = graph.add("Where", is_four, _turned(graph, four, 13), number)
+    number = _turned(graph, _times(graph, number, pow(_FACTORS[1], -1, _WORD)), 15)
+    return _times(graph, number, pow(_FACTORS[0], -1, _WORD))
+
+
+def _times(graph: Graph, number: str, factor: int) -> str:
+    """Returns the lower 32 bits of a product of two numbers of 32 bits."""
+    half = graph.constant(1 << 16)  # by halves, so that nothing exceeds 64 bits
+    low = graph.add("BitwiseAnd", number, graph.constant((1 << 16) - 1))
+    high = graph.add("Mul", graph.add("Div", number, half), graph.constant(factor))
+    high = graph.add("Mul", graph.add("BitwiseAnd", high, graph.constant((1 << 16) - 1)), half)
+    product = graph.add("Add", graph.add("Mul", low, graph.constant(factor)), high)
+    return graph.add("BitwiseAnd", product, graph.constant(_WORD - 1))
+
+
+def _folded(graph: Graph, number: str, bits: int) -> str:
+    """Returns the exclusive or of a number and the same so many bits further to the right."""
+    return graph.add("BitwiseXor", number, graph.add("Div", number, graph.constant(1 << bits)))
+
+
+def _turned(graph: Graph, number: str, bits: int) -> str:
+    """Returns a number of 32 bits turned to the right by so many."""
+    over = graph.add("BitwiseAnd", number, graph.constant((1 << bits) - 1))
+    over = graph.add("Mul", over, graph.constant(1 << (32 - bits)))
+    return graph.add("Add", graph.add("Div", number, graph.constant(1 << bits)), over)
+
+
+# A field of texts in a graph: what it is cut into, each made once.
+
+
+class FieldText:
+    """The texts of a field.
+
+    Args:
+      graph: that the operators are added to.
+      texts: [B] string; left out if `words` are given.
+      words: [B, W] string, none with a space of any kind in it, filled up with the empty one.
+    """
+
+    def __init__(self, graph: Graph, texts: str = "", words: str = "") -> None:
+        self._graph = graph
+        self._texts = texts
+        self._words = words
+
+    @functools.cached_property
+    def texts(self) -> str:
+        """The texts themselves: [B] string."""
+        return self._texts or joined(self._graph, spaced(self._graph, self._words))
+
+    @functools.cached_property
+    def letters(self) -> str:
+        """The characters of each text: [B, L] string, filled up with the empty one; L > 0."""
+        return at_least_one(self._graph, characters_of(self._graph, self.texts), "")
+
+    @functools.cached_property
+    def parts(self) -> str:
+        """What `str.split` cuts each text into: [B, W] string, filled up with the empty one."""
+        return self._words or tokens(self._graph, self.texts, separators=[f"{re2(SPACE)}+"])
+
+    @functools.cached_property
+    def words(self) -> str:
+        """The words of each text, as `features.text.words_of` finds them: [B, W] string, filled
+        up with the empty one.
+        """
+        return self._words or tokens(self._graph, self.texts, separators=[f"{LINE_SPACE}+"])
+
+    @functools.cached_property
+    def lower_parts(self) -> str:
+        """The same as `parts`, in lower case."""
+        return lower_words(self._graph, self.parts)
+
+    @functools.cached_property
+    def lower_words(self) -> str:
+        """The same as `words`, in lower case."""
+        return lower_words(self._graph, self.words)
+
+    @functools.cached_property
+    def word_counts(self) -> str:
+        """How many words each text has: [B] int64."""
+        return count_of(self._graph, self.words)
+
+
+def count_of(graph: Graph, strings: str) -> str:
+    """Returns how many strings of each row are not empty: [B, W] to [B] int64."""
+    there = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
+    return graph.add("ReduceSum", graph.integers(there), graph.constant([1]), keepdims=0)
+
+
+# The contract of what encodes texts in a graph.
+
+
+class WordIds(NamedTuple):
+    """The ids of words.
+
+    Attributes:
+      ids: of the words one after another.
+      starts: for each word, the place of its first id.
+    """
+
+    ids: Rows
+    starts: Rows
+
+
+class Spelling(NamedTuple):
+    """What texts are written with.
+
+    Attributes:
+      ids: of characters or bytes, [B, L] int64.
+      between: [B, L] bool, which are of no word: spaces, and what fills rows up.
+    """
+
+    ids: str
+    between: str
+
+
+class EncoderGraph(ABC):
+    """Does in a graph what a `TextEncoder` does in Python."""
+
+    @abstractmethod
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns the ids of each text, without `EOS`: `TextEncoder.encode_batch`."""
+
+    @abstractmethod
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns the ids of each text's words: `TextEncoder.encode_words`."""

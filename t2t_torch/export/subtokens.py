@@ -1,0 +1,484 @@
+"""tensor2tensor's pieces of words as ids, in a graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_torch.export.graph import Graph, before_each, following, latest, places, shifted
+from t2t_torch.export.strings import (
+    EncoderGraph,
+    FieldText,
+    Rows,
+    WordIds,
+    characters_of,
+    characters_with,
+    code_points,
+    count_of,
+    joined,
+    numbered,
+    of_flat,
+    ranges,
+)
+from t2t_torch.text import subtoken
+from t2t_torch.text.subtoken import SubtokenEncoder
+
+# A vocabulary of pieces as a tree, and lines of symbols cut with it in a graph.
+
+
+_ROOT = 0
+_NO = -1
+
+
+class Cut(NamedTuple):
+    """Where pieces begin in a line.
+
+    Attributes:
+      begins: [N] bool.
+      ids: [N] int64, that of the longest piece that begins here; where none does it is -1.
+    """
+
+    begins: str
+    ids: str
+
+
+class PieceTrie:
+    """Pieces, of which the longest that fits is taken, from the left: `subtoken_learner.cut`.
+
+    Args:
+      pieces: the symbols of each piece, none empty, and its id.
+      num_symbols: how many symbols there are; they are 0, 1, 2 and so on.
+    """
+
+    def __init__(self, pieces: Mapping[tuple[int, ...], int], num_symbols: int) -> None:
+        self._branches = num_symbols + 1
+        self._edges: dict[int, int] = {}  # by node and symbol: the next node
+        ids = [_NO]  # by node: of the piece that ends there
+        for symbols, identity in pieces.items():
+            node = _ROOT
+            for symbol in symbols:
+                edge = node * self._branches + symbol
+                if edge not in self._edges:
+                    self._edges[edge] = len(ids)
+                    ids.append(_NO)
+                node = self._edges[edge]
+            ids[node] = identity
+        self._ids = np.array(ids)
+
+    def cut(self, graph: Graph, symbols: str, starts: str) -> Cut:
+        """Returns where the pieces of tokens begin.
+
+        Args:
+          graph: that the operators are added to.
+          symbols: [N] int64, of tokens one after another; of each the last symbol is one that
+            no piece has but at its end.
+          starts: [N] bool, where tokens begin.
+        """
+        ids, lengths = self._longest(graph, symbols)
+        return Cut(_reached(graph, starts, graph.add("Add", places(graph, symbols), lengths)), ids)
+
+    def _longest(self, graph: Graph, symbols: str) -> tuple[str, str]:
+        """Returns the id and the length of the longest piece at each place; 0 long if none.
+
+        All places go down the tree at once, a symbol a turn, until the last has to stop.
+        """
+        # Behind the line stands a symbol that no piece has: nothing goes on there.
+        beyond = graph.constant(self._branches - 1)
+        longer = graph.add("Pad", symbols, graph.constant([0, 1]), beyond)
+        node_ids = graph.constant(self._ids)
+        zeros = graph.add("Mul", symbols, graph.constant(0))
+        body = graph.body("down")
+        turn = body.input("turn", "int64", [])
+        body.input("more", "bool", [])
+        node = body.input("node", "int64", [None])
+        place = body.input("place", "int64", [None])
+        ids = body.input("ids", "int64", [None])
+        lengths = body.input("lengths", "int64", [None])
+        symbol = body.add("Gather", longer, body.add("Add", place, turn))
+        edge = body.add("Add", body.add("Mul", node, body.constant(self._branches)), symbol)
+        node = body.add(
+            "LabelEncoder",
+            edge,
+            domain="ai.onnx.ml",
+            keys_int64s=list(self._edges),
+            values_int64s=list(self._edges.values()),
+            default_int64=_NO,
+        )
+        goes_on = body.add("Greater", node, body.constant(_ROOT))
+        node = body.add("Compress", node, goes_on, axis=0)
+        place = body.add("Compress", place, goes_on, axis=0)
+        found = body.add("Gather", node_ids, node)
+        is_piece = body.add("GreaterOrEqual", found, body.constant(0))
+        at = body.add("Compress", place, is_piece, axis=0)
+        found = body.add("Compress", found, is_piece, axis=0)
+        length = body.add("Expand", body.add("Add", turn, body.constant(1)), body.add("Shape", at))
+        body.output("more", _any(body, goes_on), "bool", [])
+        body.output("node", node, "int64", [None])
+        body.output("place", place, "int64", [None])
+        body.output("ids", body.add("ScatterElements", ids, at, found), "int64", [None])
+        body.output("lengths", body.add("ScatterElements", lengths, at, length), "int64", [None])
+        begin = (zeros, places(graph, symbols), graph.add("Sub", zeros, graph.constant(1)), zeros)
+        _, _, ids, lengths = graph.several(4, "Loop", "", graph.constant(True), *begin, body=body)
+        return ids, lengths
+
+
+def _reached(graph: Graph, starts: str, following: str) -> str:
+    """Returns which places are met on the way from any start.
+
+    In each turn steps are twice as wide as before; all is found when a turn finds nothing.
+
+    Args:
+      graph: that the operators are added to.
+      starts: [N] bool.
+      following: [N] int64, where the way goes on from each place; N is the end.
+
+    Returns:
+      [N] bool.
+    """
+    beyond = graph.add("Shape", starts)
+    body = graph.body("wider")
+    body.input("turn", "int64", [])
+    body.input("more", "bool", [])
+    met = body.input("met", "int64", [None])
+    step = body.input("step", "int64", [None])
+    ahead = body.add("Compress", step, body.add("Equal", met, body.constant(1)), axis=0)
+    ones = body.add("Expand", body.constant(1), body.add("Shape", ahead))
+    now = body.add("ScatterElements", met, ahead, ones)
+    more = body.add("Greater", now, met)
+    body.output("more", _any(body, more), "bool", [])
+    body.output("met", now, "int64", [None])
+    body.output("step", body.add("Gather", step, step), "int64", [None])
+    met = graph.add("Pad", graph.integers(starts), graph.constant([0, 1]), graph.constant(0))
+    step = graph.add("Concat", following, beyond, axis=0)
+    met, _ = graph.several(2, "Loop", "", graph.constant(True), met, step, body=body)
+    met = graph.add("Slice", met, graph.constant([0]), beyond)
+    return graph.add("Equal", met, graph.constant(1))
+
+
+def _any(graph: Graph, flags: str) -> str:
+    """Returns whether one is true: [N] bool to [] bool."""
+    count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
+    return graph.add("Greater", count, graph.constant(0))
+
+
+_LINE_END = "\n"  # is in no alphabet
+_NONE = -1
+_POWERS = [10**i for i in range(6, -1, -1)]  # of the digits of a code point
+
+
+class _Line(NamedTuple):
+    """The characters of all texts, one after another.
+
+    Attributes:
+      letters: [N] string.
+      kinds: [N] int64, 1 of letters and numbers, else 0.
+      row: [N] int64, of which text.
+      counts: [B] int64, of each text.
+      space: [N] bool, which are a space.
+      first: [N] bool, which are the first of their text.
+      last: [N] bool.
+      lone: [N] bool, which are a space between letters or numbers of one text.
+    """
+
+    letters: str
+    kinds: str
+    row: str
+    counts: str
+    space: str
+    first: str
+    last: str
+    lone: str
+
+
+class SubtokenGraph(EncoderGraph):
+    """A `SubtokenEncoder` in a graph.
+
+    Args:
+      graph: that the operators are added to.
+      encoder: whose pieces these are.
+      field: that is encoded, for the error when the vocabulary lacks a character.
+    """
+
+    def __init__(self, graph: Graph, encoder: SubtokenEncoder, field: str) -> None:
+        self._graph = graph
+        self._field = field
+        alphabet = sorted(encoder.alphabet - {_LINE_END})
+        self._numbers = {character: number for number, character in enumerate(alphabet)}
+        pieces = {}
+        for identity, piece in enumerate(encoder.subtokens):
+            # Others are in no token: only its end has the sign for it, and a line's end is written.
+            if piece and subtoken.END not in piece[:-1] and _LINE_END not in piece:
+                pieces[tuple(self._numbers[character] for character in piece)] = identity
+        self._trie = PieceTrie(pieces, len(alphabet))
+
+    def of_texts(self, field: FieldText) -> Rows:
+        """Returns the ids of each text."""
+        line = self._line(field)
+        return self._cut(line, line.first)[0]
+
+    def of_words(self, field: FieldText) -> WordIds:
+        """Returns the ids of each text's words; a space before one is the first of its characters,
+        if it is kept.
+        """
+        graph = self._graph
+        line = self._line(FieldText(graph, words=field.words))
+        begins = graph.add("Or", line.first, line.space)
+        ids, before = self._cut(line, begins)
+        starts = graph.add("Compress", before, begins, axis=0)
+        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+
+    def _line(self, field: FieldText) -> _Line:
+        graph, letters = self._graph, field.letters
+        there = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
+        row = graph.add("Gather", graph.add("NonZero", there), graph.constant(0))
+        there = graph.add("Reshape", there, graph.constant([-1]))
+        flat = graph.add("Reshape", letters, graph.constant([-1]))
+        flat = graph.add("Compress", flat, there, axis=0)
+        kinds = graph.add("RegexFullMatch", flat, pattern=f"[{ranges(str.isalnum)}]")
+        kinds = graph.integers(kinds)
+        first = graph.add("Not", graph.add("Equal", row, shifted(graph, row, -1, _NONE)))
+        last = graph.add("Not", graph.add("Equal", row, shifted(graph, row, 1, _NONE)))
+        space = graph.add("Equal", flat, graph.constant(" "))
+        around = graph.add("Add", shifted(graph, kinds, -1, 0), shifted(graph, kinds, 1, 0))
+        lone = graph.add("And", space, graph.add("Equal", around, graph.constant(2)))
+        lone = graph.add("And", lone, graph.add("Not", graph.add("Or", first, last)))
+        return _Line(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
+
+    def _cut(self, line: _Line, begins: str) -> tuple[Rows, str]:
+        """Returns the ids of texts, and how many ids of its text stand before each character.
+
+        Args:
+          line: the texts.
+          begins: [N] bool, the characters that begin a token whatever stands before them.
+        """
+        graph = self._graph
+        written = self._written(line, self._ends(line, begins))
+        is_symbol = graph.add("GreaterOrEqual", written, graph.constant(0))
+        sizes = graph.add("ReduceSum", graph.integers(is_symbol), graph.constant([1]), keepdims=0)
+        flat = graph.add("Reshape", written, graph.constant([-1]))
+        is_symbol = graph.add("Reshape", is_symbol, graph.constant([-1]))
+        symbols = graph.add("Compress", flat, is_symbol, axis=0)
+        end = self._numbers[subtoken.END]
+        starts = graph.add("Equal", shifted(graph, symbols, -1, end), graph.constant(end))
+        cut = self._trie.cut(graph, symbols, starts)
+        ids = graph.add("Compress", cut.ids, cut.begins, axis=0)
+        some = graph.add("Concat", ids, graph.constant([0]), axis=0)
+        known = graph.add("ReduceMin", some, keepdims=0)
+        known = graph.add("GreaterOrEqual", known, graph.constant(0))
+        ids = graph.require(known, f"{self._field}: the vocabulary has no entry for it", ids)
+        # How many ids stand before each character, and before each text and behind the last.
+        before = before_each(graph, graph.integers(cut.begins))
+        before = graph.add("Gather", before, before_each(graph, sizes))
+        of_rows = graph.add("Gather", before, before_each(graph, line.counts))
+        lengths = graph.add("Sub", shifted(graph, of_rows, 1, 0), of_rows)
+        lengths = graph.add("Slice", lengths, graph.constant([0]), graph.constant([-1]))
+        before = graph.add("Slice", before, graph.constant([0]), graph.constant([-1]))
+        before = graph.add("Sub", before, graph.add("Gather", of_rows, line.row))
+        return of_flat(graph, ids, lengths), before
+
+    def _ends(self, line: _Line, begins: str) -> str:
+        """Returns which characters end a token.  [N] bool."""
+        graph = self._graph
+        other = graph.add("Equal", line.kinds, shifted(graph, line.kinds, 1, _NONE))
+        other = graph.add("Not", other)
+        cut = graph.add("Equal", shifted(graph, graph.integers(begins), 1, 1), graph.constant(1))
+        return graph.add("Or", graph.add("Or", other, cut), line.last)
+
+    def _written(self, line: _Line, ends: str) -> str:
+        """Returns the symbols that each character is written with: `tokenizer.escape`.
+
+        Returns:
+          [N, 11] int64, -1 where there is none.
+        """
+        graph = self._graph
+        numbers, none = self._numbers, graph.constant(_NONE)
+        mark, low_line, end = numbers["\\"], numbers["_"], numbers[subtoken.END]
+        number = numbered(graph, line.letters, numbers, _NONE)
+        unknown = graph.add("Equal", number, none)
+        is_low_line = graph.add("Equal", number, graph.constant(low_line))
+        escaped = graph.add("Or", unknown, is_low_line)
+        first = graph.add("Where", escaped, graph.constant(mark), number)
+        is_mark = graph.add("Equal", number, graph.constant(mark))
+        second = graph.add("Where", is_mark, graph.constant(mark), none)
+        second = graph.add("Where", is_low_line, graph.constant(numbers["u"]), second)
+        semicolon = graph.add("Where", unknown, graph.constant(numbers[";"]), none)
+        ended = graph.add("Where", ends, graph.constant(end), none)
+        digits = self._digits(line.letters, unknown)
+        columns = [
+            graph.add("Unsqueeze", one, graph.constant([1]))
+            for one in (first, second, semicolon, ended)
+        ]
+        written = graph.add("Concat", *columns[:2], digits, *columns[2:], axis=1)
+        lone = graph.add("Unsqueeze", line.lone, graph.constant([1]))
+        return graph.add("Where", lone, none, written)
+
+    def _digits(self, letters: str, unknown: str) -> str:
+        """Returns the digits of the code points of characters that are not in the alphabet.
+
+        Returns:
+          [N, 7] int64, symbols, -1 where there is none.
+        """
+        graph = self._graph
+        points = code_points(graph, graph.add("Compress", letters, unknown, axis=0))
+        points = graph.add("Unsqueeze", points, graph.constant([1]))
+        digits = graph.add("Div", points, graph.constant(_POWERS))
+        least = graph.constant([*_POWERS[:-1], 0])
+        there = graph.add("GreaterOrEqual", points, least)
+        symbols = graph.constant([self._numbers[digit] for digit in "0123456789"])
+        digits = graph.add("Gather", symbols, graph.add("Mod", digits, graph.constant(10)))
+        digits = graph.add("Where", there, digits, graph.constant(_NONE))
+        shape = graph.add(
+            "Concat", graph.add("Shape", letters), graph.constant([len(_POWERS)]), axis=0
+        )
+        blank = graph.add("Expand", graph.constant(_NONE), shape)
+        where = graph.add("Transpose", graph.add("NonZero", unknown))
+        return graph.add("ScatterND", blank, where, digits)
+
+
+# Ids of tensor2tensor's pieces of words as text, in a graph.
+
+
+# Kinds of characters; a digit's is its value.
+_DIGITS = 10
+_MARK, _LOW_LINE, _SEMICOLON, _OTHER, _END = range(_DIGITS, _DIGITS + 5)
+_KINDS = {
+    **{str(digit): digit for digit in range(_DIGITS)},
+    "\\": _MARK, "u": _LOW_LINE, ";": _SEMICOLON, subtoken.END: _END, "": _END,
+}  # fmt: skip
+
+_MOST_DIGITS = 7  # a number with more is no character's, if it does not begin with zeros
+
+
+def unescaped_texts(graph: Graph, escaped: str) -> str:
+    """Returns the texts that joined pieces stand for: what `SubtokenEncoder.decode` does of them.
+
+    Args:
+      graph: that the operators are added to.
+      escaped: [B] string.
+
+    Returns:
+      [B] string.
+    """
+    letters = characters_of(graph, escaped)
+    # An end behind each text, so that nothing goes on in the next.
+    pair = graph.add(
+        "Concat", graph.add("Shape", letters, start=0, end=1), graph.constant([1]), axis=0
+    )
+    letters = graph.add("Concat", letters, graph.add("Expand", graph.constant(""), pair), axis=1)
+    shape = graph.add("Shape", letters)
+    flat = graph.add("Reshape", letters, graph.constant([-1]))
+    kinds = numbered(graph, flat, _KINDS, _OTHER)
+    flat = _unescaped(graph, flat, kinds)
+    width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
+    row = graph.add("Div", places(graph, kinds), width)
+    flat = _apart(graph, flat, kinds, row)
+    return joined(graph, graph.add("Reshape", flat, shape))
+
+
+def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
+    """Returns characters without escapes: at the place of the mark stands what was escaped, and at
+    the others of the escape nothing.  [N] string.
+    """
+
+    def is_kind(kind: int, by: int = 0) -> str:
+        line = shifted(graph, kinds, by, _END) if by else kinds
+        return graph.add("Equal", line, graph.constant(kind))
+
+    def both(*flags: str) -> str:
+        whole = flags[0]
+        for one in flags[1:]:
+            whole = graph.add("And", whole, one)
+        return whole
+
+    def back(flags: str) -> str:
+        one = shifted(graph, graph.integers(flags), -1, 0)
+        return graph.add("Equal", one, graph.constant(1))
+
+    # Of marks side by side each second one is escaped by the one before it.
+    mark = is_kind(_MARK)
+    in_run = graph.add("Sub", places(graph, kinds), latest(graph, graph.add("Not", mark)))
+    odd = graph.add("Equal", graph.add("BitwiseAnd", in_run, graph.constant(1)), graph.constant(1))
+    odd_mark = both(mark, odd)
+    escaped_mark = both(mark, graph.add("Not", odd))
+    low_line = both(odd_mark, is_kind(_LOW_LINE, 1))
+
+    digit = graph.add("Less", kinds, graph.constant(_DIGITS))
+    no_digit = graph.add("Not", digit)
+    stop = following(graph, no_digit)
+    longer = graph.add("Pad", kinds, graph.constant([0, 1]), graph.constant(_END))
+    stops_at = graph.add("Gather", longer, stop)
+    before_digit = graph.add("Less", shifted(graph, kinds, 1, _END), graph.constant(_DIGITS))
+    closed = graph.add("Equal", stops_at, graph.constant(_SEMICOLON))
+    number = both(odd_mark, before_digit, closed)
+    of_number = graph.add("Gather", number, latest(graph, no_digit))
+
+    points = _numbers(graph, kinds, digit, stop)
+    points = graph.add("Compress", points, number, axis=0)
+    gone = escaped_mark
+    for one in (
+        both(is_kind(_LOW_LINE), back(low_line)),
+        both(digit, of_number),
+        both(is_kind(_SEMICOLON), back(both(digit, of_number))),
+        is_kind(_END),
+    ):
+        gone = graph.add("Or", gone, one)
+    letters = graph.add("Where", gone, graph.constant(""), letters)
+    letters = graph.add("Where", low_line, graph.constant("_"), letters)
+    where = graph.add("Transpose", graph.add("NonZero", number))
+    return graph.add("ScatterND", letters, where, characters_with(graph, _known(graph, points)))
+
+
+def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
+    """Returns the number whose digits stand behind each place, or a greater one that is no
+    character's either.
+
+    Args:
+      graph: that the operators are added to.
+      kinds: [N] int64.
+      digit: [N] bool, which are digits.
+      stop: [N] int64, the next place that is none.
+    """
+    powers = graph.constant([10**i for i in range(_MOST_DIGITS + 1)])
+    power = graph.add("Sub", graph.add("Sub", stop, places(graph, kinds)), graph.constant(1))
+    power = graph.add("Min", power, graph.constant(_MOST_DIGITS))
+    value = graph.add("Mul", kinds, graph.add("Gather", powers, power))
+    value = graph.add("Where", digit, value, graph.constant(0))
+    before = before_each(graph, value)
+    upto = graph.add("Slice", before, graph.constant([0]), graph.constant([-1]))
+    return graph.add("Sub", graph.add("Gather", before, stop), upto)
+
+
+def _known(graph: Graph, points: str) -> str:
+    """Returns code points; in the place of what is none that of the sign for it."""
+    known = graph.add("LessOrEqual", points, graph.constant(sys.maxunicode))
+    below = graph.add("Less", points, graph.constant(0xD800))
+    above = graph.add("Greater", points, graph.constant(0xDFFF))
+    known = graph.add("And", known, graph.add("Or", below, above))
+    return graph.add("Where", known, points, graph.constant(ord(subtoken.UNKNOWN)))
+
+
+def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:
+    """Returns characters, with a space before those that begin a token of letters or numbers right
+    behind another one: `tokenizer.join`.
+
+    Args:
+      graph: that the operators are added to.
+      letters: [N] string.
+      kinds: [N] int64, of what they were when they were escaped.
+      row: [N] int64, of which text each is.
+    """
+    begins = graph.add("Equal", shifted(graph, kinds, -1, _END), graph.constant(_END))
+    begins = graph.add("And", begins, graph.add("Less", kinds, graph.constant(_END)))
+    heads = graph.add("Compress", letters, begins, axis=0)
+    of_letters = graph.add("RegexFullMatch", heads, pattern=f"[{ranges(str.isalnum)}]")
+    of_letters = graph.integers(of_letters)
+    row = graph.add("Compress", row, begins, axis=0)
+    beside = graph.add("Equal", row, shifted(graph, row, -1, -1))
+    both = graph.add("Add", of_letters, shifted(graph, of_letters, -1, 0))
+    apart = graph.add("And", beside, graph.add("Equal", both, graph.constant(2)))
+    space = graph.add("Where", apart, graph.constant(" "), graph.constant(""))
+    where = graph.add("Transpose", graph.add("NonZero", begins))
+    return graph.add("ScatterND", letters, where, graph.add("StringConcat", space, heads))

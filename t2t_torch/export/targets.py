@@ -1,0 +1,595 @@
+"""The contract of what is exported: a model that answers with labels, or one that writes texts."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import onnx
+import torch
+from torch import Tensor
+
+import t2t_torch
+from t2t_torch.data.shards import Shards
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.decode.loading import Loaded
+from t2t_torch.decode.predictor import Predictor, RunInfo
+from t2t_torch.distributed.precision import in_float32
+from t2t_torch.errors import ExportError
+from t2t_torch.export.answers import ContextWindows, add_answers, labels_of, windows_of
+from t2t_torch.export.attention import add_attention
+from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
+from t2t_torch.export.graph import OPSETS, Graph
+from t2t_torch.export.network import export_network
+from t2t_torch.export.quantization import metrics_of, quantize
+from t2t_torch.export.search import (
+    AttentionNetwork,
+    Search,
+    SearchNetworks,
+    add_search,
+    export_search,
+)
+from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_verification import verify_texts
+from t2t_torch.export.verification import Row, Verified, rows_of, stored, verify
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    Gazetteer,
+    Image,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+    Turns,
+    WordReal,
+    Words,
+)
+from t2t_torch.features.text import words_of
+from t2t_torch.features.word import WordLabel, WordStarts
+from t2t_torch.metrics.text_scores import score, scores_of
+from t2t_torch.mode import Split
+from t2t_torch.pipeline.reader import Limits
+from t2t_torch.problem import Problem
+from t2t_torch.runtime.feeds import attention_names, wanted_name
+from t2t_torch.runtime.prediction import Prediction
+from t2t_torch.runtime.session import Artifact
+from t2t_torch.runtime.signature import ONNX, Field, Signature, Target
+from t2t_torch.text.encoder import EOS, NUM_RESERVED
+
+
+class Subject(ABC):
+    """A model on its way to an artifact."""
+
+    @abstractmethod
+    def rows(self, data_dir: Path, count: int) -> list[Row]:
+        """Returns rows of the dev split as inputs, and some that are made up.
+
+        Raises:
+          DataError: there is no such data.
+        """
+
+    @abstractmethod
+    def network(self, rows: Sequence[Row]) -> Any:
+        """Returns what of the graph is computed with the model's weights.
+
+        Args:
+          rows: some of the data, by which it is traced.
+
+        Raises:
+          ExportError: it cannot be a graph.
+        """
+
+    @abstractmethod
+    def quantized(self, network: Any) -> Any:
+        """Returns a network with weights of eight bits."""
+
+    @abstractmethod
+    def graph(self, network: Any) -> Graph:
+        """Returns the whole graph: fields in, answers out."""
+
+    @abstractmethod
+    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
+        """Returns what the artifact says of itself, without its files.
+
+        Args:
+          chosen: how the checkpoint was chosen.
+          needs_extensions: whether the graph has operators of onnxruntime-extensions.
+        """
+
+    @abstractmethod
+    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+        """Asks the model and the artifact each row.
+
+        Raises:
+          ExportError: they differ; tells the first row that does, and both answers.
+        """
+
+    @abstractmethod
+    def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
+        """Returns how good answers are.
+
+        Args:
+          data_dir: of the generated data.
+          found: the answer by the row's number in the dev split; the numbers rise.
+        """
+
+
+# The network of a predictor, and the rows by which it is traced.
+
+
+_SHORTEST = 3  # ids of what the network is traced with; 1 would become part of the graph
+
+
+def network_of(predictor: LabelPredictor, rows: Sequence[Row]) -> onnx.ModelProto:
+    """Returns the network by itself: numbers in, numbers out.
+
+    Args:
+      predictor: whose.
+      rows: some of the data, by which it is traced.
+    """
+    return export_network(predictor.model, example_of(predictor, rows))
+
+
+def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tensor]:
+    """Returns a batch of two rows, of such lengths that none becomes part of a graph.
+
+    Args:
+      predictor: whose.
+      rows: some of the data.
+
+    Raises:
+      ExportError: all have an empty text where a longer one is needed.
+    """
+    samples = sorted((row.sample for row in rows if row.number >= 0), key=_size)
+    first, second = samples[len(samples) // 3], samples[len(samples) // 2]
+    for field, kind in predictor.kinds.items():
+        if isinstance(kind, Text) and _width(predictor, [first, second], field) < _SHORTEST:
+            first = {**first, **_lengthened(predictor, [first, *samples], field)}
+    return predictor.batch_of([first, second])
+
+
+def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str) -> int:
+    """Returns the length of the batch's shortest axis that is made of a field of texts."""
+    features = predictor.features
+    widths = (
+        ids.shape[1]
+        for name, ids in predictor.batch_of(samples).items()
+        if features.sources[name] == field and features.all[name].is_sequence
+    )
+    return min(widths, default=_SHORTEST)
+
+
+def _lengthened(
+    predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str
+) -> dict[str, Any]:
+    """Returns a text of one of the samples, said as often as tracing needs, and its labels.
+
+    Tracing takes a length of 1 for one that never varies.
+
+    Raises:
+      ExportError: none of the samples has such a text.
+    """
+    written = next((sample for sample in samples if words_of(sample[field])), None)
+    if written is None:
+        raise ExportError(
+            f"the network cannot be traced: {field!r} is empty in all {len(samples) - 1} rows of "
+            "the dev split that were read. Give the dev split a row with such a text, or a "
+            "greater --verify_rows."
+        )
+    sources, found = predictor.features.sources, {field: written[field]}
+    for name, kind in predictor.kinds.items():
+        if kind.aligned_to is not None and sources[kind.aligned_to] == field:
+            found[name] = written[name]
+    several = found
+    for times in range(2, _SHORTEST + 1):
+        if _width(predictor, [{**written, **several}], field) < _SHORTEST:
+            several = {name: _repeated(value, times) for name, value in found.items()}
+    return several
+
+
+def _repeated(value: Any, times: int) -> Any:
+    return " ".join([value] * times) if isinstance(value, str) else [*value] * times
+
+
+def _size(sample: Any) -> int:
+    return sum(len(value) for value in sample.values() if isinstance(value, str | list))
+
+
+# What an artifact says of itself, as a predictor tells it.
+
+
+_PACKAGES = ("t2t_torch", "torch", "onnx", "onnxruntime")
+
+
+def signature_of(predictor: LabelPredictor, chosen: str, *, needs_extensions: bool) -> Signature:
+    """Returns what an artifact says of itself, without its files.
+
+    Args:
+      predictor: of which it is made.
+      chosen: how the checkpoint was chosen.
+      needs_extensions: whether its graph has operators of onnxruntime-extensions.
+
+    Raises:
+      ExportError: a field is of a kind that a graph cannot be given.
+    """
+    loaded = Loaded(predictor.model, predictor.problem, predictor.features, _run(predictor))
+    found = about(loaded, chosen)
+    if needs_extensions:
+        found = with_extensions(found)
+    return dataclasses.replace(
+        found,
+        fields=signature_fields(predictor),
+        targets=tuple(_target(predictor, name) for name in predictor.features.targets),
+        opset=OPSETS[""],
+    )
+
+
+def about(loaded: Loaded, chosen: str, *, form: str = ONNX) -> Signature:
+    """Returns what an artifact says of the model that it is made of.
+
+    Args:
+      loaded: the model.
+      chosen: how its checkpoint was chosen.
+      form: what holds the weights.
+    """
+    packages = _PACKAGES if form == ONNX else _PACKAGES[:2]
+    return Signature(
+        problem=loaded.problem.full_name,
+        model=loaded.info.task.model,
+        step=loaded.info.step,
+        checkpoint=chosen,
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        fields=(),
+        targets=(),
+        needs_extensions=False,
+        quantized="",
+        opset=0,
+        made_with={name: _version(name) for name in packages},
+        files={},
+        form=form,
+    )
+
+
+def with_extensions(signature: Signature) -> Signature:
+    """Returns what an artifact says of itself whose graph needs onnxruntime-extensions."""
+    name = "onnxruntime_extensions"
+    versions = {**signature.made_with, name: _version(name)}
+    return dataclasses.replace(signature, needs_extensions=True, made_with=versions)
+
+
+def _run(predictor: LabelPredictor) -> RunInfo:
+    assert predictor.run is not None
+    return predictor.run
+
+
+def _version(package: str) -> str:
+    if package == "t2t_torch":
+        return t2t_torch.__version__
+    return importlib.metadata.version(package)
+
+
+def signature_fields(predictor: LabelPredictor) -> tuple[Field, ...]:
+    """Returns what an artifact says of its inputs; raises ExportError as `signature_of` does."""
+    return tuple(_field(predictor, name, kind) for name, kind in predictor.kinds.items())
+
+
+def _field(predictor: LabelPredictor, name: str, kind: Feature) -> Field:
+    features = predictor.features
+    if isinstance(kind, Real):
+        return Field(name, "numbers", "float32", size=kind.size)
+    if isinstance(kind, WordLabel):
+        return Field(name, "labels", of=features.sources[kind.of])
+    if isinstance(kind, WordReal):
+        of = features.sources[kind.of]
+        return Field(name, "word_numbers", "float32", size=kind.size, of=of)
+    if isinstance(kind, Gazetteer):
+        return Field(name, "gazetteer", of=features.sources[kind.of])
+    if isinstance(kind, Image):
+        return Field(name, "image", "uint8", shape=(kind.height, kind.width, kind.channels))
+    if not isinstance(kind, Text) or isinstance(kind, Turns):
+        raise ExportError(
+            f"the field {name!r} is a {type(kind).__name__}, which a graph cannot be given yet. "
+            "Train on a problem without it, or answer with  t2t-decoder"
+        )
+    own = next(n for n, feature in features.all.items() if feature is kind)
+    tagged = any(feature.aligned_to == own for feature in features.targets.values())
+    longest = predictor.limits.by_feature.get(own, 0)
+    if any(isinstance(note, WordStarts) and note.of == own for note in features.notes.values()):
+        tagged = False  # a word has several ids, and the graph itself says if they are too many
+    if name not in predictor.lists:
+        # Of a text that is cut into windows each of these is cut, not the text.
+        spans = [feature for feature in features.targets.values() if isinstance(feature, Span)]
+        longest = 0 if own in [span.of for span in spans] else longest
+        return Field(name, "text", longest=longest, tagged=tagged)
+    return Field(name, "words", longest=longest, tagged=tagged)
+
+
+def target_kind(feature: Feature) -> Any:
+    """Returns of which kind a target is in an artifact; None if of none."""
+    kinds = {
+        ClassLabel: "class",
+        MultiLabel: "multilabel",
+        Tags: "tags",
+        Real: "numbers",
+        SoftLabel: "distribution",
+        Choice: "choice",
+        Span: "span",
+    }
+    return next((kind for type_, kind in kinds.items() if isinstance(feature, type_)), None)
+
+
+def _target(predictor: LabelPredictor, name: str) -> Target:
+    feature: Any = predictor.features.targets[name]
+    kind = target_kind(feature)
+    if isinstance(feature, Real):
+        return Target(name, kind, size=feature.size)
+    of = predictor.features.sources[feature.of] if isinstance(feature, Tags | Span) else ""
+    return Target(name, kind, tuple(labels_of(feature)), of=of)
+
+
+# What answers with labels, tags or numbers, on its way to an artifact.
+
+
+class LabelSubject(Subject):
+    """A model whose answers a `LabelPredictor` gives.
+
+    Args:
+      loaded: the model; it computes in float32 from now on.
+
+    Attributes:
+      predictor: what the artifact is compared with.
+
+    Raises:
+      ExportError: a field or feature cannot stand in a graph; names it.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        model = in_float32(loaded.model)
+        self.predictor = LabelPredictor(model, loaded.problem, loaded.features, loaded.info)
+        graph = Graph("fields")  # what cannot be is refused at once, not when all is traced
+        self._encode(graph, windows_of(graph, loaded.problem))
+
+    def _encode(self, graph: Graph, windows: ContextWindows | None) -> dict[str, str]:
+        predictor = self.predictor
+        given = predictor.problem, predictor.features, predictor.limits
+        return encode(graph, *given, windows=windows)
+
+    def rows(self, data_dir: Path, count: int) -> list[Row]:
+        """See `Subject.rows`."""
+        return rows_of(self.predictor, data_dir, count)
+
+    def network(self, rows: Sequence[Row]) -> onnx.ModelProto:
+        """Returns the network by itself: numbers in, numbers out."""
+        return network_of(self.predictor, rows)
+
+    def quantized(self, network: onnx.ModelProto) -> onnx.ModelProto:
+        """See `Subject.quantized`."""
+        return quantize(network)
+
+    def graph(self, network: onnx.ModelProto) -> Graph:
+        """See `Subject.graph`."""
+        graph = Graph(self.predictor.problem.full_name)
+        windows = windows_of(graph, self.predictor.problem)
+        found = graph.inline(network, self._encode(graph, windows))
+        add_answers(graph, self.predictor.features, found, windows)
+        return graph
+
+    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
+        """See `Subject.signature`."""
+        return signature_of(self.predictor, chosen, needs_extensions=needs_extensions)
+
+    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+        """See `Subject.verify`."""
+        return verify(self.predictor, artifact, rows)
+
+    def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
+        """See `Subject.metrics`."""
+        return metrics_of(self.predictor, data_dir, list(found), list(found.values()))
+
+
+# What writes texts, on its way to an artifact: its search goes into the graph.
+
+
+READ = ("beam_size", "alpha", "extra_length", "force_decode_length", "return_beams")
+"""What of the decode hyperparameters a graph's search is made by."""
+
+OF_ALIGNMENTS = ("write_alignments", "alignment_step", "alignment_layer")
+"""What of them says whether, and how, it is told which word comes from which."""
+
+PROMPT = "prompt"
+"""The input of what goes on with a text: a graph's input has another name than its output."""
+
+_PROMPT_WORDS = 8  # of a text of the data that a language model is to go on with
+_PROMPT_LENGTH = 300  # characters of any
+
+
+class _Asked(NamedTuple):
+    """What rows are made of; as a `LabelPredictor` has it."""
+
+    problem: Problem
+    features: Features
+    kinds: Mapping[str, Feature]
+    limits: Limits
+
+
+class TextSubject(Subject):
+    """A model whose texts a `Predictor` finds.
+
+    Args:
+      loaded: the model; it computes in float32 from now on.
+      hparams: how to decode.
+
+    Raises:
+      ExportError: it is asked something that is read outside the network, or writes a text that a
+        graph cannot.
+      HParamsError: `hparams` has set what a graph's search does not read.
+    """
+
+    def __init__(self, loaded: Loaded, hparams: DecodeHParams) -> None:
+        hparams.check_read((*READ, *OF_ALIGNMENTS), "the search in a graph")
+        self._loaded = loaded
+        self._predictor = Predictor(
+            in_float32(loaded.model), loaded.problem, loaded.features, hparams, loaded.info
+        )
+        features = loaded.features
+        (self._target,) = features.targets
+        written: Any = features.targets[self._target]
+        check_decodable(self._target, written.encoder)
+        self._writes = written
+        self._reads = next(iter(features.inputs)) if features.has_inputs else self._target
+        read: Any = features.all[self._reads]
+        self._field = read.source or self._reads
+        self._given: dict[str, Feature] = {self._reads: read}
+        self._cutters = loaded.problem.cutters
+        if not features.has_inputs:  # a prompt is a text that has not ended
+            cutter = self._cutters.get(self._field)
+            self._cutters = {} if cutter is None else {PROMPT: cutter}
+            self._field = PROMPT
+            self._given = {PROMPT: dataclasses.replace(read, add_eos=False)}
+        if hparams.write_alignments:
+            self._predictor.aligner()  # raises if the model has none
+            check_decodable(self._reads, read.encoder)
+        self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
+
+    def rows(self, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
+        """See `Subject.rows`; what a language model goes on with are the first words of texts."""
+        features = self._loaded.features
+        read = features.all[self._reads]
+        kinds = {read.source or self._reads: read}
+        asked = _Asked(self._loaded.problem, features, kinds, Limits())
+        rows = rows_of(asked, data_dir, count, split)
+        if features.has_inputs:
+            return rows
+        return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]
+
+    def network(self, rows: Sequence[Row]) -> SearchNetworks:
+        """Returns the search by itself: ids in, ids out."""
+        return export_search(self._predictor.model, self._search, self._example)
+
+    def _example(self, rows: int, length: int) -> dict[str, Tensor]:
+        """Returns ids of texts that may be read, [rows, length]."""
+        size = self._loaded.features.all[self._reads].vocab_size
+        known = torch.arange(rows * length) % (size - NUM_RESERVED)
+        ids = known.view(rows, length) + NUM_RESERVED
+        if self._search.has_inputs:
+            ids[:, -1] = EOS
+        return {self._reads: ids}
+
+    def quantized(self, network: SearchNetworks) -> SearchNetworks:
+        """See `Subject.quantized`; of a language model, what begins the search has no weights."""
+        step = quantize(network.step)
+        if not self._search.has_inputs:
+            return network._replace(step=step)
+        reads = network.attention
+        if reads is not None:
+            reads = reads._replace(step=quantize(reads.step))
+        return network._replace(first=quantize(network.first), step=step, attention=reads)
+
+    def graph(self, network: SearchNetworks) -> Graph:
+        """See `Subject.graph`."""
+        loaded = self._loaded
+        graph = Graph(loaded.problem.full_name)
+        given = encode(graph, loaded.problem, loaded.features, Limits(), self._given, self._cutters)
+        (read,) = given.values()
+        ids, scores, begun = add_search(graph, network, {self._reads: read})
+        texts = decoded_hypotheses(graph, self._writes.encoder, ids)
+        axes: list[int | str | None] = ["batch", self._search.outputs]
+        graph.output(self._target, texts, "string", axes)
+        graph.output(f"{self._target}_scores", scores, "float32", axes)
+        graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
+        if network.attention is not None:
+            self._add_attention(graph, network.attention, begun, (read, ids))
+        return graph
+
+    def _add_attention(
+        self,
+        graph: Graph,
+        network: AttentionNetwork,
+        begun: Mapping[str, str],
+        ids: tuple[str, str],
+    ) -> None:
+        """Adds the outputs that tell what words look at, and what asks for them."""
+        read: Any = self._loaded.features.all[self._reads]
+        encoders = read.encoder, self._writes.encoder
+        wanted = graph.optional(wanted_name(self._target), True)
+        told = add_attention(graph, network, begun, ids, encoders, wanted)
+        weights, of_read, of_written = attention_names(self._target)
+        axes: list[int | str | None] = ["batch", self._search.outputs]
+        graph.output(weights, told.weights, "float32", [*axes, None, None])
+        graph.output(of_read, told.read, "string", ["batch", None])
+        graph.output(of_written, told.written, "string", [*axes, None])
+
+    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
+        """See `Subject.signature`."""
+        hparams = self._search.hparams
+        told = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
+        found = dataclasses.replace(
+            about(self._loaded, chosen),
+            fields=(Field(self._field, "text"),),
+            targets=(Target(self._target, "text", size=self._search.outputs),),
+            search={name: getattr(hparams, name) for name in told},
+            opset=OPSETS[""],
+        )
+        return with_extensions(found) if needs_extensions else found
+
+    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+        """See `Subject.verify`."""
+        return verify_texts(self._predictor, artifact, rows)
+
+    def metrics(self, data_dir: Path, found: Mapping[int, Prediction]) -> dict[str, float]:
+        """See `Subject.metrics`.
+
+        Raises:
+          ExportError: there is nothing that outputs could be compared with.
+        """
+        if not self._search.has_inputs:
+            raise ExportError(
+                "of a language model there is no right output, so that it cannot be said whether "
+                "int8 writes as well. Leave --quantize out."
+            )
+        features, problem = self._loaded.features, self._loaded.problem
+        shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
+        right = stored(shards, features.columns[self._target], list(found))
+        references = [self._writes.decode(ids) for ids in right]
+        outputs = [prediction.text for prediction in found.values()]
+        scores = score(outputs, references, scores_of(features))
+        # BLEU and chrF are told in points of a hundred; what is compared are shares.
+        return {f"decode/{name}": one.value / 100.0 for name, one in scores.items()}
+
+
+def check_writes(loaded: Loaded) -> None:
+    """Checks that a model's text can be found by a search in a graph.
+
+    Raises:
+      ExportError: it cannot; says why.
+    """
+    features, name = loaded.features, loaded.info.task.model
+    odd = [f for f in (*features.inputs.values(), *features.targets.values()) if not _is_text(f)]
+    if name == "rnng" or odd:
+        why = f"reads or writes a {type(odd[0]).__name__}" if odd else "writes a tree"
+        raise ExportError(
+            f"the model {name!r} of {loaded.problem.full_name!r} {why}: the graph of a search goes "
+            "from one text to another. This model answers with  t2t-decoder"
+        )
+
+
+def _is_text(feature: Feature) -> bool:
+    return type(feature) in (Text, Words)
+
+
+def _beginning(row: Row) -> str:
+    """Returns a prompt, of a text of the data or of one that is made up."""
+    (text,) = row.sample.values()
+    words = text if isinstance(text, list) else text.split(" ")
+    return " ".join(words[:_PROMPT_WORDS] if row.number >= 0 else words)[:_PROMPT_LENGTH]

@@ -1,0 +1,330 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import fcntl
+import glob
+import gzip
+import io
+import os
+import re
+import stat
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import TextIO
+
+from t2t_torch.errors import DataError, UsageError
+
+STAGED_SUFFIX = ".incomplete"
+
+
+@contextlib.contextmanager
+def staged(path: Path) -> Iterator[Path]:
+    """Yields a temporary name beside `path`; on success the file there is synced and renamed.
+
+    A reader therefore sees the old file, no file, or the whole new one, also after a power cut.
+    When the body raises, the temporary file is removed and `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
+    try:
+        with named_errors(path):
+            yield temporary
+        sync(temporary)
+        temporary.replace(path)
+        sync(path.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Adds the path to an OSError that names no file, as of a write on a full disk.
+
+    Raises:
+      OSError: that of the body, with the path.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        told = re.search(r"\[errno (\d+)\]", str(error))  # as Arrow writes it
+        number = error.errno or (int(told[1]) if told else errno.EIO)
+        what = os.strerror(number) if error.errno or told else f"{error}. Is the disk full?"
+        raise OSError(number, what, str(path)) from error
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes left of `path`; only for who holds a lock for it."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*{STAGED_SUFFIX}"):
+        leftover.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Makes a file's content, or a folder's entries, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Text files, line by line.
+
+
+_GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
+_LONGEST_LINE = 1 << 28  # bytes of a line in a packed file
+_MAX_RATIO = 500  # of a packed file's text to its size
+_ALWAYS_ALLOWED = 1 << 32  # bytes of a packed file's text
+
+
+def read_raw_lines(path: Path) -> Iterator[bytes]:
+    r"""Yields the lines of a file, packed with gzip or not, as bytes, each with its "\n".
+
+    Raises:
+      DataError: the file cannot be read, or a packed file is damaged.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            lines = _unpacked(file, path) if isinstance(file, gzip.GzipFile) else file
+            for number, line in enumerate(lines, 1):  # noqa: B007  the errors below name it
+                yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
+        raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+
+
+def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+    """Yields the lines of a packed file; DataError if it is a decompression bomb."""
+    most = max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size)
+    total = 0
+    while line := file.readline(_LONGEST_LINE + 1):
+        total += len(line)
+        if len(line) > _LONGEST_LINE or total > most:
+            what = f"a line of more than {_LONGEST_LINE:,}" if total <= most else f"{total:,}"
+            raise DataError(
+                f"{path} unpacks to {what} bytes, as decompression bombs do. If it is to be "
+                "trusted, unpack it by hand:  gunzip"
+            )
+        yield line
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n" or "\r\n".
+
+    Only "\n" ends a line: other carriage returns, form feeds, U+0085, U+2028 and the like are kept
+    as part of it, so that parallel files stay parallel.  One "\r" before the "\n" and a byte order
+    mark at the file's start, which Windows' editors write, are no part of the text.
+
+    Raises:
+      DataError: there is no such file, it is not UTF-8 (names line and byte), or a packed file is
+        damaged.
+    """
+    start = 0
+    number = 0
+    try:
+        for line in read_raw_lines(path):
+            number += 1
+            if number == 1 and line.startswith(codecs.BOM_UTF8):
+                start = len(codecs.BOM_UTF8)
+                line = line[start:]
+            yield (line[:-2] if line.endswith(b"\r\n") else line.removesuffix(b"\n")).decode()
+            start += len(line)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: byte {error.start + 1} of the line (byte "
+            f"{start + error.start + 1} of the text) is 0x{error.object[error.start]:02x}, "
+            "which is not UTF-8 there "
+            f"({error.reason}). Convert the file:  iconv -f ITS_ENCODING -t UTF-8"
+        ) from None
+
+
+def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of lines of two files.
+
+    Raises:
+      DataError: the files have different numbers of lines (after all whole pairs), or `read_lines`
+        refuses one of them.
+    """
+    counts = [0, 0]
+    for pair in zip_longest(read_lines(first), read_lines(second)):
+        counts = [count + (line is not None) for count, line in zip(counts, pair, strict=True)]
+        if pair[0] is not None and pair[1] is not None:
+            yield pair[0], pair[1]
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{first} has {counts[0]:,} lines and {second} has {counts[1]:,}; line n of the one "
+            "belongs to line n of the other. Make them parallel."
+        )
+
+
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """Opens a file to be read; one that is packed with gzip is unpacked on the way."""
+    with path.open("rb") as file:
+        magic = file.read(len(_GZIP_MAGIC))
+    return gzip.open(path, "rb") if magic == _GZIP_MAGIC else path.open("rb")
+
+
+# Lines joined to long texts, for language models that read across line ends.
+
+
+BLOCK_CHARACTERS = 1 << 16
+"""How long a text is at least, the last one aside; what is chopped from it is much shorter."""
+
+
+def blocks(lines: Iterable[str], *, characters: int = BLOCK_CHARACTERS) -> Iterator[str]:
+    r"""Joins consecutive lines with "\n" to texts of at least so many characters."""
+    held: list[str] = []
+    size = 0
+    for line in lines:
+        held.append(line)
+        size += len(line) + 1
+        if size >= characters:
+            yield "\n".join(held)
+            held, size = [], 0
+    if held:
+        yield "\n".join(held)
+
+
+# Where outputs go: what may be written over, and how.
+
+
+def check_target(target: Path, *sources: Path, flag: str = "--decode_to_file") -> None:
+    """Checks that outputs can be written, so that an hour of work is not for nothing.
+
+    Makes the folder that the target stands in.
+
+    Args:
+      target: where the outputs shall go; need not exist.
+      sources: files that are read; none of them may be the target.
+      flag: that names the target, for errors.
+
+    Raises:
+      UsageError: the target is one of the sources, a folder, or cannot be written.
+    """
+    for source in sources:
+        if _is_same(target, source):
+            raise UsageError(
+                f"the outputs would overwrite {source}, which is read: {target} is the same file. "
+                f"Name another with {flag}."
+            )
+    try:
+        _check_place(target, flag)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {target}: {error.strerror or error}. Expected a file in a folder that "
+            f"can be written; name one with {flag}."
+        ) from None
+
+
+def _check_place(target: Path, flag: str) -> None:
+    mode = _mode(target)
+    if mode is not None and stat.S_ISDIR(mode):
+        raise UsageError(f"{target} is a folder. Expected a file:  {flag}={target / 'outputs.txt'}")
+    if mode is not None and not stat.S_ISREG(mode):
+        if not os.access(target, os.W_OK):
+            raise PermissionError(0, "no permission")
+        return
+    file = Path(os.path.realpath(target))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # A file of the very kind that will be written: it knows of rights, of read-only disks and of
+    # names that are too long.
+    probe = file.with_name(f".{file.name}.{os.getpid()}{STAGED_SUFFIX}")
+    probe.touch()
+    probe.unlink()
+
+
+def goes_to_stdout(target: Path) -> bool:
+    """Whether outputs written there come out of the process's standard output."""
+    return _is_open_as(target, 1)
+
+
+@contextlib.contextmanager
+def open_target(target: Path) -> Iterator[TextIO]:
+    """Opens a file of outputs; it appears whole or not at all.
+
+    A symbolic link stays one: the file that it leads to is replaced.  What is no regular file (a
+    pipe, a terminal), and the standard output or error, is written as it is.
+    """
+    mode = _mode(target)
+    for descriptor in (1, 2):
+        if _is_open_as(target, descriptor):
+            # Not opened anew: that would write over what was printed before.
+            (sys.stdout if descriptor == 1 else sys.stderr).flush()
+            with os.fdopen(os.dup(descriptor), "w", encoding="utf-8", newline="") as stream:
+                yield stream
+            return
+    if mode is not None and not stat.S_ISREG(mode):
+        with target.open("w", encoding="utf-8", newline="") as stream:
+            yield stream
+        return
+    file = Path(os.path.realpath(target))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with staged(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        yield stream
+
+
+def is_replaced(target: Path) -> bool:
+    """Whether outputs written there appear as a whole file: there is a regular one, or none."""
+    mode = _mode(target)
+    return (mode is None or stat.S_ISREG(mode)) and not any(_is_open_as(target, n) for n in (1, 2))
+
+
+def is_stream(target: Path) -> bool:
+    """Whether there is something that is neither a regular file nor a folder."""
+    try:
+        mode = _mode(target)
+    except OSError:
+        return False
+    return mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    """The kind of what is at the end of all links; None if there is nothing."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _is_open_as(path: Path, descriptor: int) -> bool:
+    """Whether a path leads to the file that a descriptor of this process writes."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+# Whether a process holds the lock of a file.
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a process holds the lock (flock) of a file; none does of one that is not there."""
+    try:
+        descriptor = os.open(file, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

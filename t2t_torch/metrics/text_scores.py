@@ -1,0 +1,490 @@
+"""Scores of written outputs against references: the real ones, each with what it was counted with.
+
+BLEU, chrF and TER are sacreBLEU's (Post 2018, "A call for clarity in reporting BLEU scores"), with
+its signatures; `t2t_bleu` is the number that tensor2tensor's own `t2t-bleu` prints.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features import Features, Span, TreeFeature
+from t2t_torch.files import staged
+from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
+from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
+
+# How well an answer agrees with those that people gave: SQuAD's exact match and F1.
+#
+# Rajpurkar et al. 2016, arXiv:1606.05250, section 5, and 2018, arXiv:1806.03822, for questions that
+# have no answer; spellings are made alike as their `evaluate-v1.1.py` and `evaluate-v2.0.py` do.
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def plain_answer(text: str) -> str:
+    """Returns an answer in lower case, without ASCII punctuation, articles and more spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """Returns 1 if an answer is one of those given, all made plain, else 0.
+
+    Args:
+      answer: "" is none.
+      references: those that count as right; an empty list says that there is no answer.
+    """
+    return max(float(plain_answer(answer) == plain_answer(one)) for one in references or [""])
+
+
+def f1(answer: str, references: Sequence[str]) -> float:
+    """Returns the greatest F1 of an answer's words and those of one given, as multisets.
+
+    Where one of the two is nothing it is 1 if both are.
+
+    Args:
+      answer: "" is none.
+      references: as in `exact_match`.
+    """
+    return max(_f1(plain_answer(answer), plain_answer(one)) for one in references or [""])
+
+
+def _f1(answer: str, reference: str) -> float:
+    ours, theirs = Counter(answer.split()), Counter(reference.split())
+    if not ours or not theirs:
+        return float(ours == theirs)
+    return 2.0 * (ours & theirs).total() / (ours.total() + theirs.total())
+
+
+def answers_of(line: str) -> list[str]:
+    """Returns the answers that a line of a reference file gives: a JSON list, or its text."""
+    if line.startswith("["):
+        try:
+            given = json.loads(line)
+        except ValueError:
+            return [line]
+        if isinstance(given, list) and all(isinstance(answer, str) for answer in given):
+            return given
+    return [line]
+
+
+TOKENIZERS = ("13a", "intl", "char", "zh", "flores200", "none")
+"""How sacreBLEU may cut lines into words."""
+
+_BRACKETS = "micro|root:yes|punctuation:yes|parts of speech:no"
+
+_BACKSLASH = "\ufdd0"  # never a character of a text; neither punctuation nor a symbol
+_WORD = re.compile(r"[^\W_]+")
+_ANSWERS = "best of all answers|case:lc|punctuation:no|articles:no|SQuAD 2.0"
+
+
+class Score(NamedTuple):
+    """A score of a corpus, and what it was counted with.
+
+    Attributes:
+      value: in its own unit: BLEU, chrF and TER 0 to 100, the others 0 to 1.
+      signature: whoever counts the same way writes the same.
+      line: for people, `<name> = <value>` and what else there is to say.
+    """
+
+    value: float
+    signature: str
+    line: str
+
+
+def score(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str] = ("bleu", "chrf", "exact_match"),
+    *,
+    tokenize: str = "13a",
+) -> dict[str, Score]:
+    """Scores outputs, one reference each; of nothing all scores are 0.
+
+    Args:
+      outputs: lines.
+      references: lines.
+      names: of `SCORES`.
+      tokenize: one of `TOKENIZERS`, for BLEU.
+
+    Returns:
+      by name.
+
+    Raises:
+      DataError: there are not as many references as outputs.
+      UsageError: there is no such score or tokenizer.
+    """
+    check_counts(len(outputs), len(references))
+    unknown = [name for name in names if name not in SCORES]
+    if unknown:
+        known = ", ".join(SCORES)
+        raise UsageError(f"there is no score {', '.join(map(repr, unknown))}; scores are {known}.")
+    if tokenize not in TOKENIZERS:
+        told = ", ".join(TOKENIZERS)
+        raise UsageError(f"BLEU has no tokenizer {tokenize!r}; there are {told}.")
+    return {name: SCORES[name](outputs, references, tokenize) for name in names}
+
+
+def check_counts(outputs: int, references: int, name: str = "the reference") -> None:
+    """Checks that there is a reference for each output.
+
+    Raises:
+      DataError: there is not.
+    """
+    if outputs != references:
+        raise DataError(
+            f"{name} has {references:,} lines, but there are {outputs:,} outputs: line n of the "
+            "one belongs to line n of the other. Give the reference of the file that is decoded."
+        )
+
+
+def table(
+    outputs: Sequence[str],
+    references: Sequence[str],
+    names: Sequence[str] = ("bleu", "chrf"),
+    *,
+    tokenize: str = "13a",
+) -> str:
+    """Returns scores in lines, the signature of each below it.
+
+    Args and errors are those of `score`.
+    """
+    found = score(outputs, references, names, tokenize=tokenize)
+    if not outputs:
+        return "nothing to score (no outputs)"
+    return "\n".join(f"{each.line}\n{each.signature}" for each in found.values())
+
+
+def t2t_tokens(line: str) -> list[str]:
+    r"""Returns a line's words as tensor2tensor's BLEU cuts them, `bleu_hook.bleu_tokenize`.
+
+    That is sacreBLEU's "intl", but that a backslash is no punctuation.
+    """
+    from sacrebleu.tokenizers.tokenizer_intl import TokenizerV14International
+
+    tokenizer: Any = TokenizerV14International
+    cut: str = tokenizer()(line.replace("\\", _BACKSLASH))
+    return [word.replace(_BACKSLASH, "\\") for word in cut.split()]
+
+
+def _bleu(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
+    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=False)
+
+
+def _bleu_uncased(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
+    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=True)
+
+
+def _sacrebleu_bleu(
+    outputs: Sequence[str], references: Sequence[str], tokenize: str, *, lowercase: bool
+) -> Score:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return _sacrebleu(BLEU(tokenize=tokenize, lowercase=lowercase), outputs, references)
+
+
+def _chrf(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _sacrebleu(CHRF(), outputs, references)
+
+
+def _ter(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from sacrebleu.metrics.ter import TER
+
+    return _sacrebleu(TER(), outputs, references)
+
+
+def _sacrebleu(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> Score:
+    """What a metric of sacreBLEU finds; its signature is known once it has seen references."""
+    if not outputs:
+        return Score(0.0, "nothing to score", "nothing to score (no outputs)")
+    found = metric.corpus_score(list(outputs), [list(references)])
+    return Score(float(found.score), f"{found.name}|{metric.get_signature()}", str(found))
+
+
+def _t2t_bleu(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    return _tensor2tensor(outputs, references, lowercase=False)
+
+
+def _t2t_bleu_uncased(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    return _tensor2tensor(outputs, references, lowercase=True)
+
+
+def _tensor2tensor(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool) -> Score:
+    sums = [0] * SIZE
+    for pair in zip(outputs, references, strict=True):
+        output, reference = (t2t_tokens(line.lower() if lowercase else line) for line in pair)
+        counts = bleu_counts(output, reference)
+        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+    value = 100.0 * bleu_of(sums)
+    case, name = ("lc", "BLEU_uncased") if lowercase else ("mixed", "BLEU_cased")
+    signature = f"t2t-bleu|nrefs:1|case:{case}|tok:intl-t2t|smooth:exp"
+    return Score(value, signature, f"{name} = {value:6.2f}")
+
+
+def _exact_match(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    right = sum(output == reference for output, reference in zip(outputs, references, strict=True))
+    line = f"exact match = {right / max(len(outputs), 1):.4f} ({right:,} of {len(outputs):,})"
+    return Score(right / max(len(outputs), 1), "exact match|case:mixed|lines", line)
+
+
+def _squad_exact_match(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    pairs = zip(outputs, references, strict=True)
+    right = sum(exact_match(output, answers_of(line)) for output, line in pairs)
+    value = right / max(len(outputs), 1)
+    line = f"SQuAD exact match = {value:.4f} ({right:,.0f} of {len(outputs):,})"
+    return Score(value, f"exact match|{_ANSWERS}", line)
+
+
+def _squad_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    pairs = zip(outputs, references, strict=True)
+    total = sum(f1(output, answers_of(line)) for output, line in pairs)
+    value = total / max(len(outputs), 1)
+    return Score(value, f"F1 of words|{_ANSWERS}", f"SQuAD F1 = {value:.4f}")
+
+
+def _trees(outputs: Sequence[str], references: Sequence[str]) -> TreeCounts:
+    pairs = zip(outputs, references, strict=True)
+    counts = (compare_texts(output, reference) for output, reference in pairs)
+    return functools.reduce(TreeCounts.plus, counts, NO_TREES)
+
+
+def _bracket_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    line = (
+        f"bracket F1 = {found.f1:.4f} (precision {found.precision:.4f}, recall {found.recall:.4f};"
+        f" {found.right:,} right, {found.found:,} found, {found.there:,} there)"
+    )
+    return Score(found.f1, f"bracket F1|{_BRACKETS}", line)
+
+
+def _tree_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    return Score(found.tree_f1, f"tree F1|{_BRACKETS}", f"tree F1 = {found.tree_f1:.4f}")
+
+
+def _tree_frame_accuracy(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    value = found.frames / max(found.trees, 1)
+    return Score(value, "frames|outermost and next brackets", f"frame accuracy = {value:.4f}")
+
+
+def _malformed_trees(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    found = _trees(outputs, references)
+    value = found.malformed / max(found.trees, 1)
+    line = f"malformed = {value:.4f} ({found.malformed:,} of {found.trees:,})"
+    return Score(value, "malformed|no tree over the words", line)
+
+
+def _word_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from t2t_torch.metrics.alignment import word_errors
+
+    sides = [[line.split() for line in side] for side in (outputs, references)]
+    errors, words = word_errors(*sides)
+    rate = errors / max(words, 1)
+    return Score(rate, "WER|case:mixed|tok:spaces", f"WER = {rate:.4f} ({errors:,} of {words:,})")
+
+
+def _rouge_n(order: int) -> Callable[[Sequence[str], Sequence[str], str], Score]:
+    def counted(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+        total = 0.0
+        for pair in zip(outputs, references, strict=True):
+            ours, theirs = (Counter(ngrams(_rouge_words(line), order)) for line in pair)
+            common, both = (ours & theirs).total(), ours.total() + theirs.total()
+            total += 2 * common / both if both else 0.0
+        return _rouge(total / max(len(outputs), 1), str(order))
+
+    return counted
+
+
+def _rouge_l(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    total = 0.0
+    for pair in zip(outputs, references, strict=True):
+        ours, theirs = (_rouge_words(line) for line in pair)
+        row = [0] * (len(theirs) + 1)
+        for word in ours:
+            before = row
+            row = [0]
+            for j, other in enumerate(theirs):
+                same = before[j] + 1
+                row.append(same if word == other else max(row[j], before[j + 1]))
+        both = len(ours) + len(theirs)
+        total += 2 * row[-1] / both if both else 0.0
+    return _rouge(total / max(len(outputs), 1), "L")
+
+
+def _rouge_words(line: str) -> list[str]:
+    return _WORD.findall(line.lower())
+
+
+def _rouge(value: float, which: str) -> Score:
+    name = f"ROUGE-{which}"
+    signature = f"{name}|F1|mean of lines|case:lc|tok:letters and digits|stem:no"
+    return Score(value, signature, f"{name} = {value:.4f}")
+
+
+SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
+    "bleu": _bleu,
+    "bleu_uncased": _bleu_uncased,
+    "t2t_bleu": _t2t_bleu,
+    "t2t_bleu_uncased": _t2t_bleu_uncased,
+    "chrf": _chrf,
+    "ter": _ter,
+    "rouge_1": _rouge_n(1),
+    "rouge_2": _rouge_n(2),
+    "rouge_l": _rouge_l,
+    "word_error_rate": _word_error_rate,
+    "exact_match": _exact_match,
+    "squad_exact_match": _squad_exact_match,
+    "squad_f1": _squad_f1,
+    "bracket_f1": _bracket_f1,
+    "tree_f1": _tree_f1,
+    "tree_frame_accuracy": _tree_frame_accuracy,
+    "malformed_trees": _malformed_trees,
+}
+"""What outputs can be scored with, by name."""
+
+
+def scores_of(features: Features) -> tuple[str, ...]:
+    """Returns the names of what outputs of a problem are scored with, unless others are named."""
+    if any(isinstance(target, TreeFeature) for target in features.targets.values()):
+        return ("bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees")
+    return ("bleu", "chrf")
+
+
+def label_scores_of(features: Features) -> tuple[str, ...]:
+    """Returns the names of what labels and answers of a problem are scored with."""
+    if all(isinstance(target, Span) for target in features.targets.values()):
+        return ("squad_exact_match", "squad_f1")
+    return ("exact_match",)
+
+
+# Files of outputs of one checkpoint after another, and their scores as curves.
+#
+# A file is named `<anything>-<step>`, as `t2t-translate-all` names them; its time is that of its
+# checkpoint.  The scores are TensorBoard's events at that step and time, as those of
+# tensor2tensor's `t2t-bleu`.
+
+
+_NAME = re.compile(r".*-(\d+)")
+_TAGS = {"t2t_bleu": "BLEU_cased", "t2t_bleu_uncased": "BLEU_uncased"}
+
+
+class Translation(NamedTuple):
+    """A file of outputs.
+
+    Attributes:
+      step: of the checkpoint.
+      path: of the file.
+    """
+
+    step: int
+    path: Path
+
+    @property
+    def seconds(self) -> float:
+        """When the checkpoint was written, since 1970."""
+        return self.path.stat().st_mtime
+
+
+def translations_in(folder: Path, min_steps: int = 0) -> list[Translation]:
+    """Returns the files of outputs of a folder, the fewest steps first.
+
+    Args:
+      folder: where they are; empty if it is not there.
+      min_steps: those of fewer are left out.
+
+    Raises:
+      DataError: two are of the same step.
+    """
+    found: dict[int, Path] = {}
+    for path in sorted(folder.glob("*-*")) if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match is None or path.name.startswith(".") or not path.is_file():
+            continue
+        step = int(match[1])
+        if step < min_steps:
+            continue
+        if step in found:
+            raise DataError(
+                f"{found[step]} and {path} are of the same step. Give each series of translations "
+                "a folder of its own."
+            )
+        found[step] = path
+    return [Translation(step, path) for step, path in sorted(found.items())]
+
+
+def start_of(folder: Path) -> float:
+    """Returns the time of the oldest file of a folder, in seconds since 1970."""
+    return min(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
+
+
+class ScoreEvents:
+    """Scores as events, and up to which step there are some.
+
+    Args:
+      folder: where the events are written; made if absent.
+      suffix: what the tags end in.
+    """
+
+    def __init__(self, folder: Path, suffix: str = "") -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._suffix = suffix
+        self._last = folder / f"last_evaluated_step{suffix}.txt"
+        self._writer: Any = EventFileWriter(str(folder))
+
+    def last_step(self) -> int | None:
+        """Returns the last step that was scored; None if there is none.
+
+        Raises:
+          DataError: the file that tells it is damaged.
+        """
+        try:
+            return int(self._last.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise DataError(
+                f"{self._last} should hold the number of a step. Remove it, and all is scored "
+                "again, or say where to begin: --min_steps=..."
+            ) from None
+
+    def write(self, step: int, seconds: float, scores: Mapping[str, float]) -> None:
+        """Writes scores.
+
+        Args:
+          step: of the checkpoint.
+          seconds: when it was written, since 1970.
+          scores: by name.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [
+            Summary.Value(tag=f"{_TAGS.get(name, name)}{self._suffix}", simple_value=value)
+            for name, value in scores.items()
+        ]
+        event = Event(step=step, wall_time=seconds, summary=Summary(value=values))
+        self._writer.add_event(event)
+        self._writer.flush()
+
+    def note(self, step: int) -> None:
+        """Notes that a step was scored."""
+        with staged(self._last) as file:
+            file.write_text(f"{step}\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Ends the file of events."""
+        self._writer.close()

@@ -1,0 +1,186 @@
+"""Which weights are trained, from when on, and at which part of the learning rate."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from t2t_torch.errors import HParamsError
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+
+
+_LAYER = re.compile(r"(.*?)\.(\d+)\.")
+
+
+def freeze(model: nn.Module, hparams: HParams) -> None:
+    """Takes the weights that `freeze` names out of training: they ask for no gradient.
+
+    To be called before a model is made ready for several processes.
+
+    Raises:
+      HParamsError: a pattern is no regular expression, finds nothing, or nothing is left to train.
+    """
+    frozen = [_found(model, pattern, f"freeze={pattern}") for pattern in hparams.freeze]
+    for parameter in model.parameters():
+        if any(id(parameter) in found for found in frozen):
+            parameter.requires_grad_(False)
+    if hparams.freeze and not any(parameter.requires_grad for parameter in model.parameters()):
+        raise HParamsError(
+            f"freeze=[{','.join(hparams.freeze)}] leaves no weight to train. Name fewer."
+        )
+
+
+def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]:
+    """Returns torch's parameter groups of what is trained, in the order of the model.
+
+    Beside `params`, pairs of name and parameter, each has
+      lr_scale: what the learning rate is multiplied by.
+      unfreeze_step: steps that must be done before its weights move.
+
+    Raises:
+      HParamsError: as `freeze`; or a factor or step cannot be read, or there is no stack of layers.
+    """
+    freeze(model, hparams)
+    scales = _rules(model, "learning_rate_scales", hparams.learning_rate_scales)
+    unfrozen = _rules(model, "unfreeze_schedule", hparams.unfreeze_schedule)
+    heights = _heights(model, hparams.learning_rate_layer_decay)
+    groups: dict[tuple[float, int], list[tuple[str, nn.Parameter]]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        scale = _first(scales, parameter, 1.0) * heights.get(id(parameter), 1.0)
+        unfreeze_step = int(_first(unfrozen, parameter, 0))
+        groups.setdefault((scale, unfreeze_step), []).append((name, parameter))
+    if not any(scale and not unfreeze_step for scale, unfreeze_step in groups):
+        raise HParamsError(
+            "learning_rate_scales and unfreeze_schedule leave nothing to train at the first step; "
+            "name fewer weights."
+        )
+    return [
+        {"params": pairs, "lr_scale": scale, "unfreeze_step": unfreeze_step}
+        for (scale, unfreeze_step), pairs in groups.items()
+    ]
+
+
+def as_groups(parameters: Iterable[Any]) -> list[dict[str, Any]]:
+    """Returns what torch's optimizers take (parameters, pairs of name and parameter, or groups) as
+    groups whose `params` are lists."""
+    given = list(parameters)
+    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+    return [{**group, "params": list(group["params"])} for group in groups]
+
+
+def decaying(parameters: Iterable[Any], rate: float) -> list[dict[str, Any]]:
+    """Returns groups in which matrices have `weight_decay=rate` and vectors 0.
+
+    Vectors are biases and the gains of norms: they do not make a model fit by heart.
+
+    Args:
+      parameters: as `as_groups` takes them.
+      rate: of the decay.
+    """
+    made = []
+    for group in as_groups(parameters):
+        matrices = [entry for entry in group["params"] if _parameter(entry).ndim > 1]
+        vectors = [entry for entry in group["params"] if _parameter(entry).ndim <= 1]
+        for params, decay in ((matrices, rate), (vectors, 0.0)):
+            if params:
+                made.append({**group, "params": params, "weight_decay": decay})
+    return made
+
+
+def are_sharded(groups: Iterable[dict[str, Any]]) -> bool:
+    """Whether some parameters are in parts on several processes, which not all of torch's fused
+    optimizers take."""
+    return any(isinstance(_parameter(p), DTensor) for group in groups for p in group["params"])
+
+
+def _parameter(entry: Any) -> Tensor:
+    """The parameter of an entry of a group, with a name or without."""
+    parameter: Tensor = entry[1] if isinstance(entry, tuple) else entry
+    return parameter
+
+
+def _found(model: nn.Module, pattern: str, setting: str) -> set[int]:
+    """The identities of the parameters in one of whose names a pattern is found."""
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise HParamsError(f"{setting}: {pattern!r} is no regular expression: {error}.") from error
+    # A parameter that is shared has several names.
+    names = dict(model.named_parameters(remove_duplicate=False))
+    found = {id(parameter) for name, parameter in names.items() if expression.search(name)}
+    if not found:
+        near = _near(pattern, list(names))
+        raise HParamsError(
+            f"{setting}: no weight of the model has {pattern!r} in its name. "
+            f"Near: {', '.join(near)}."
+        )
+    return found
+
+
+def _near(pattern: str, names: Sequence[str]) -> list[str]:
+    """The names, and beginnings of names, that are most like a pattern; else the first parts."""
+    parts = {".".join(name.split(".")[:n]) for name in names for n in range(1, 9)}
+    near = difflib.get_close_matches(pattern, sorted(parts), n=3, cutoff=0.5)
+    return near or sorted({name.split(".")[0] for name in names})
+
+
+def _rules(model: nn.Module, setting: str, entries: Iterable[str]) -> list[tuple[set[int], float]]:
+    """Reads "pattern=number" entries: whom each is of, and the number."""
+    rules = []
+    for entry in entries:
+        pattern, _, written = entry.rpartition("=")
+        kind = int if setting == "unfreeze_schedule" else float
+        try:
+            number = kind(written)
+        except ValueError:
+            number = -1
+        if not pattern or number < 0 or not math.isfinite(number):
+            what = "step" if kind is int else "factor"
+            raise HParamsError(
+                f"{setting}: {entry!r} should be pattern={what}, the {what} at least 0."
+            )
+        rules.append((_found(model, pattern, f"{setting}: {entry}"), number))
+    return rules
+
+
+def _first(rules: list[tuple[set[int], float]], parameter: Tensor, default: float) -> float:
+    return next((number for found, number in rules if id(parameter) in found), default)
+
+
+def _heights(model: nn.Module, decay: float) -> dict[int, float]:
+    """The factor of each parameter by the height of its layer; what is in no layer has none.
+
+    Layers are what stands in a numbered list, `encoder.0.attention...`; each list is counted from
+    its own top, and embeddings (the modalities' `bottom`) lie below the longest.
+    """
+    if decay == 1.0:
+        return {}
+    layers: dict[int, tuple[str, int]] = {}
+    for name, parameter in model.named_parameters():
+        if match := _LAYER.match(name):
+            layers[id(parameter)] = match[1], int(match[2])
+    if not layers:
+        raise HParamsError(
+            f"learning_rate_layer_decay={decay}: the model has no numbered layers, as "
+            "'encoder.0...'. Use learning_rate_scales."
+        )
+    tops: dict[str, int] = {}
+    for stack, number in layers.values():
+        tops[stack] = max(tops.get(stack, 0), number)
+    factors = {key: decay ** (tops[stack] - number) for key, (stack, number) in layers.items()}
+    below = decay ** (max(tops.values()) + 1)
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if id(parameter) in tables or "bottom" in name.split("."):
+            factors.setdefault(id(parameter), below)
+    return factors

@@ -1,0 +1,209 @@
+"""Which settings of training are read, and the refusal of those that are not.
+
+What reads a setting of the optimizer or the schedule says so beside its definition: optimizers with
+`@reads(...)`, the factors of a learning rate with `@factor(...)`.  Of the other groups, those that
+depend on another setting are listed here; `train/problem_task.py` has those of the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import OptimizationHParams
+from t2t_torch.optim.learning_rate import FACTORS, LEGACY_DECAYS, Factor, factor_names
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+
+
+_Made = TypeVar("_Made", bound=Callable[..., Any])
+
+_ALWAYS = frozenset(
+    {
+        "learning_rate_layer_decay",
+        "learning_rate_minimum",
+        "learning_rate_scales",
+        "learning_rate_schedule",
+        "optimizer_multistep_accumulate_steps",
+        "optimizer_zero_grads",
+    }
+)
+"""What the loop itself reads."""
+
+_Condition = tuple[str, object]
+
+
+class _Need(NamedTuple):
+    """What another setting must be for one to be read; of two that are named, what both are."""
+
+    setting: str
+    holds: Callable[[Any], bool]
+    told: str
+
+
+_FLOAT16 = _Need("activation_dtype", lambda dtype: dtype == "float16", "activation_dtype=float16")
+_BUCKETS = _Need("use_fixed_batch_size", lambda fixed: not fixed, "use_fixed_batch_size=False")
+_NEEDS: dict[str, tuple[_Need, ...]] = {
+    "initializer_gain": (
+        _Need("initializer", lambda chosen: chosen != "xavier", "an initializer but xavier"),
+    ),
+    "length_bucket_step": (_BUCKETS,),
+    "min_length_bucket": (_BUCKETS,),
+    "mixed_precision_optimizer_init_loss_scale": (
+        _FLOAT16,
+        _Need(
+            "mixed_precision_optimizer_loss_scaler",
+            lambda scaler: scaler != "none",
+            "mixed_precision_optimizer_loss_scaler=exponential",
+        ),
+    ),
+    "mixed_precision_optimizer_loss_scaler": (_FLOAT16,),
+    "swa_every": (
+        _Need("swa_start_step swa_patience", any, "swa_start_step=N, else there is no mean"),
+    ),
+}
+"""Settings of any group that are read only if others are so."""
+
+
+def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
+    """Declares which settings an optimizer reads; `@register_optimizer` stands above it.
+
+    Args:
+      names: that it reads in any case.
+      only_if: name=(other name, value): it is read where the other has that value.
+    """
+
+    def declare(made: _Made) -> _Made:
+        made.reads = {**dict.fromkeys(names), **only_if}  # type: ignore[attr-defined]
+        return made
+
+    return declare
+
+
+def check_settings(hparams: HParams, before: HParams | None = None) -> None:
+    """Refuses what a user has set and nothing reads, as an optimizer or a schedule does not.
+
+    What a named set says is left alone: sets are made from each other, and carry what their
+    parents needed.  So is what a run that goes on was begun with.
+
+    Args:
+      hparams: that know who set each field.
+      before: those of the run that goes on.
+
+    Raises:
+      HParamsError: for each setting, what does not read it, and what would.
+    """
+    nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
+    faults = [
+        _fault(hparams, name)
+        for name in {**OptimizationHParams.model_fields, **_NEEDS}
+        if hparams.provenance[name] not in nobodys
+        and (before is None or getattr(before, name) != getattr(hparams, name))
+        and not _is_read(hparams, name)
+    ]
+    faults += _still(hparams, nobodys, before)
+    if faults:
+        raise HParamsError("\n".join(faults))
+
+
+def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Iterator[str]:
+    """Yields what is wrong with an exponential decay that a user has chosen, and that decays not.
+
+    Where nobody has chosen anything of it, it is as tensor2tensor has it.
+    """
+    names = ["learning_rate_schedule", *sorted(FACTORS["exp_decay"].reads)]
+    chosen = any(
+        hparams.provenance[name] not in nobodys
+        and (before is None or getattr(before, name) != getattr(hparams, name))
+        for name in names
+        if name != "learning_rate_warmup_steps"
+    )
+    if chosen and hparams.learning_rate_decay_rate == 1.0 and "exp_decay" in factor_names(hparams):
+        yield (
+            "exp_decay multiplies the rate by learning_rate_decay_rate every "
+            f"learning_rate_decay_steps={hparams.learning_rate_decay_steps}, and that rate is 1: "
+            "it never decays. Set learning_rate_decay_rate, for example to 0.5."
+        )
+
+
+def _unmet(hparams: HParams, name: str) -> list[str]:
+    needs = _NEEDS.get(name, ())
+    return [need.told for need in needs if not need.holds(_value(hparams, need.setting))]
+
+
+def _value(hparams: HParams, setting: str) -> Any:
+    values = [getattr(hparams, name) for name in setting.split()]
+    return values if len(values) > 1 else values[0]
+
+
+def _is_read(hparams: HParams, name: str) -> bool:
+    if name in _ALWAYS:
+        return True
+    if name in _NEEDS:
+        usual = type(hparams).model_fields[name].default
+        return getattr(hparams, name) == usual or not _unmet(hparams, name)
+    if name.startswith("optimizer_"):
+        declared = _declared(hparams.optimizer)
+        # An optimizer of a user's that declares nothing may read anything.
+        return declared is None or (name in declared and _holds(hparams, declared[name]))
+    if name.startswith("learning_rate"):
+        chosen = [FACTORS[factor] for factor in factor_names(hparams)]
+        if hparams.learning_rate_minimum is not None and name == "learning_rate_warmup_steps":
+            return True
+        return any(name in factor.reads for factor in _with_decays(hparams, chosen))
+    return True
+
+
+def _with_decays(hparams: HParams, chosen: Iterable[Factor]) -> Iterator[Factor]:
+    for factor in chosen:
+        yield factor
+        if factor is FACTORS["legacy"]:
+            yield LEGACY_DECAYS[hparams.learning_rate_decay_scheme]
+
+
+def _declared(optimizer: str) -> Mapping[str, _Condition | None] | None:
+    declared: Mapping[str, _Condition | None] | None = getattr(
+        registry.optimizer(optimizer), "reads", None
+    )
+    return declared
+
+
+def _holds(hparams: HParams, condition: _Condition | None) -> bool:
+    return condition is None or getattr(hparams, condition[0]) == condition[1]
+
+
+def _fault(hparams: HParams, name: str) -> str:
+    value = getattr(hparams, name)
+    if name in _NEEDS:
+        needed = " and ".join(_unmet(hparams, name))
+        return f"{name}={value} is read by nothing: it needs {needed}. Set that, or leave it out."
+    if name.startswith("optimizer_"):
+        chosen = f"optimizer={hparams.optimizer}"
+        readers = f"optimizer={', '.join(_optimizers_that_read(name))}"
+    else:
+        chosen = f"learning_rate_schedule={hparams.learning_rate_schedule}"
+        if "legacy" in factor_names(hparams):
+            chosen += f" with learning_rate_decay_scheme={hparams.learning_rate_decay_scheme}"
+        readers = f"a learning_rate_schedule with {', '.join(_factors_that_read(name))}"
+    return (
+        f"{name}={value} is read by nothing: {chosen} does not read it; {readers} would. "
+        "Leave it out, or choose one of these."
+    )
+
+
+def _optimizers_that_read(name: str) -> Iterator[str]:
+    for optimizer in registry.list_names("optimizer"):
+        declared = _declared(optimizer) or {}
+        if name in declared:
+            condition = declared[name]
+            yield f"{optimizer} ({condition[0]}={condition[1]})" if condition else optimizer
+
+
+def _factors_that_read(name: str) -> Iterator[str]:
+    yield from (factor for factor, made in FACTORS.items() if name in made.reads)
+    schemes = [scheme for scheme, made in LEGACY_DECAYS.items() if name in made.reads]
+    if schemes:
+        yield f"legacy (learning_rate_decay_scheme={'|'.join(schemes)})"

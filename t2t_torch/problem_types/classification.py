@@ -1,0 +1,323 @@
+"""A text, to one of several classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from t2t_torch.data.vocabulary_builder import Learner, MomentsLearner, load_moments
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    Image,
+    MultiLabel,
+    Place,
+    Real,
+    SoftLabel,
+    Text,
+    Turns,
+)
+from t2t_torch.problem import Problem
+from t2t_torch.text.encoder import ClassLabelEncoder
+from t2t_torch.text_problem import TextProblem
+
+
+class Text2ClassProblem(TextProblem):
+    """A text, to one of several classes.
+
+    `generate_samples` yields {"inputs": str, "targets": str}, the label by name.  A label that only
+    evaluation data has is never right and has no loss.
+
+    Attributes:
+      soft_labels: whether the targets are a probability for each of `class_labels`, as a mapping or
+        in their order.
+    """
+
+    text_fields = ("inputs",)
+    metrics = ("accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    batch_size_means_tokens = True
+    soft_labels: ClassVar[bool] = False
+    optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *([] if self.soft_labels else self.label_learner("targets"))]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the text and the label."""
+        labels = self.label_encoder(directory, "targets")
+        target = (
+            SoftLabel(labels)
+            if self.soft_labels
+            else ClassLabel(labels, allow_unknown=not self.class_labels)
+        )
+        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
+        return Features(inputs, {"targets": target}, notes=self.weights())
+
+
+# A text, to any number of classes.
+
+
+class Text2MultiLabelProblem(TextProblem):
+    """A text, to any number of classes, also none.
+
+    `generate_samples` yields {"inputs": str, "targets": list of labels}.  A label that only
+    evaluation data has is left out.
+    """
+
+    text_fields = ("inputs",)
+    metrics = ("exact_match", "f1_micro")
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    batch_size_means_tokens = True
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the text and the labels."""
+        labels = self.label_encoder(directory, "targets")
+        target = MultiLabel(labels, allow_unknown=not self.class_labels)
+        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
+        return Features(inputs, {"targets": target}, notes=self.weights())
+
+
+# A text, to numbers.
+
+
+class RealTargets(TextProblem):
+    """A problem whose "targets" are numbers, which are learned standardized.
+
+    t2t-datagen stores their mean and standard deviation over the training split, and the targets
+    less the one, divided by the other: the loss is that of standardized numbers.  Answers, exported
+    graphs and metrics are in the numbers' own units.  Data of earlier versions has no such file;
+    its numbers are learned as they are.
+
+    Attributes:
+      target_size: how many numbers.
+      raw_targets: learn the numbers as they are; needed where problems are mixed, which have to
+        agree on what a stored number means.
+    """
+
+    metrics = ("rmse", "pearson")
+    target_size: ClassVar[int] = 1
+    raw_targets: ClassVar[bool] = False
+    setting_names = (*TextProblem.setting_names, "target_size")
+    optional_setting_names = (*TextProblem.optional_setting_names, "raw_targets")
+
+    def learners(self) -> Sequence[Learner]:
+        """Those of the inputs, and the moments of the targets."""
+        own = (MomentsLearner(file, "targets") for file in self.optional_vocab_files)
+        return [*super().learners(), *own]
+
+    @property
+    def optional_vocab_files(self) -> tuple[str, ...]:
+        """The file of the targets' moments."""
+        return () if self.raw_targets else (f"moments.{self.dataset_name}.targets.json",)
+
+    def target(self, directory: Path) -> Real:
+        """Returns the numbers' feature, standardized if the folder has their moments."""
+        for file in self.optional_vocab_files:
+            if (directory / file).exists():
+                mean, std = load_moments(directory / file)
+                return Real(self.target_size, tuple(mean), tuple(std))
+        return Real(self.target_size)
+
+
+class Text2RealProblem(RealTargets):
+    """A text, to numbers: a score, a price.
+
+    `generate_samples` yields {"inputs": str, "targets": number or list of numbers}.
+    """
+
+    text_fields = ("inputs",)
+    suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
+    batch_size_means_tokens = True
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the text and the numbers."""
+        inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
+        return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
+
+
+# Two texts, to a class or to a number.
+
+
+class TextPairProblem(TextProblem):
+    """Two texts, "first" and "second"; a subclass says what they lead to."""
+
+    text_fields = ("first", "second")
+    suggested_flags = "--model=pair_classifier --hparams_set=pair_classifier_base"
+    batch_size_means_tokens = True
+
+    def pair(self, directory: Path) -> dict[str, Feature]:
+        """Returns the inputs."""
+        text = Text(self.encoder(directory))
+        return {"first": text, "second": text, **self.dense(directory)}
+
+
+class TextPair2ClassProblem(TextPairProblem):
+    """Two texts, to one of several classes: entailment, paraphrase.
+
+    `generate_samples` yields {"first": str, "second": str, "targets": str}.
+    """
+
+    metrics = ("accuracy", "neg_log_perplexity")
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and the label."""
+        labels = self.label_encoder(directory, "targets")
+        target = ClassLabel(labels, allow_unknown=not self.class_labels)
+        return Features(self.pair(directory), {"targets": target}, notes=self.weights())
+
+
+class TextPair2RealProblem(RealTargets, TextPairProblem):
+    """Two texts, to numbers: how alike they are.
+
+    `generate_samples` yields {"first": str, "second": str, "targets": number or list of numbers}.
+    """
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and the numbers."""
+        target = self.target(directory)
+        return Features(self.pair(directory), {"targets": target}, notes=self.weights())
+
+
+# A list of utterances, to one of several classes.
+
+
+class MultiTurn2ClassProblem(TextProblem):
+    """A list of utterances, to one of several classes.
+
+    `generate_samples` yields {"inputs": list of str, "targets": str}.
+
+    Attributes:
+      max_turns: so many utterances are kept, the last ones; 0 is all.
+    """
+
+    text_fields = ("inputs",)
+    metrics = ("accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=seqnn --hparams_set=seqnn_base"
+    batch_size_means_tokens = True
+    max_turns: ClassVar[int] = 50  # PyText's SeqTokenTensorizer
+    setting_names = (*TextProblem.setting_names, "max_turns")
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the utterances and the label."""
+        labels = self.label_encoder(directory, "targets")
+        target = ClassLabel(labels, allow_unknown=not self.class_labels)
+        turns = Turns(self.encoder(directory), max_turns=self.max_turns)
+        inputs = {"inputs": turns, **self.dense(directory)}
+        return Features(inputs, {"targets": target}, notes=self.weights())
+
+
+# A picture, to one of several classes.
+
+
+class Image2ClassProblem(Problem):
+    """A picture of a fixed size, to one of several classes.
+
+    `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.
+
+    Attributes:
+      height: pixels.
+      width: pixels.
+      channels: 1 for grey, 3 for red, green and blue.
+      class_labels: the names of the classes.
+    """
+
+    height: ClassVar[int] = 28
+    width: ClassVar[int] = 28
+    channels: ClassVar[int] = 1
+    class_labels: ClassVar[tuple[str, ...]]
+    metrics = ("accuracy", "neg_log_perplexity")
+    suggested_flags = (
+        "--model=transformer_encoder --hparams_set=transformer_encoder_image --train_steps=5000"
+    )
+    setting_names = ("height", "width", "channels", "class_labels")
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the picture and the label."""
+        image = Image(self.height, self.width, self.channels)
+        return Features({"inputs": image}, {"targets": ClassLabel(self._labels)})
+
+    @property
+    def _labels(self) -> ClassLabelEncoder:
+        return ClassLabelEncoder(self.class_labels)
+
+
+# A query and documents, to the order of the documents.
+
+
+class PairRankingProblem(TextProblem):
+    """A query, a document that answers it better, and one that answers it worse.
+
+    `generate_samples` yields {"query": str, "positive": str, "negative": str}.
+    """
+
+    text_fields = ("query", "positive", "negative")
+    candidates: ClassVar[tuple[str, str]] = ("positive", "negative")
+    metrics = ("pairwise_accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_base"
+    batch_size_means_tokens = True
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample with the name of the better document."""
+        for example in super().examples_of(sample):
+            yield {**example, "targets": self.candidates[0]}
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and which candidate is the better one."""
+        text = Text(self.encoder(directory))
+        inputs = {"query": text, "positive": text, "negative": text, **self.dense(directory)}
+        return Features(inputs, {"targets": Choice(self.candidates)}, notes=self.weights())
+
+
+class QueryRelevanceProblem(TextProblem):
+    """A query and one document, to how relevant it is.
+
+    `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
+    label such as "0" or "1".
+
+    Attributes:
+      max_queries: so many queries a split has at most; if given, a sample's "place" holds the
+        numbers of its query and of its document, both from 0, and `query_map` and `query_mrr` may
+        be among the metrics.
+      max_documents: so many documents a query has at most.
+    """
+
+    max_queries: ClassVar[int] = 0
+    max_documents: ClassVar[int] = 1000
+    optional_setting_names = (*TextProblem.optional_setting_names, "max_queries")
+
+    text_fields = ("query", "document")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_relevance"
+    batch_size_means_tokens = True
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary and the labels."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the texts and the relevance."""
+        text = Text(self.encoder(directory))
+        labels = self.label_encoder(directory, "targets")
+        inputs = {"query": text, "document": text, **self.dense(directory)}
+        target = ClassLabel(labels, allow_unknown=not self.class_labels)
+        notes: dict[str, Feature] = self.weights()
+        if self.max_queries:
+            notes["targets_place"] = Place(self.max_queries, self.max_documents)
+        return Features(inputs, {"targets": target}, notes=notes)

@@ -1,0 +1,109 @@
+"""A text, to its translation, from several parallel files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from t2t_torch.data.raw_file import RawFile, found
+from t2t_torch.features import Features, Text
+from t2t_torch.mode import Split
+from t2t_torch.readers.tables import read_tsv
+from t2t_torch.readers.text_file import BadRecords, aligned, read_segments
+from t2t_torch.text_problem import Text2TextProblem, TextProblem
+
+_MARKED_UP = (".sgm", ".sgml", ".xml")
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """Texts and their translations, in two files or in one.
+
+    Attributes:
+      inputs: the file of the texts, one a line, or as <seg>...</seg> if its name ends in .sgm,
+        .sgml or .xml.
+      targets: that of the translations, in the same order; None if `inputs` has both in columns
+        with tabs between.
+      columns: of the texts and of the translations, from 0, where there are columns.
+    """
+
+    inputs: RawFile
+    targets: RawFile | None = None
+    columns: tuple[int, int] = (0, 1)
+
+    @property
+    def files(self) -> tuple[RawFile, ...]:
+        """Its files, one or two."""
+        return (self.inputs,) if self.targets is None else (self.inputs, self.targets)
+
+    def pairs(self, tmp_dir: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
+        """Yields the texts and their translations, blanks around them left out.
+
+        Raises:
+          DataError: a file is missing or malformed, or they have different numbers of texts.
+        """
+        paths = [file.get(tmp_dir) for file in self.files]
+        if self.targets is None:
+            first, second = map(str, self.columns)
+            for record in read_tsv(paths[0], bad, header=False):
+                yield record.values[first].strip(), record.values[second].strip()
+        elif self.inputs.name.endswith(_MARKED_UP):
+            for _, texts in aligned(paths, bad, read_segments, "segments"):
+                yield texts[0], texts[1]
+        else:
+            for _, texts in aligned(paths, bad):
+                yield texts[0].strip(), texts[1].strip()
+
+
+class TranslateProblem(Text2TextProblem):
+    """A text, to its translation.
+
+    A pair of which one side is blank is left out, as tensor2tensor does: there is nothing to learn.
+
+    Attributes:
+      corpora: what the samples of each split are read from, one after another.
+    """
+
+    corpora: ClassVar[Mapping[Split, Sequence[ParallelCorpus]]]
+    suggested_flags = "--model=transformer --hparams_set=transformer_base"
+
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """Those files of the corpora that are there."""
+        return found(self._files(), tmp_dir)
+
+    def prepare(self, tmp_dir: Path) -> None:
+        """Fetches and unpacks what the corpora need."""
+        for file in self._files():
+            file.get(tmp_dir)
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the pairs that are blank on neither side."""
+        for corpus in self.corpora[split]:
+            for inputs, targets in corpus.pairs(tmp_dir, self.bad_records):
+                if inputs and targets:
+                    yield {"inputs": inputs, "targets": targets}
+
+    def _files(self) -> list[RawFile]:
+        corpora = (corpus for split in self.shards for corpus in self.corpora[split])
+        return [file for corpus in corpora for file in corpus.files]
+
+
+# A question and what it is about, to an answer in words.
+
+
+class QuestionContext2TextProblem(TextProblem):
+    """A question and a text that it is about, to an answer in words of its own.
+
+    `generate_samples` yields {"inputs": the question, "context": str, "targets": the answer}.
+    """
+
+    text_fields = ("inputs", "context", "targets")
+    batch_size_means_tokens = True
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the three texts, which share one encoder."""
+        text = Text(self.encoder(directory))
+        inputs = {"inputs": text, "context": text, **self.dense(directory)}
+        return Features(inputs, {"targets": text}, notes=self.weights())

@@ -1,0 +1,445 @@
+"""The contract of problems whose texts are lists of words, with what is known of each word."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from t2t_torch.data.vocabulary_builder import CharacterLearner, LabelLearner, Learner
+from t2t_torch.errors import DataError, RegistryError
+from t2t_torch.features import (
+    ClassLabel,
+    Feature,
+    Features,
+    Gazetteer,
+    GazetteerWeights,
+    OriginalWords,
+    Span,
+    Tags,
+    WordCharacters,
+    WordLabel,
+    WordReal,
+    Words,
+    WordShape,
+    WordStarts,
+)
+from t2t_torch.features.text import TreeFeature
+from t2t_torch.problem import Found
+from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder
+from t2t_torch.text.tree import UNKNOWN_LABEL, TransitionEncoder, Tree, are_of_requests, parse_tree
+from t2t_torch.text_problem import TextProblem, VocabType
+
+
+class WordProblem(TextProblem):
+    """Texts are lists of words in one field, and what is learnt may belong to each of them.
+
+    With a vocabulary of subwords or bytes a word has several ids, and what belongs to a word
+    belongs to its first id, whose place the note `inputs_starts` tells.
+
+    Attributes:
+      words_field: the field of the words.
+      word_characters: so many characters of each word are an input more, learnt from the training
+        samples; 0 for none.
+      word_bytes: so many bytes of each word are an input more; 0 for none.
+      word_shape: whether the shape of each word (capitals, digits) is an input more.
+      gazetteer: whether the field "gazetteer", a mapping of labels to weights for each word, is an
+        input more.
+      gazetteer_width: so many of a word's labels are kept, those of greatest weight.
+      word_dense_size: numbers of each word in the field "word_dense", a list of lists, which are an
+        input more, such as vectors that were made elsewhere; 0 for none.
+    """
+
+    vocab_type = VocabType.WORD
+    text_fields: ClassVar[tuple[str, ...]] = ("inputs",)
+    splits_words = False
+    batch_size_means_tokens = True
+    suggested_flags = "--model=bilstm_tagger --hparams_set=bilstm_tagger_base"
+    words_field: ClassVar[str] = "inputs"
+    word_characters: ClassVar[int] = 0
+    word_bytes: ClassVar[int] = 0
+    word_shape: ClassVar[bool] = False
+    gazetteer: ClassVar[bool] = False
+    gazetteer_width: ClassVar[int] = 4
+    word_dense_size: ClassVar[int] = 0
+    optional_setting_names = (
+        *TextProblem.optional_setting_names,
+        "word_characters",
+        "word_bytes",
+        "word_shape",
+        "gazetteer",
+        "word_dense_size",
+    )
+
+    def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
+        super().__init__(reverse=reverse, copy=copy)
+        if self.cutters:
+            raise RegistryError(
+                f"{self.name!r} names `cutters` of {', '.join(self.cutters)}, but "
+                f"{type(self).__name__} has its texts as words: nothing would be cut. Leave "
+                "`cutters` out, and cut in generate_samples."
+            )
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, the alphabet of the words' characters, the gazetteer's labels."""
+        learners = list(super().learners())
+        if self.word_characters:
+            learners.append(CharacterLearner(self._alphabet_file, self.texts))
+        if self.gazetteer:
+            learners.append(LabelLearner(self.labels_file("gazetteer"), _labels_of_words))
+        return learners
+
+    def words(self, directory: Path) -> dict[str, Feature]:
+        """Returns the words and all inputs that belong to them."""
+        field = self.words_field
+        inputs: dict[str, Feature] = {field: Words(self.encoder(directory))}
+        if self.word_characters:
+            alphabet = CharacterEncoder.load(self._there(directory, self._alphabet_file))
+            inputs[f"{field}_characters"] = WordCharacters(field, alphabet, self.word_characters)
+        if self.word_bytes:
+            inputs[f"{field}_bytes"] = WordCharacters(field, ByteEncoder(), self.word_bytes)
+        if self.word_shape:
+            inputs[f"{field}_shape"] = WordShape(field)
+        if self.gazetteer:
+            entries = self._gazetteer_labels(directory)
+            inputs["gazetteer"] = Gazetteer(field, entries, width=self.gazetteer_width)
+        if self.word_dense_size:
+            inputs["word_dense"] = WordReal(field, self.word_dense_size)
+        return {**inputs, **self.dense(directory)}
+
+    def word_notes(self, directory: Path) -> dict[str, Feature]:
+        """Returns where words start, unless each has one id, and the weights there are."""
+        notes = self.weights()
+        if self.gazetteer:
+            entries = self._gazetteer_labels(directory)
+            weights = GazetteerWeights(self.words_field, entries, width=self.gazetteer_width)
+            notes["gazetteer_weights"] = weights
+        if self.vocab_type not in (VocabType.WORD, VocabType.TOKEN):
+            field = self.words_field
+            notes[f"{field}_starts"] = WordStarts(field, Words(self.encoder(directory)))
+        return notes
+
+    def check_aligned(self, sample: Mapping[str, Any], field: str) -> None:
+        """Checks that a field, and what else is known of words, has one entry for each word.
+
+        Raises:
+          DataError: it has more or fewer.
+        """
+        words = sample[self.words_field]
+        beside = {"gazetteer": self.gazetteer, "word_dense": self.word_dense_size > 0}
+        for name in (field, *(name for name, is_there in beside.items() if is_there)):
+            entries = sample[name]
+            if len(words) != len(entries):
+                raise DataError(
+                    f"{len(words)} words and {len(entries)} {name}, where one for each word was "
+                    f"expected: {list(words)!r}, {list(entries)!r}."
+                )
+
+    def _gazetteer_labels(self, directory: Path) -> ClassLabelEncoder:
+        return ClassLabelEncoder.load(self._there(directory, self.labels_file("gazetteer")))
+
+    @property
+    def _alphabet_file(self) -> str:
+        return f"vocab.{self.dataset_name}.{self.words_field}.symbols"
+
+
+def _labels_of_words(sample: Mapping[str, Any]) -> Iterator[str]:
+    for word in sample["gazetteer"]:
+        yield from word
+
+
+# Words, to a tag for each.
+
+
+class Text2TagsProblem(WordProblem):
+    """Words, to a tag for each: parts of speech, names, chunks.
+
+    `generate_samples` yields {"inputs": list of words, "targets": list of tags}, one for each word.
+    Tags of spans are written B-X, I-X, O (also IOB1, where B- stands only between neighbours);
+    for others `metrics` may leave `span_f1` out.
+    """
+
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, what belongs to words, and the tags."""
+        return [*super().learners(), *self.label_learner("targets")]
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample; DataError unless it has one tag for each word."""
+        for example in super().examples_of(sample):
+            self.check_aligned(example, "targets")
+            yield example
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the words and the tags."""
+        labels = self.label_encoder(directory, "targets")
+        target = Tags(labels, self.words_field, allow_unknown=not self.class_labels)
+        notes = self.word_notes(directory)
+        return Features(self.words(directory), {"targets": target}, notes=notes)
+
+
+# Words, to an intent and a slot for each word.
+
+
+class IntentSlotProblem(WordProblem):
+    """A request, to what is wanted and which words say what: two targets from one text.
+
+    `generate_samples` yields {"inputs": list of words, "intent": str, "slots": list of tags}.
+    Labels that only evaluation data has are never right.
+    """
+
+    metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "intent": ("accuracy",),
+        "slots": ("accuracy", "span_f1"),
+    }
+
+    suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, what belongs to words, the intents and the slots."""
+        labels = [*self.label_learner("intent"), *self.label_learner("slots")]
+        return [*super().learners(), *labels]
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample; DataError unless it has one tag for each word."""
+        for example in super().examples_of(sample):
+            self.check_aligned(example, "slots")
+            yield example
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the words, the intent and the slots."""
+        slots = self.label_encoder(directory, "slots")
+        targets = {
+            "intent": ClassLabel(self.label_encoder(directory, "intent"), allow_unknown=True),
+            "slots": Tags(slots, self.words_field, allow_unknown=True),
+        }
+        notes = self.word_notes(directory)
+        return Features(self.words(directory), targets, notes=notes)
+
+
+# Words, to a tree over them.
+
+
+class Text2TreeProblem(WordProblem):
+    """Words, to a tree over them: of constituents, or of intents and slots.
+
+    `generate_samples` yields {"inputs": list of words, "targets": str}, the tree in round brackets
+    or in TOP's square ones; without "inputs" the words are those of the tree.  What is learnt are
+    the transitions that build the tree; its words are not in them.
+
+    Attributes:
+      given_tags: whether the labels right above the words are not learnt but given: an input more,
+        of the field "tags", which is the tree's own where a sample has it not.
+      round_brackets: whether trees are written in round brackets, else in square ones; None is
+        round, but of labels that are all intents and slots.
+    """
+
+    metrics = ("accuracy", "accuracy_per_sequence", "neg_log_perplexity")
+    suggested_flags = "--model=rnng --hparams_set=rnng_base"
+    given_tags: ClassVar[bool] = False
+    round_brackets: ClassVar[bool | None] = None
+    optional_setting_names = (*WordProblem.optional_setting_names, "given_tags")
+
+    def learners(self) -> Sequence[Learner]:
+        """The vocabulary, what belongs to words, and the labels of constituents."""
+        learners = list(super().learners())
+        if not self.class_labels:
+            learners.append(LabelLearner(self.labels_file("targets"), _labels))
+        if self.given_tags:
+            learners.append(LabelLearner(self.labels_file("tags"), lambda sample: sample["tags"]))
+        return learners
+
+    def words(self, directory: Path) -> dict[str, Feature]:
+        """Returns the words and all inputs that belong to them."""
+        inputs = super().words(directory)
+        if self.given_tags:
+            tags = WordLabel(self.words_field, self._tag_encoder(directory))
+            inputs[f"{self.words_field}_tags"] = tags
+        return inputs
+
+    def _tag_encoder(self, directory: Path) -> ClassLabelEncoder:
+        return ClassLabelEncoder.load(self._there(directory, self.labels_file("tags")))
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields the sample, its tree parsed; DataError if it is none, or of other words."""
+        tree = sample["targets"]
+        tree = tree if isinstance(tree, Tree) else parse_tree(tree)
+        words = list(sample.get("inputs", tree.words))
+        if words != list(tree.words):
+            raise DataError(f"the tree's words are {list(tree.words)!r}, the text's {words!r}.")
+        sample = {**sample, "inputs": words, "targets": tree}
+        if self.given_tags:
+            tree, tags = tree.without_tags()
+            sample = {**sample, "tags": list(sample.get("tags", tags)), "targets": tree}
+            self.check_aligned(sample, "tags")
+        yield sample
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the words and the tree."""
+        if self.class_labels:
+            encoder = TransitionEncoder(self.class_labels)
+        else:
+            encoder = TransitionEncoder.load(self._there(directory, self.labels_file("targets")))
+        notes = self.word_notes(directory)
+        is_round = self.round_brackets
+        tree = TreeFeature(
+            encoder,
+            of=self.words_field,
+            tags="tags" if self.given_tags else "",
+            is_round=not are_of_requests(encoder.labels) if is_round is None else is_round,
+        )
+        words = self.words(directory)
+        encoded = words[self.words_field]
+        assert isinstance(encoded, Words)
+        kept = {f"{self.words_field}_original": OriginalWords(self.words_field, encoded)}
+        return Features(words, {"targets": tree}, notes=notes, kept=kept)
+
+
+def _labels(sample: Mapping[str, Any]) -> Iterable[str]:
+    return (label for label in sample["targets"].labels if label != UNKNOWN_LABEL)
+
+
+# A question and a text, to the part of the text that answers it.
+
+
+IDEOGRAPHS = (
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
+)
+"""Ideographs and kana, as a class has them: written without spaces between words, so each is a word
+of its own."""
+
+_JOINERS = "\u200c\u200d"  # within words of Persian and of the scripts of India
+_PLACES_OF_MARKS = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
+
+
+class Token(NamedTuple):
+    """A word of a text and its place there, in characters; `end` is exclusive."""
+
+    text: str
+    start: int
+    end: int
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Cuts a text into words and punctuation marks, spaces left out.
+
+    Combining marks, as the vowel signs of Hindi, belong to the word that they stand in.  Chinese
+    characters and kana are a word each.
+    """
+    return [Token(match[0], *match.span()) for match in token_pattern().finditer(text)]
+
+
+@functools.cache
+def token_pattern() -> re.Pattern[str]:
+    """Returns what `tokens_of` finds: a word, or one mark of punctuation."""
+    ideograph, mark = f"[{IDEOGRAPHS}]", f"[{marks()}]"
+    return re.compile(rf"{ideograph}{mark}*|(?:[^\W{IDEOGRAPHS}]|{mark})+|[^\w\s]")
+
+
+@functools.cache
+def marks() -> str:
+    """Returns the characters that belong to the word that they stand in, as a class has them."""
+    characters = map(chr, itertools.chain(*_PLACES_OF_MARKS))
+    found = (one for one in characters if unicodedata.category(one).startswith("M"))
+    return "".join(found) + _JOINERS
+
+
+class SpanQAProblem(WordProblem):
+    """A question and a text, to the part of the text that answers it, as in SQuAD.
+
+    `generate_samples` yields {"question": str, "context": str, "answers": [{"text": str, "start":
+    int}, ...]}: the answers' first characters in the context; no answer is an empty list.  A text
+    of more than `max_context` words becomes several examples that overlap; those that do not hold
+    the first of the answers have none.  Of several answers only the first is learnt and measured.
+
+    A long text is answered from all of its windows: with the most probable answer that is found in
+    one of them, as it stands in the text; "" if none is found.
+
+    Attributes:
+      max_context: words of a text in one example.
+      context_stride: words from one window to the next.
+    """
+
+    text_fields = ("question", "context")
+    words_field = "context"
+    metrics = ("answer_exact_match", "answer_f1")
+    suggested_flags = "--model=span_qa --hparams_set=span_qa_base"
+    approx_vocab_size = 2**15
+    max_context: ClassVar[int] = 384
+    context_stride: ClassVar[int] = 256
+    setting_names = (*WordProblem.setting_names, "max_context", "context_stride")
+
+    def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yields one example for each window of the context."""
+        others = {k: v for k, v in sample.items() if k not in ("question", "context", "answers")}
+        span = _span(tokens_of(sample["context"]), sample)
+        for number, window in enumerate(self.inputs_of(sample)):
+            start = number * self.context_stride
+            inside = _within(span, start, len(window["context"]))
+            words = {field: window[field] for field in ("question", "context")}
+            yield {**others, **words, "targets": inside}
+
+    def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Returns the words of question and context, for each window of the context."""
+        for field in ("question", "context"):
+            if not isinstance(sample[field], str):
+                raise DataError(f"{field} is {sample[field]!r}, where a text was expected.")
+        question = [token.text for token in tokens_of(sample["question"])]
+        context = [token.text for token in tokens_of(sample["context"])]
+        if not question or not context:
+            raise DataError(f"a question or a context without a word: {dict(sample)!r}.")
+        beyond = max(0, len(context) - self.max_context)
+        windows = -(-beyond // self.context_stride) + 1
+        starts = (number * self.context_stride for number in range(windows))
+        cut = (context[start : start + self.max_context] for start in starts)
+        return [{**sample, "question": question, "context": window} for window in cut]
+
+    def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
+        """Returns the most probable answer of all windows, as it stands in the context.
+
+        Where no window has one it is "", as probable as in the window that is least sure of it.
+        """
+        sure = [one.probability or 0.0 for one in found]
+        there = [number for number, one in enumerate(found) if one.value is not None]
+        if not there:
+            return Found("", min(sure))
+        best = max(there, key=sure.__getitem__)
+        first, last = (place + best * self.context_stride for place in found[best].value)
+        tokens = tokens_of(sample["context"])
+        return Found(sample["context"][tokens[first].start : tokens[last].end], sure[best])
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the question, the context with what belongs to its words, and the answer."""
+        inputs = {"question": Words(self.encoder(directory)), **self.words(directory)}
+        notes = self.word_notes(directory)
+        return Features(inputs, {"targets": Span(self.words_field)}, notes=notes)
+
+
+def _span(context: Sequence[Token], sample: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The first and the last word of the first answer; None if there is none."""
+    if not sample["answers"]:
+        return None
+    answer = sample["answers"][0]
+    start = int(answer["start"])
+    end = start + len(answer["text"])
+    if sample["context"][start:end] != answer["text"]:
+        raise DataError(
+            f"the answer {answer['text']!r} is not at character {start} of its context, where "
+            f"{sample['context'][start:end]!r} stands. Mend answer_start."
+        )
+    touched = [i for i, token in enumerate(context) if token.start < end and token.end > start]
+    if not touched:
+        raise DataError(f"the answer {answer['text']!r} has no word in it.")
+    return touched[0], touched[-1]
+
+
+def _within(span: tuple[int, int] | None, start: int, length: int) -> tuple[int, int] | None:
+    if span is None or span[0] < start or span[1] >= start + length:
+        return None
+    return span[0] - start, span[1] - start

@@ -1,0 +1,875 @@
+"""One stored feature of a split: by row, and in blocks of bounded size."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.data.shards import Ragged, Shards, Values
+from t2t_torch.errors import DataError
+from t2t_torch.features import (
+    NO_SPAN,
+    UNKNOWN,
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    Gazetteer,
+    GazetteerWeights,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Tags,
+    Text,
+    WordCharacters,
+    WordReal,
+    WordShape,
+)
+from t2t_torch.features.word import NUM_RESERVED, Shape
+from t2t_torch.text.encoder import EOS, PAD, CharacterEncoder
+from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.tree import TransitionEncoder
+
+BLOCK_VALUES = 1 << 20
+"""Values, and rows, in a block at most, unless one row alone has more."""
+
+
+class Column:
+    """The rows of a feature, mapped from the shards' files.
+
+    Args:
+      pairs: values and offsets of each record batch, as `Shards.column` returns them.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Values, npt.NDArray[np.integer[Any]]]]) -> None:
+        self._batches = list(pairs)
+        self._ends = np.cumsum([len(offsets) - 1 for _, offsets in pairs])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @property
+    def num_values(self) -> int:
+        """The numbers of all rows together."""
+        return sum(int(offsets[-1]) - int(offsets[0]) for _, offsets in self._batches)
+
+    def row(self, index: int, limit: int | None = None) -> Values:
+        """Returns the numbers of a row, or the first `limit` of them."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        values, offsets = self._batches[number]
+        place = index - int(self._ends[number]) + len(offsets) - 1
+        start, stop = int(offsets[place]), int(offsets[place + 1])
+        return values[start : stop if limit is None else min(stop, start + limit)]
+
+    def blocks(self, size: int = BLOCK_VALUES) -> Iterator[tuple[int, Ragged]]:
+        """Yields (number of the first row, rows) of consecutive blocks."""
+        first = 0
+        for values, offsets in self._batches:
+            total, start = len(offsets) - 1, 0
+            while start < total:
+                low = int(offsets[start])
+                stop = int(np.searchsorted(offsets, low + size, side="right")) - 1
+                stop = min(max(stop, start + 1), start + size)
+                places = offsets[start : stop + 1].astype(np.int64)
+                yield first + start, Ragged(values[low : places[-1]], places - low)
+                start = stop
+            first += total
+
+
+# How often each label is there.
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How often each label is there.
+
+    Attributes:
+      labels: all that may be there, in the order of their ids.
+      counts: of each label; of soft labels the sum of their probabilities.
+      unknown: labels that training does not know.
+      none: rows without a label, where a row may have several.
+    """
+
+    labels: tuple[str, ...]
+    counts: tuple[float, ...]
+    unknown: int = 0
+    none: int = 0
+
+    @property
+    def total(self) -> float:
+        """All labels there are, also unknown ones."""
+        return sum(self.counts) + self.unknown
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The labels that are not there."""
+        return tuple(x for x, count in zip(self.labels, self.counts, strict=True) if not count)
+
+    def most_frequent(self, count: int | None = None) -> list[tuple[str, float]]:
+        """Returns labels and their counts, the most frequent first."""
+        pairs = zip(self.labels, self.counts, strict=True)
+        return sorted(pairs, key=lambda pair: -pair[1])[:count]
+
+
+def labels_of(feature: Feature) -> tuple[str, ...] | None:
+    """Returns the labels of a feature in the order of its ids; None if it has none."""
+    if isinstance(feature, GazetteerWeights):
+        return None
+    if isinstance(feature, (ClassLabel, MultiLabel, SoftLabel, Tags, Gazetteer)):
+        return feature.encoder.labels
+    if isinstance(feature, Choice):
+        return tuple(feature.candidates)
+    if isinstance(feature, WordShape):
+        return tuple(shape.name.lower() for shape in Shape)
+    return None
+
+
+def count_labels(feature: Feature, labels: tuple[str, ...], column: Column) -> LabelCounts:
+    """Counts the labels of all rows."""
+    if isinstance(feature, (MultiLabel, SoftLabel)):
+        return _count_rows(labels, column)
+    first = NUM_RESERVED if isinstance(feature, (Gazetteer, WordShape)) else 0
+    counts = np.zeros(len(labels), np.int64)
+    unknown = 0
+    for _, rows in column.blocks():
+        ids = rows.values.astype(np.int64)
+        unknown += int(np.count_nonzero(ids == UNKNOWN))
+        counts += id_counts(ids[ids >= first] - first, len(labels))
+    return LabelCounts(labels, tuple(counts.tolist()), unknown)
+
+
+def _count_rows(labels: tuple[str, ...], column: Column) -> LabelCounts:
+    """Counts where a row has a number for each label."""
+    sums = np.zeros(len(labels))
+    none = 0
+    for _, rows in column.blocks():
+        table = rows.values.reshape(len(rows), -1)
+        if table.shape[1] != len(labels):
+            raise _outgrown(f"{table.shape[1]} numbers a row", f"{len(labels)} labels")
+        sums += table.sum(axis=0, dtype=np.float64)
+        none += int(np.count_nonzero(~table.any(axis=1)))
+    whole = np.allclose(sums, np.rint(sums))
+    return LabelCounts(labels, tuple((np.rint(sums) if whole else sums).tolist()), none=none)
+
+
+def id_counts(ids: np.ndarray, size: int) -> np.ndarray:
+    """Returns how often each id from 0 is there, [size].
+
+    Raises:
+      DataError: an id is beyond.
+    """
+    counts = np.bincount(ids, minlength=size)
+    if len(counts) > size:
+        raise _outgrown(f"ids up to {len(counts) - 1}", f"{size} of them")
+    return counts
+
+
+def _outgrown(found: str, expected: str) -> DataError:
+    return DataError(
+        f"The data has {found}, its vocabulary or labels {expected}: the problem has changed since "
+        "the data was made. Make it anew:  t2t-datagen --overwrite ..."
+    )
+
+
+# How long rows are.
+
+
+_BINS = 60
+_SKEWED = 12
+"""Lengths are drawn on a logarithmic scale if the longest is so many times the median."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Of the rows of a feature, in tokens (or words, where it has one entry a word).
+
+    Attributes:
+      total: of all rows.
+      mean: of the rows.
+      median: half of the rows are shorter, or as long.
+      p95: the same of 95 % of the rows.
+      shortest: of the rows.
+      longest: of the rows.
+      empty: rows without content: nothing, or nothing but the end.
+    """
+
+    total: int
+    mean: float
+    median: float
+    p95: float
+    shortest: int
+    longest: int
+    empty: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Rows by a number; bin i holds `edges[i] <= x < edges[i + 1]`, the last its end too.
+
+    Attributes:
+      edges: [bins + 1], rising.
+      counts: of rows, [bins], by split.
+      logarithmic: whether the bins grow, and are to be drawn as wide as each other.
+    """
+
+    edges: tuple[float, ...]
+    counts: Mapping[str, tuple[int, ...]]
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class PairHistogram:
+    """Rows by the lengths of two features.
+
+    Attributes:
+      names: of the two, (across, upwards).
+      edges: of the bins, the same both ways, [bins + 1].
+      counts: of rows, [bins across][bins upwards].
+      beyond: rows of which one length is beyond the last edge.
+      correlation: of the two lengths; None where one of them is always the same.
+      ratio: tokens of the second for each of the first.
+    """
+
+    names: tuple[str, str]
+    edges: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+    beyond: int
+    correlation: float | None
+    ratio: float
+
+
+def lengths_of(lengths: npt.NDArray[Any], content_from: int) -> Lengths:
+    """Returns the figures of lengths, [rows] and at least one.
+
+    Args:
+      lengths: of the rows.
+      content_from: the least length of a row that is not empty.
+    """
+    median, p95 = np.quantile(lengths, [0.5, 0.95], method="inverted_cdf")
+    return Lengths(
+        total=int(lengths.sum(dtype=np.int64)),
+        mean=float(lengths.mean(dtype=np.float64)),
+        median=float(median),
+        p95=float(p95),
+        shortest=int(lengths.min()),
+        longest=int(lengths.max()),
+        empty=int(np.count_nonzero(lengths < content_from)),
+    )
+
+
+def histogram_of(lengths: Mapping[str, npt.NDArray[Any]]) -> Histogram:
+    """Counts the rows of each split in the same bins."""
+    longest = max(int(values.max()) for values in lengths.values())
+    shortest = min(int(values.min()) for values in lengths.values())
+    middle = max(float(np.median(values)) for values in lengths.values())
+    logarithmic = longest > _SKEWED * max(middle, 1) and shortest > 0
+    if logarithmic:
+        edges = np.unique(np.rint(np.geomspace(shortest, longest + 1, _BINS + 1)))
+    else:
+        step = max(1, -(-(longest + 1 - shortest) // _BINS))
+        edges = np.arange(shortest, longest + 1 + step, step)
+    counts = {name: _counted(values, edges) for name, values in lengths.items()}
+    return Histogram(tuple(edges.tolist()), counts, logarithmic)
+
+
+def number_histogram(values: Mapping[str, npt.NDArray[Any]]) -> Histogram:
+    """Counts the finite numbers of each split in the same bins of the same width."""
+    finite = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items()}
+    low = min((float(numbers.min()) for numbers in finite.values() if len(numbers)), default=0.0)
+    high = max((float(numbers.max()) for numbers in finite.values() if len(numbers)), default=0.0)
+    edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
+    counts = {name: _counted(numbers, edges) for name, numbers in finite.items()}
+    return Histogram(tuple(edges.tolist()), counts)
+
+
+def pair_histogram(
+    names: tuple[str, str], first: npt.NDArray[Any], second: npt.NDArray[Any]
+) -> PairHistogram:
+    """Counts rows by two lengths; one row in two hundred may lie beyond the last edge."""
+    high = int(np.quantile(np.maximum(first, second), 0.995, method="inverted_cdf")) + 1
+    step = max(1, -(-high // _BINS))
+    edges = np.arange(0, high + step, step)
+    inside = (first < edges[-1]) & (second < edges[-1])
+    counts, _, _ = np.histogram2d(first[inside], second[inside], bins=(edges, edges))
+    varied = first.min() < first.max() and second.min() < second.max()
+    return PairHistogram(
+        names=names,
+        edges=tuple(edges.tolist()),
+        counts=tuple(map(tuple, counts.astype(int).tolist())),
+        beyond=int(len(first) - np.count_nonzero(inside)),
+        correlation=float(np.corrcoef(first, second)[0, 1]) if varied else None,
+        ratio=float(second.sum(dtype=np.int64) / max(1, first.sum(dtype=np.int64))),
+    )
+
+
+def extremes(lengths: npt.NDArray[Any], count: int, *, longest: bool) -> Sequence[int]:
+    """Returns the rows of the greatest or the least lengths, of equal ones the first."""
+    keys = -lengths.astype(np.int64) if longest else lengths
+    count = min(count, len(keys))
+    limit = np.partition(keys, count - 1)[count - 1]
+    below = np.flatnonzero(keys < limit)
+    rows = np.concatenate([below, np.flatnonzero(keys == limit)[: count - len(below)]])
+    return [int(row) for row in rows[np.argsort(keys[rows], kind="stable")]]
+
+
+def _counted(values: npt.NDArray[Any], edges: npt.NDArray[Any]) -> tuple[int, ...]:
+    return tuple(int(count) for count in np.histogram(values, bins=edges)[0])
+
+
+# Means and bounds of numbers: of values, of pixels, of places.
+
+
+_LARGE = 100.0  # a layer that is drawn for numbers near 1 has its first outputs as many times off
+_FAR = 100.0  # standard deviations: no sample of a normal distribution reaches 10
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of numbers of one kind, such as one place of a vector or one channel of pictures."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Of parts of a text.
+
+    Attributes:
+      without: rows that have none.
+      mean_words: of a part.
+      most_words: of a part.
+    """
+
+    without: int
+    mean_words: float
+    most_words: int
+
+
+def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
+    """Returns the figures of each of `width` numbers that rows consist of, again and again.
+
+    For pictures, `width` is the number of channels.  Of numbers that are infinite, or none, as the
+    shards of older versions may hold, so are the figures.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        return _figures(column, width)
+
+
+def _figures(column: Column, width: int) -> tuple[Numbers, ...]:
+    sums, squares, count = np.zeros(width), np.zeros(width), 0
+    low, high = np.full(width, np.inf), np.full(width, -np.inf)
+    shift: np.ndarray | None = None  # the variance of large numbers would drown in rounding
+    for _, rows in column.blocks():
+        table = rows.values.reshape(-1, width).astype(np.float64)
+        if not len(table):
+            continue
+        shift = table[0] if shift is None else shift
+        sums += (table - shift).sum(axis=0)
+        squares += np.square(table - shift).sum(axis=0)
+        low, high = np.minimum(low, table.min(axis=0)), np.maximum(high, table.max(axis=0))
+        count += len(table)
+    if shift is None:
+        return ()
+    means = sums / count
+    stds = np.sqrt(np.maximum(squares / count - np.square(means), 0))
+    return tuple(
+        Numbers(*map(float, place)) for place in zip(means + shift, stds, low, high, strict=True)
+    )
+
+
+def raw(feature: Feature, numbers: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
+    """Returns the figures as they were before the numbers were standardized."""
+    if not isinstance(feature, Real) or not feature.mean:
+        return numbers
+    return tuple(
+        Numbers(x.mean * std + mean, x.std * std, x.low * std + mean, x.high * std + mean)
+        for x, mean, std in zip(numbers, feature.mean, feature.std, strict=True)
+    )
+
+
+def spans_of(column: Column) -> Spans:
+    """Returns the figures of (first, last) places."""
+    without = words = most = 0
+    for _, rows in column.blocks():
+        places = rows.values.reshape(-1, 2).astype(np.int64)
+        there = places[places[:, 0] != NO_SPAN]
+        widths = there[:, 1] - there[:, 0] + 1
+        without += len(places) - len(there)
+        words += int(widths.sum())
+        most = max(most, int(widths.max(initial=0)))
+    return Spans(without, words / max(1, len(column) - without), most)
+
+
+def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
+    """Yields a sentence for each place of numbers whose scale makes learning hard.
+
+    Args:
+      features: of the data.
+      shards: of its training split.
+    """
+    for name, feature in {**features.inputs, **features.targets}.items():
+        if not isinstance(feature, Real | WordReal):
+            continue
+        figures = numbers_of(Column(shards.column(features.columns[name])), feature.size)
+        for place, (stored, own) in enumerate(zip(figures, raw(feature, figures), strict=True)):
+            which = f"number {place + 1} of {name!r}" if feature.size > 1 else f"{name!r}"
+            size = math.hypot(stored.mean, stored.std)
+            if size > _LARGE or 0 < size < 1 / _LARGE:
+                yield (
+                    f"{which} is learned as it is: mean {own.mean:.4g}, standard deviation "
+                    f"{own.std:.4g}. Scale it so that both are near 1."
+                )
+                continue
+            far = max(stored.high - stored.mean, stored.mean - stored.low)
+            if stored.std and far > _FAR * stored.std:
+                yield (
+                    f"{which} goes from {own.low:.4g} to {own.high:.4g}: up to "
+                    f"{far / stored.std:,.0f} standard deviations from its mean, {own.mean:.4g}. "
+                    "Look at its largest values, or take logarithms."
+                )
+
+
+# What a vocabulary has no id for.
+
+
+_LOOKED_AT = 20_000
+"""Unknown places of a split that examples are taken from, the first ones."""
+_EXAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """The ids of a text of one split, and those of them that stand for what is unknown.
+
+    Attributes:
+      noun: what is counted.
+      tokens: ids of the texts, padding and ends of texts not counted.
+      unknown: those that stand for what has no id of its own.
+      rows: rows with such an id.
+      first_row: the first of them; -1 if there is none.
+      most_frequent: what is unknown and how often, where that is known; of the first
+        twenty thousand places.
+      used: how many different ids there are.
+    """
+
+    noun: str
+    tokens: int
+    unknown: int
+    rows: int
+    first_row: int
+    most_frequent: tuple[tuple[str, int], ...]
+    used: int
+
+    @property
+    def share(self) -> float:
+        """Unknown ones among all."""
+        return self.unknown / max(1, self.tokens)
+
+
+def unknowns_of(
+    feature: Text, column: Column, characters: tuple[WordCharacters, Column] | None = None
+) -> Unknowns:
+    """Counts ids.
+
+    Args:
+      feature: of the texts.
+      column: their ids.
+      characters: the characters of each word, if the data has them and a word has one id.
+    """
+    encoder = feature.encoder
+    unknown = np.zeros(encoder.vocab_size, bool)
+    unknown[list(encoder.unknown_ids)] = True
+    counts = np.zeros(encoder.vocab_size, np.int64)
+    rows_with, first_row, looked_at = 0, -1, 0
+    seen: Counter[str] = Counter()
+    for first, rows in column.blocks():
+        counts += id_counts(rows.values, encoder.vocab_size)
+        marks = unknown[rows.values]
+        places = np.flatnonzero(marks)
+        if not len(places):
+            continue
+        owners = np.unique(np.searchsorted(rows.offsets, places, side="right") - 1)
+        rows_with += len(owners)
+        first_row = first + int(owners[0]) if first_row < 0 else first_row
+        places = places[: max(0, _LOOKED_AT - looked_at)]
+        looked_at += len(places)
+        if isinstance(encoder, SubwordEncoder):
+            runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+            for run in runs if len(places) else ():
+                seen.update(encoder.decode(rows.values[run]))
+        elif characters is not None and len(places):
+            owner = np.searchsorted(rows.offsets, places, side="right") - 1
+            words = places - rows.offsets[owner]
+            seen.update(_spelt(*characters, (owner + first).tolist(), words.tolist()))
+    return Unknowns(
+        noun=_noun(feature),
+        tokens=int(counts.sum() - counts[PAD] - counts[EOS]),
+        unknown=int(counts[unknown].sum()),
+        rows=rows_with,
+        first_row=first_row,
+        most_frequent=tuple(seen.most_common(_EXAMPLES)),
+        used=int(np.count_nonzero(counts)),
+    )
+
+
+def _spelt(feature: WordCharacters, column: Column, rows: list[int], words: list[int]) -> list[str]:
+    """The first characters of words, by row and place."""
+    width = feature.width
+    return [
+        feature.encoder.decode(column.row(row)[word * width : (word + 1) * width])
+        for row, word in zip(rows, words, strict=True)
+    ]
+
+
+def _noun(feature: Feature) -> str:
+    encoder = feature.encoder if isinstance(feature, Text) else None
+    if isinstance(encoder, SubwordEncoder):
+        return "byte fallback"
+    if isinstance(encoder, TransitionEncoder):
+        return "unknown labels"
+    return "unknown characters" if isinstance(encoder, CharacterEncoder) else "unknown words"
+
+
+# Batches by the length of what they hold, and what is padding in them.
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The batches of rows that are shorter than a boundary; lengths in tokens.
+
+    Attributes:
+      low: the shortest that belongs here.
+      high: the longest that belongs here; None is any.
+      batch_size: rows in a full batch.
+      rows: in its batches, also shorter ones that the bucket below had left over.
+      batches: of an epoch.
+      tokens: in them, all features.
+      positions: in them, padding counted.
+    """
+
+    low: int
+    high: int | None
+    batch_size: int
+    rows: int
+    batches: int
+    tokens: int
+    positions: int
+
+    @property
+    def padding(self) -> float:
+        """The share of padding."""
+        return 1 - self.tokens / max(1, self.positions)
+
+
+@dataclass(frozen=True)
+class BucketTable:
+    """An epoch's batches of the training split.
+
+    Attributes:
+      hparams: the set and the changes to it that the batches are made with.
+      buckets: from short to long; those without a batch are left out.
+      rows: in the batches.
+      left_out: rows that are too long or too short.
+      batches: in all.
+      tokens: in all, all features, without padding.
+      padding: the share of padding in all positions.
+    """
+
+    hparams: str
+    buckets: tuple[Bucket, ...]
+    rows: int
+    left_out: int
+    batches: int
+    tokens: int
+    padding: float
+
+
+def bucket_table(
+    hparams: str,
+    lengths: Mapping[str, npt.NDArray[Any]],
+    batches: Sequence[npt.NDArray[Any]],
+    boundaries: Sequence[int],
+    batch_sizes: Sequence[int],
+) -> BucketTable:
+    """Sums up batches by bucket.
+
+    Args:
+      hparams: what they were made with, in words.
+      lengths: by feature, of every row, as they are in batches.
+      batches: the rows of each, none empty.
+      boundaries: bucket i holds `boundaries[i - 1] <= length < boundaries[i]`.
+      batch_sizes: of each bucket, one more than boundaries.
+    """
+    sizes = np.fromiter(map(len, batches), np.int64, len(batches))
+    starts = np.cumsum(sizes) - sizes
+    order = np.concatenate(batches)
+    tokens, positions, longest = (np.zeros(len(batches), np.int64) for _ in range(3))
+    for values in lengths.values():
+        ordered = values[order].astype(np.int64)
+        most = np.maximum.reduceat(ordered, starts)
+        tokens += np.add.reduceat(ordered, starts)
+        positions += most * sizes
+        longest = np.maximum(longest, most)
+    numbers = np.searchsorted(np.asarray(boundaries), longest, side="right")
+    buckets = []
+    for number in np.unique(numbers).tolist():
+        here = numbers == number
+        buckets.append(
+            Bucket(
+                low=boundaries[number - 1] if number else 0,
+                high=boundaries[number] - 1 if number < len(boundaries) else None,
+                batch_size=batch_sizes[number],
+                rows=int(sizes[here].sum()),
+                batches=int(here.sum()),
+                tokens=int(tokens[here].sum()),
+                positions=int(positions[here].sum()),
+            )
+        )
+    rows = int(sizes.sum())
+    return BucketTable(
+        hparams=hparams,
+        buckets=tuple(buckets),
+        rows=rows,
+        left_out=len(next(iter(lengths.values()))) - rows,
+        batches=len(batches),
+        tokens=int(tokens.sum()),
+        padding=1 - int(tokens.sum()) / max(1, int(positions.sum())),
+    )
+
+
+# Rows as 64-bit numbers, so that equal ones are found by sorting.
+
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_POSITION_BITS = np.uint64(32)  # a value has 32 bits at most, so (position, value) has 64
+
+
+def row_hashes(column: Column) -> Hashes:
+    """Returns a hash of each row's numbers, [rows].
+
+    Each (position, number) is mixed by itself and the results are summed, which, unlike
+    a polynomial modulo 2**64, has no rows that are alike by their form.  Of ten million different
+    rows any two have the same hash with a probability of 3 in a million.
+    """
+    hashes = np.empty(len(column), np.uint64)
+    for first, rows in column.blocks():
+        hashes[first : first + len(rows)] = _block_hashes(rows)
+    return hashes
+
+
+def combined(first: Hashes, second: Hashes) -> Hashes:
+    """Returns hashes of pairs; (a, b) and (b, a) differ."""
+    return _mixed(_mixed(first) + second)
+
+
+def _block_hashes(rows: Ragged) -> Hashes:
+    lengths = rows.lengths
+    starts = rows.offsets[:-1]
+    values = np.ascontiguousarray(rows.values)
+    numbers = values.view(np.dtype(f"u{values.dtype.itemsize}")).astype(np.uint64)
+    positions = np.arange(len(values), dtype=np.int64) - np.repeat(starts, lengths)
+    numbers |= positions.astype(np.uint64) << _POSITION_BITS
+    filled = lengths > 0  # reduceat gives an empty row the next one's first number
+    sums = np.zeros(len(rows), np.uint64)
+    if filled.any():
+        sums[filled] = np.add.reduceat(_mixed(numbers), starts[filled])
+    return _mixed(sums + lengths.astype(np.uint64))
+
+
+def _mixed(numbers: Hashes) -> Hashes:
+    """The output function of SplitMix64: Steele, Lea and Flood 2014, figure 15."""
+    mixed: Hashes = numbers + _GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+# Rows that are there more than once, in a split and in two.
+
+
+EXAMPLES = 2
+"""Pairs of rows that are shown of each kind."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows that have something in common: row numbers from 0, the later one second."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What is there more than once in a split.
+
+    Attributes:
+      rows: that equal an earlier row in every feature.
+      examples: such rows.
+      most_times: how often the most frequent row is there.
+      most_row: the first such row.
+      inputs: rows whose inputs equal an earlier row's; None without inputs.
+      input_examples: such rows that are no repeated rows, if there are any.
+      contradictions: rows whose inputs are there with other targets too; None without inputs.
+    """
+
+    rows: int
+    examples: tuple[Pair, ...]
+    most_times: int
+    most_row: int
+    inputs: int | None
+    input_examples: tuple[Pair, ...]
+    contradictions: int | None
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What one split has in common with another.
+
+    Attributes:
+      split: whose rows are counted.
+      other: where they are looked for.
+      rows: that equal a row there in every feature.
+      examples: (row there, row here).
+      inputs: rows whose inputs are there, whatever the targets; None without inputs.
+      input_examples: such rows that are not there with the same targets, if there are any.
+    """
+
+    split: str
+    other: str
+    rows: int
+    examples: tuple[Pair, ...]
+    inputs: int | None
+    input_examples: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class RowKeys:
+    """The hashes of a split's rows, each [rows].
+
+    Attributes:
+      rows: of all features.
+      inputs: of the inputs; None where there are none.
+      targets: of the targets.
+    """
+
+    rows: Hashes
+    inputs: Hashes | None
+    targets: Hashes
+
+    @classmethod
+    def of(
+        cls, inputs: Mapping[str, Hashes], targets: Mapping[str, Hashes], rest: Hashes
+    ) -> RowKeys:
+        """Joins the hashes of features; `rest` are those of features that are neither."""
+        given = _joined(inputs)
+        wanted = _joined(targets)
+        zero = np.zeros_like(rest)
+        both = combined(zero if given is None else given, zero if wanted is None else wanted)
+        return cls(combined(both, rest), given, zero if wanted is None else wanted)
+
+
+def _joined(hashes: Mapping[str, Hashes]) -> Hashes | None:
+    joined: Hashes | None = None
+    for values in hashes.values():
+        joined = values if joined is None else combined(joined, values)
+    return joined
+
+
+class _Sorted:
+    """Hashes in order; equal ones by row."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self.order = np.argsort(hashes, kind="stable")
+        self.hashes = hashes[self.order]
+        self.again = np.zeros(len(hashes), bool)  # whether the one before is the same
+        self.again[1:] = self.hashes[1:] == self.hashes[:-1]
+
+    def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The places where equal ones begin, and how many there are.  [groups] each."""
+        starts = np.flatnonzero(~self.again)
+        return starts, np.diff(starts, append=len(self.again))
+
+    def repeated(self) -> npt.NDArray[np.int64]:
+        """The rows that an earlier one equals, rising."""
+        return np.sort(self.order[self.again])
+
+    def find(self, hashes: Hashes) -> npt.NDArray[np.int64]:
+        """The first row of each of these hashes, -1 where there is none.  [len(hashes)]."""
+        if not len(self.hashes):
+            return np.full(len(hashes), -1)
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[places] == hashes, self.order[places], -1)
+
+
+def distinct(hashes: Hashes) -> int:
+    """Returns how many different rows there are."""
+    ordered = np.sort(hashes)
+    return int(len(ordered) and 1 + np.count_nonzero(ordered[1:] != ordered[:-1]))
+
+
+def repeats_of(keys: RowKeys) -> Repeats:
+    """Counts what is more than once in a split of at least one row."""
+    rows = _Sorted(keys.rows)
+    starts, sizes = rows.groups()
+    most = int(np.argmax(sizes))
+    repeated = rows.repeated()
+    examples = _pairs(rows, keys.rows, repeated[:EXAMPLES])
+    most_row, most_times = int(rows.order[starts[most]]), int(sizes[most])
+    del rows, starts, sizes
+    if keys.inputs is None:
+        return Repeats(len(repeated), examples, most_times, most_row, None, (), None)
+    inputs = _Sorted(keys.inputs)
+    again = inputs.repeated()
+    # Equal rows need no second telling.
+    others = np.setdiff1d(again, repeated, assume_unique=True)[:EXAMPLES]
+    return Repeats(
+        rows=len(repeated),
+        examples=examples,
+        most_times=most_times,
+        most_row=most_row,
+        inputs=len(again),
+        input_examples=_pairs(inputs, keys.inputs, others),
+        contradictions=_contradictions(inputs, keys.targets),
+    )
+
+
+def overlap_of(split: str, keys: RowKeys, other: str, there: RowKeys) -> Overlap:
+    """Counts the rows of one split that are in another too."""
+    found = _Sorted(there.rows).find(keys.rows)
+    same = np.flatnonzero(found >= 0)
+    examples = tuple(Pair(int(found[row]), int(row)) for row in same[:EXAMPLES])
+    if keys.inputs is None or there.inputs is None:
+        return Overlap(split, other, len(same), examples, None, ())
+    given = _Sorted(there.inputs).find(keys.inputs)
+    alike = np.flatnonzero(given >= 0)
+    rest = np.setdiff1d(alike, same, assume_unique=True)[:EXAMPLES]
+    input_examples = tuple(Pair(int(given[row]), int(row)) for row in rest)
+    return Overlap(split, other, len(same), examples, len(alike), input_examples)
+
+
+def _pairs(index: _Sorted, hashes: Hashes, rows: npt.NDArray[np.int64]) -> tuple[Pair, ...]:
+    firsts = index.find(hashes[rows])
+    return tuple(Pair(int(a), int(b)) for a, b in zip(firsts, rows, strict=True))
+
+
+def _contradictions(inputs: _Sorted, targets: Hashes) -> int:
+    """The rows of those groups of equal inputs whose targets are not all equal."""
+    starts, sizes = inputs.groups()
+    ordered = targets[inputs.order]
+    lowest, highest = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)
+    return int(sizes[lowest != highest].sum())

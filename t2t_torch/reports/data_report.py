@@ -1,0 +1,503 @@
+"""A census as the sections of a report."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from t2t_torch.mode import Split
+from t2t_torch.reports.column_statistics import LabelCounts, Pair
+from t2t_torch.reports.section import (
+    Bar,
+    Block,
+    Cell,
+    Note,
+    Plot,
+    Section,
+    Table,
+    counted,
+    cut,
+    number,
+    pad,
+    percent,
+    visible,
+    width,
+)
+from t2t_torch.reports.statistics import AlignedWords, Census, FeatureCensus, Figures, SampleRow
+
+_TOP_LABELS = 20
+_FIRST_TWO = frozenset({0, 1})
+
+
+def sections_of(census: Census) -> list[Section]:
+    """Returns the sections; those that do not apply to the data are left out."""
+    made = [
+        _lengths(census),
+        _unknowns(census),
+        _labels(census),
+        _numbers(census),
+        _samples(census),
+        _extremes(census),
+        _duplicates(census),
+        _buckets(census),
+    ]
+    return [section for section in made if section.blocks]
+
+
+def _each(census: Census) -> Iterator[tuple[str, FeatureCensus, Figures]]:
+    """Yields every feature of every split, split by split."""
+    for split in census.rows:
+        for feature in census.features:
+            if split in feature.splits:
+                yield split, feature, feature.splits[split]
+
+
+def _lengths(census: Census) -> Section:
+    head = ("split", "rows", "feature", "kind", "tokens", "mean", "median", "95 %", "longest")
+    rows: list[list[Cell]] = []
+    last = ""
+    for split, feature, figures in _each(census):
+        first = [split, number(census.rows[split])] if split != last else ["", ""]
+        last = split
+        told = [""] * 5
+        if figures.lengths is not None:
+            one = figures.lengths
+            told = [f"{one.mean:.1f}", number(one.median), number(one.p95), number(one.longest)]
+            told = [number(one.total), *told]
+        rows.append([*first, feature.name, feature.kind, *told, number(figures.distinct)])
+    blocks: list[Block] = [Table((*head, "different"), rows, frozenset({0, 2, 3}))]
+    for feature in census.features:
+        if feature.histogram is not None and feature.shape[:1] == (None,):
+            blocks.append(Plot(f"histogram-{feature.name}", f"Rows by length of {feature.name}"))
+    for pair in census.pairs:
+        first_name, second = pair.names
+        blocks.append(
+            Plot(f"pair-{second}", f"Rows by the lengths of {first_name} and of {second}")
+        )
+        correlation = "" if pair.correlation is None else f", correlation {pair.correlation:.2f}"
+        split = next(iter(census.rows))
+        told_ratio = f"{pair.ratio:.2f} tokens of {second} for one of {first_name}"
+        blocks.append(Note(f"In {split}: {told_ratio}{correlation} of their lengths."))
+    meaning = (
+        "Lengths are in tokens, the end of a text counted, or in words where a feature has one "
+        "entry a word.  95 %: so many rows are as long at most.  Different: rows with another "
+        "value than all earlier ones."
+    )
+    return Section("lengths", "Rows and lengths", meaning, blocks)
+
+
+def _unknowns(census: Census) -> Section:
+    head = ("split", "feature", "vocabulary", "in use", "unknown as", "tokens", "share", "rows")
+    rows: list[list[Cell]] = []
+    for split, feature, figures in _each(census):
+        one = figures.unknowns
+        if one is None:
+            continue
+        often = ", ".join(f"“{what}” {count:,}" for what, count in one.most_frequent)
+        start = census.starts.get(split, {}).get(one.first_row, {}).get(feature.name, "")
+        rows.append(
+            [
+                split,
+                feature.name,
+                number(feature.vocab_size),
+                number(one.used),
+                one.noun,
+                number(one.unknown),
+                Bar(percent(one.share), one.share),
+                number(one.rows),
+                often or (f"row {one.first_row}: {start}" if start else ""),
+            ]
+        )
+    meaning = (
+        "What has no id of its own: words that a vocabulary does not hold, or characters without a "
+        "piece, which subwords spell as bytes.  In use: different ids that are there.  Share: of "
+        "all tokens but ends.  Last: the most frequent of them or, where their spelling is not "
+        "stored, the first row that has one."
+    )
+    table = Table((*head, "most frequent, or where"), rows, frozenset({0, 1, 4, 8}))
+    return Section("unknowns", "Vocabulary and what is unknown", meaning, [table] if rows else [])
+
+
+def _labels(census: Census) -> Section:
+    blocks: list[Block] = []
+    for feature in census.features:
+        splits = {split: one.labels for split, one in feature.splits.items() if one.labels}
+        if splits:
+            blocks += [_label_table(feature, splits), *_label_notes(feature)]
+    meaning = (
+        "How often each label is there, the most frequent of the first split first.  Share: of all "
+        "labels of the split."
+    )
+    return Section("labels", "Labels", meaning, blocks)
+
+
+def _label_table(feature: FeatureCensus, splits: Mapping[str, LabelCounts]) -> Table:
+    first = next(iter(splits.values()))
+    top = sorted(range(len(first.labels)), key=lambda i: -first.counts[i])[:_TOP_LABELS]
+    most = max(max(one.counts) / max(1, one.total) for one in splits.values())
+    rows: list[list[Cell]] = []
+    for i in top:
+        row: list[Cell] = [first.labels[i]]
+        for labels in splits.values():
+            share = labels.counts[i] / max(1, labels.total)
+            row += [number(labels.counts[i]), Bar(percent(share), share / (most or 1))]
+        rows.append(row)
+    if more := len(first.labels) - len(top):
+        row = [f"({more:,} more)"]
+        for labels in splits.values():
+            count = sum(labels.counts) - sum(labels.counts[i] for i in top)
+            row += [number(count), percent(count / max(1, labels.total))]
+        rows.append(row)
+    head = ["label", *(name for split in splits for name in (split, "share"))]
+    title = f"{feature.name}: {counted(len(first.labels), 'label')}"
+    return Table(head, rows, frozenset({0}), title)
+
+
+def _label_notes(feature: FeatureCensus) -> Iterator[Note]:
+    for split, figures in feature.splits.items():
+        labels = figures.labels
+        if labels is None:
+            continue
+        if split == Split.TRAIN.value and labels.absent:
+            shown = ", ".join(labels.absent[:_TOP_LABELS])
+            more = "" if len(labels.absent) <= _TOP_LABELS else ", …"
+            yield Note(f"Never in training ({len(labels.absent):,}): {shown}{more}")
+        if labels.unknown:
+            share = percent(labels.unknown / labels.total)
+            yield Note(f"Unknown to training, in {split}: {labels.unknown:,} ({share}).")
+        if labels.none:
+            yield Note(f"Without any label, in {split}: {counted(labels.none, 'row')}.")
+
+
+def _numbers(census: Census) -> Section:
+    rows: list[list[Cell]] = []
+    pictures: list[list[Cell]] = []
+    spans: list[list[Cell]] = []
+    for split, feature, figures in _each(census):
+        for place, one in enumerate(figures.numbers):
+            told = [number(round(x, 6)) for x in (one.mean, one.std, one.low, one.high)]
+            if feature.kind == "Image":
+                size = " x ".join(map(str, feature.shape[:2]))
+                pictures.append([split, feature.name, size, str(place), *told])
+            else:
+                rows.append([split, feature.name, str(place), *told])
+        if figures.spans is not None:
+            span = figures.spans
+            share = span.without / max(1, census.rows[split])
+            told = [number(span.without), percent(share), f"{span.mean_words:.1f}"]
+            spans.append([split, feature.name, *told, number(span.most_words)])
+    first, last = ("split", "feature"), ("mean", "std", "least", "greatest")
+    tables = (
+        Table((*first, "place", *last), rows, _FIRST_TWO, "Numbers"),
+        Table((*first, "pixels", "channel", *last), pictures, _FIRST_TWO, "Pictures, 0 to 255"),
+        Table(
+            (*first, "no answer", "share", "mean words", "most words"), spans, _FIRST_TWO, "Answers"
+        ),
+    )
+    blocks: list[Block] = [table for table in tables if table.rows]
+    blocks += [
+        Plot(f"histogram-{feature.name}", f"Rows by value of {feature.name}")
+        for feature in census.features
+        if feature.histogram is not None and feature.shape[:1] != (None,)
+    ]
+    meaning = "Numbers are as they were before they were standardized.  std: standard deviation."
+    return Section("numbers", "Numbers, pictures, answers", meaning, blocks)
+
+
+def _samples(census: Census) -> Section:
+    meaning = (
+        "Rows from the middle of equal parts of each split.  Below each text are its ids; … shows "
+        "that something is cut.  Rows count from 0, in the order of the shards."
+    )
+    return Section("samples", "Samples", meaning, census.samples)
+
+
+def _extremes(census: Census) -> Section:
+    blocks: list[Block] = []
+    for title, attribute in (("Longest", "longest"), ("Shortest", "shortest")):
+        rows: list[list[Cell]] = []
+        for split, feature, figures in _each(census):
+            for one in getattr(figures, attribute):
+                text = census.starts[split][one.row].get(feature.name, "")
+                told = [split, feature.name, number(one.row), number(one.length)]
+                rows.append([*told, text or "(empty)"])
+        if rows:
+            head = ("split", "feature", "row", "length", "begins with")
+            blocks.append(Table(head, rows, frozenset({0, 1, 4}), title))
+    return Section("extremes", "The longest and the shortest", "Lengths are in tokens.", blocks)
+
+
+def _duplicates(census: Census) -> Section:
+    rows: list[list[Cell]] = []
+    for split, one in census.repeats.items():
+        counts = (one.rows, one.inputs, one.contradictions, one.most_times)
+        told = ["" if count is None else number(count) for count in counts]
+        rows.append([split, number(census.rows[split]), *told])
+    head = ("split", "rows", "same row", "same inputs", "other targets", "most times")
+    blocks: list[Block] = [Table(head, rows, frozenset({0}), "Within a split")] if rows else []
+    crossed: list[list[Cell]] = []
+    for cross in census.overlaps:
+        size = max(1, census.rows[cross.split])
+        shares: list[Cell] = [number(cross.rows), percent(cross.rows / size)]
+        if cross.inputs is not None:
+            shares += [number(cross.inputs), percent(cross.inputs / size)]
+        crossed.append([cross.split, cross.other, *shares, "", ""][:6])
+    if crossed:
+        across = ("rows of", "also in", "same row", "share", "same inputs", "share")
+        blocks.append(Table(across, crossed, frozenset({0, 1}), "Across splits"))
+    if examples := list(_duplicate_examples(census)):
+        shown = ("what", "split", "row", "begins with")
+        blocks.append(Table(shown, examples, frozenset({0, 1, 3}), "Examples"))
+    meaning = (
+        "Same row: it equals an earlier one in every feature.  Same inputs: these equal an "
+        "earlier row's, whatever the targets.  Other targets: rows whose inputs are there with "
+        "other targets too.  Rows are compared by their ids, so all unknown words are alike."
+    )
+    return Section("duplicates", "Duplicates", meaning, blocks)
+
+
+def _duplicate_examples(census: Census) -> Iterator[Sequence[Cell]]:
+    for split, one in census.repeats.items():
+        yield from _pairs(census, "same row", split, split, one.examples)
+        yield from _pairs(census, "same inputs", split, split, one.input_examples)
+    for cross in census.overlaps:
+        yield from _pairs(census, "same row", cross.other, cross.split, cross.examples)
+        yield from _pairs(census, "same inputs", cross.other, cross.split, cross.input_examples)
+
+
+def _pairs(
+    census: Census, what: str, first: str, second: str, pairs: Sequence[Pair]
+) -> Iterator[Sequence[Cell]]:
+    """Yields two rows of a table for each pair; the second tells only what differs."""
+    for pair in pairs:
+        here, there = census.starts[first][pair.first], census.starts[second][pair.second]
+        yield what, first, number(pair.first), " → ".join(here.values())
+        others = [text for name, text in there.items() if text != here[name]]
+        yield "", second, number(pair.second), " → ".join(others) or "(the same)"
+
+
+def _buckets(census: Census) -> Section:
+    table = census.buckets
+    if table is None:
+        return Section("buckets", "Buckets and padding", "")
+    rows: list[list[Cell]] = []
+    for one in table.buckets:
+        lengths = str(one.low) if one.low == one.high else f"{one.low} - {one.high}"
+        if one.high is None:
+            lengths = f"{one.low} and more"
+        told = [number(one.batch_size), number(one.rows), number(one.batches), number(one.tokens)]
+        rows.append([lengths, *told, Bar(percent(one.padding), one.padding)])
+    total = [number(table.rows), number(table.batches), number(table.tokens)]
+    rows.append(["all", "", *total, Bar(percent(table.padding), table.padding)])
+    head = ("longest in batch", "batch size", "rows", "batches", "tokens", "padding")
+    blocks: list[Block] = [Table(head, rows, frozenset({0}))]
+    blocks.append(Plot("buckets", "Rows and padding of each bucket of training batches"))
+    if table.left_out:
+        blocks.append(Note(f"Left out, too long or too short: {counted(table.left_out, 'row')}."))
+    meaning = (
+        f"An epoch of training on one process with {table.hparams}.  A batch belongs to the bucket "
+        "of its longest row; what a bucket has left over goes up into the next.  Padding is "
+        "the share of all positions, of all features, that hold none of the tokens."
+    )
+    return Section("buckets", "Buckets and padding", meaning, blocks)
+
+
+# What in a census is worth a second look.
+
+
+# From here on a finding is told.  They are our own measures, not anybody's rule.
+_UNKNOWN_WORDS = 0.02
+_BYTE_FALLBACK = 0.05
+_ONE_LABEL = 0.9
+_PADDING = 0.2
+_SHOWN_LABELS = 5
+
+
+def findings(census: Census) -> list[str]:
+    """Returns a sentence for each."""
+    found = [*_of_rows(census), *_of_overlaps(census)]
+    for feature in census.features:
+        for split, figures in feature.splits.items():
+            found += _of_texts(feature, split, figures)
+            if not all(math.isfinite(one.mean) for one in figures.numbers):
+                told = f"{feature.name} of {split} has numbers that are infinite, or none"
+                found.append(f"{told}: mend the raw data and run t2t-datagen again.")
+        found += _of_labels(feature)
+    return found + list(_of_batches(census))
+
+
+def _of_rows(census: Census) -> Iterator[str]:
+    for split, count in census.skipped.items():
+        if count:
+            verb = "was" if count == 1 else "were"
+            yield f"{counted(count, 'bad record')} of {split} {verb} left out by t2t-datagen."
+    for split, repeats in census.repeats.items():
+        if repeats.rows:
+            share = percent(repeats.rows / census.rows[split])
+            verb = "repeats" if repeats.rows == 1 else "repeat"
+            yield f"{counted(repeats.rows, 'row')} of {split} ({share}) {verb} an earlier row."
+        if repeats.contradictions:
+            yield (
+                f"{counted(repeats.contradictions, 'row')} of {split} have inputs that are there "
+                "with other targets too."
+            )
+
+
+def _of_overlaps(census: Census) -> Iterator[str]:
+    for overlap in census.overlaps:
+        split, other, size = overlap.split, overlap.other, census.rows[overlap.split]
+        if overlap.rows:
+            verb = "is" if overlap.rows == 1 else "are"
+            share = percent(overlap.rows / size)
+            yield f"{counted(overlap.rows, 'row')} of {split} ({share}) {verb} also in {other}."
+        more = 0 if overlap.inputs is None else overlap.inputs - overlap.rows
+        if more:
+            verb = "has" if more == 1 else "have"
+            yield (
+                f"{counted(more, 'row')} of {split} ({percent(more / size)}) {verb} inputs that "
+                f"are in {other} with other targets."
+            )
+
+
+def _of_texts(feature: FeatureCensus, split: str, figures: Figures) -> Iterator[str]:
+    if figures.lengths and figures.lengths.empty:
+        verb = "has" if figures.lengths.empty == 1 else "have"
+        empty = counted(figures.lengths.empty, "row")
+        yield f"{empty} of {split} {verb} nothing in {feature.name}."
+    unknowns = figures.unknowns
+    if unknowns is None:
+        return
+    bound = _BYTE_FALLBACK if unknowns.noun == "byte fallback" else _UNKNOWN_WORDS
+    if unknowns.share >= bound:
+        yield (
+            f"{unknowns.noun.capitalize()} makes up {percent(unknowns.share)} of the tokens of "
+            f"{feature.name} in {split}."
+            if unknowns.noun == "byte fallback"
+            else f"{percent(unknowns.share)} of the tokens of {feature.name} in {split} are "
+            f"{unknowns.noun}."
+        )
+
+
+def _of_labels(feature: FeatureCensus) -> Iterator[str]:
+    if feature.kind == "Choice":  # the right one may stand at the same place in every row
+        return
+    train = feature.splits.get(Split.TRAIN.value)
+    if train is not None and train.labels is not None:
+        labels = train.labels
+        if absent := labels.absent:
+            shown = ", ".join(absent[:_SHOWN_LABELS])
+            more = f" and {len(absent) - _SHOWN_LABELS} more" if len(absent) > _SHOWN_LABELS else ""
+            what = counted(len(absent), "label")
+            verb = "is" if len(absent) == 1 else "are"
+            yield f"{what} of {feature.name} {verb} never in training: {shown}{more}."
+        label, count = labels.most_frequent(1)[0]
+        if len(labels.labels) > 1 and count > _ONE_LABEL * labels.total:
+            share = percent(count / labels.total)
+            yield f"{share} of the labels of {feature.name} in training are {label}."
+    for split, figures in feature.splits.items():
+        if figures.labels and figures.labels.unknown:
+            verb = "is" if figures.labels.unknown == 1 else "are"
+            unknown = counted(figures.labels.unknown, "label")
+            yield f"{unknown} of {feature.name} in {split} {verb} unknown to training."
+
+
+def _of_batches(census: Census) -> Iterator[str]:
+    table = census.buckets
+    if table is None:
+        return
+    if table.left_out:
+        verb = "is" if table.left_out == 1 else "are"
+        rows = counted(table.left_out, "row")
+        yield f"{rows} of training {verb} too long or too short, and left out of every epoch."
+    if table.padding > _PADDING:
+        yield f"{percent(table.padding)} of the positions of training batches are padding."
+
+
+# A report as plain text.
+
+
+_COLUMNS = 110
+_LEAST_TEXT = 40  # of a table's last column, if it holds words
+
+
+def told(title: str, sections: Sequence[Section], findings: Sequence[str]) -> str:
+    """Returns the report, what is worth a look at its end."""
+    title = visible(title)
+    lines = [title, "=" * width(title), ""]
+    for section in sections:
+        lines += [section.title, "-" * width(section.title), *_wrapped(section.meaning), ""]
+        for block in section.blocks:
+            if made := list(_lines(block)):
+                lines += [*made, ""]
+    lines += ["Worth a look", "------------"]
+    for finding in findings or ["Nothing odd was found."]:
+        lines += textwrap.wrap(
+            visible(finding), _COLUMNS, initial_indent="- ", subsequent_indent="  "
+        )
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(visible(text), _COLUMNS, break_on_hyphens=False)
+
+
+def _lines(block: Block) -> Iterator[str]:
+    if isinstance(block, Table):
+        yield from _table(block)
+    elif isinstance(block, Note):
+        yield from _wrapped(block.text)
+    elif isinstance(block, SampleRow):
+        yield from _sample(block)
+
+
+def _table(table: Table) -> Iterator[str]:
+    rows = [
+        [visible(cell.text if isinstance(cell, Bar) else cell) for cell in row]
+        for row in (table.head, *table.rows)
+    ]
+    if len(table.head) - 1 in table.words:
+        others = zip(*(row[:-1] for row in rows), strict=True)
+        left = _COLUMNS - sum(max(map(width, column)) + 2 for column in others)
+        rows = [[*row[:-1], cut(row[-1], max(left, _LEAST_TEXT))] for row in rows]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    if table.title:
+        yield f"{visible(table.title)}:"
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        line = (pad(cell, wide, right=place not in table.words) for place, (cell, wide) in cells)
+        yield "  ".join(line).rstrip()
+
+
+def _sample(sample: SampleRow) -> Iterator[str]:
+    yield f"{sample.split}, row {sample.row:,}"
+    aligned = {name for words in sample.aligned for name in words.names}
+    names = max(len(value.name) for value in sample.values)
+    margin = " " * (names + 4)
+    for words in sample.aligned:
+        yield from _columns(words, names)
+    for value in sample.values:
+        lines = []
+        if value.name not in aligned:
+            lines += textwrap.wrap(visible(value.text), _COLUMNS - len(margin)) or ["(empty)"]
+        if value.ids:
+            lines += textwrap.wrap(f"[{value.told_ids}]", _COLUMNS - len(margin))
+        for place, line in enumerate(lines):
+            yield (f"  {value.name.ljust(names)}  " if place == 0 else margin) + line
+
+
+def _columns(aligned: AlignedWords, names: int) -> Iterator[str]:
+    """Yields lines of words with the others' entries under them, as many to a line as fit."""
+    words = [[visible(entry) for entry in word] for word in aligned.words]
+    if aligned.left_out:
+        words.append(["…"] * len(aligned.names))
+    line: list[tuple[list[str], int]] = []
+    for word in [*words, None]:
+        wide = max(map(width, word)) if word is not None else 0
+        if word is None or (line and names + 4 + sum(one + 2 for _, one in line) + wide > _COLUMNS):
+            for place, name in enumerate(aligned.names):
+                entries = "  ".join(pad(column[place], one) for column, one in line)
+                yield f"  {name.ljust(names)}  {entries}".rstrip()
+            line = []
+        if word is not None:
+            line.append((word, wide))

@@ -1,0 +1,304 @@
+"""A report as one HTML file, which needs nothing else and runs nothing but its own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.reports.plots import INSTALL
+from t2t_torch.reports.section import (
+    Bar,
+    Block,
+    Markup,
+    Note,
+    Picture,
+    Plot,
+    Section,
+    Table,
+    number,
+    visible,
+)
+from t2t_torch.reports.statistics import AlignedWords, Census, SampleRow
+from t2t_torch.reports.style import STYLE
+
+# Pictures as PNG files: W3C, Portable Network Graphics, third edition.
+
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # grey, grey and alpha, RGB, RGBA
+
+
+def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Returns the file of a picture, [height, width, channels], with 1 to 4 channels."""
+    height, width, channels = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
+    rows = pixels.reshape(height, width * channels)
+    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
+    content = zlib.compress(unfiltered.tobytes(), 9)
+    return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", content) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+
+_OUTSIDE = "O"  # the tag of words outside every span: not to be coloured
+# No script but a page's own, nothing from elsewhere: whatever a row holds, it is only shown.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(
+    census: Census,
+    sections: Sequence[Section],
+    findings: Sequence[str],
+    plots: Mapping[str, str] | None,
+) -> str:
+    """Returns the page of a census.
+
+    Args:
+      census: whose title and sums head the page.
+      sections: what follows.
+      findings: what is worth a look.
+      plots: `<svg>` elements by name; None where they cannot be drawn, which the page says.
+    """
+    head = Head(
+        title=f"{census.problem}: its data",
+        heading=census.problem,
+        place=census.data_dir,
+        tiles=tuple(_tiles(census)),
+        note=INSTALL if plots is None else "",
+        found=findings or ["Nothing odd was found."],
+        writer="t2t-data",
+    )
+    return document(head, sections, plots or {})
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a page begins and ends with.
+
+    Attributes:
+      title: of the window.
+      heading: of the page.
+      place: where what it tells of lies.
+      tiles: (number, what it is) of what matters most.
+      note: a sentence below them, or nothing.
+      found: what is worth a look; empty leaves the box out.
+      writer: the command that has written the page.
+    """
+
+    title: str
+    heading: str
+    place: str
+    tiles: Sequence[tuple[str, str]]
+    note: str
+    found: Sequence[str]
+    writer: str
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a page has beyond the house's look.
+
+    Attributes:
+      style: rules that follow those of all pages.
+      script: that runs when the page is read; it may load nothing.
+    """
+
+    style: str = ""
+    script: str = ""
+
+    @property
+    def policy(self) -> str:
+        """What browsers let the page do: run this script, and no other."""
+        if not self.script:
+            return _POLICY
+        digest = base64.b64encode(hashlib.sha256(self.script.encode()).digest()).decode()
+        return f"{_POLICY}; script-src 'sha256-{digest}'"
+
+
+def document(
+    head: Head,
+    sections: Sequence[Section],
+    plots: Mapping[str, str],
+    behaviour: Behaviour | None = None,
+) -> str:
+    """Returns a page.
+
+    Args:
+      head: what stands above and below.
+      sections: what it says.
+      plots: `<svg>` elements by the names of `section.Plot`.
+      behaviour: its own style and script, if it has any.
+    """
+    more = behaviour or Behaviour()
+    script = f"<script>{more.script}</script>\n" if more.script else ""
+    links = "".join(
+        f'<li><a href="#{_shown(one.name)}">{_shown(one.title)}</a></li>' for one in sections
+    )
+    tiles = "".join(f"<li><b>{_shown(what)}</b>{_shown(of)}</li>" for what, of in head.tiles)
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{more.policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{_shown(head.title)}</title>\n<style>{STYLE}{more.style}</style>\n</head>",
+            f"<body>\n<header>\n<h1>{_shown(head.heading)}</h1>",
+            f'<div class="soft">{_shown(head.place)}</div>',
+            f'<ul class="tiles">{tiles}</ul>',
+            *([f'<p class="soft">{_shown(head.note)}</p>'] if head.note else []),
+            "</header>\n<main>",
+            f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
+            *([_found(head.found)] if head.found else []),
+            *(_section(one, plots) for one in sections),
+            f"</main>\n<footer>Written by {_shown(head.writer)}.</footer>",
+            f"{script}</body>\n</html>\n",
+        ]
+    )
+
+
+def _tiles(census: Census) -> Iterator[tuple[str, str]]:
+    for split, rows in census.rows.items():
+        yield number(rows), f"rows of {split}"
+    for feature in census.features:
+        if feature.vocab_size and feature.role != "notes":
+            yield number(feature.vocab_size), f"ids of {feature.name}"
+
+
+def _found(findings: Sequence[str]) -> str:
+    items = "".join(f'<li dir="auto">{_shown(one)}</li>' for one in findings)
+    heading = '<h2 id="found">Worth a look</h2>'
+    return (
+        f'<div class="found" role="region" aria-labelledby="found">{heading}<ul>{items}</ul></div>'
+    )
+
+
+def _section(section: Section, plots: Mapping[str, str]) -> str:
+    name = _shown(section.name)
+    groups = itertools.groupby(section.blocks, lambda block: isinstance(block, Plot))
+    blocks = "\n".join(_group(list(group), plots) for _, group in groups)
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-title">'
+        f'<h2 id="{name}-title">{_shown(section.title)}</h2>\n'
+        f'<p class="meaning">{_shown(section.meaning)}</p>\n{blocks}\n</section>'
+    )
+
+
+def _group(blocks: Sequence[Block], plots: Mapping[str, str]) -> str:
+    """Writes blocks; plots stand beside each other where there is room."""
+    made = "\n".join(filter(None, (_block(block, plots) for block in blocks)))
+    return f'<div class="plots">{made}</div>' if made and isinstance(blocks[0], Plot) else made
+
+
+def _block(block: Block, plots: Mapping[str, str]) -> str:
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Note):
+        return f'<p dir="auto">{_shown(block.text)}</p>'
+    if isinstance(block, Plot):
+        return _plot(block, plots)
+    if isinstance(block, Markup):
+        return block.html
+    if isinstance(block, Picture):
+        file = base64.b64encode(block.png).decode()
+        told = _shown(block.alternative)
+        return f'<img class="figure" src="data:image/png;base64,{file}" alt="{told}">'
+    return _sample(block)
+
+
+def _plot(plot: Plot, plots: Mapping[str, str]) -> str:
+    if plot.name not in plots:
+        return ""
+    told = _shown(plot.alternative)
+    narrow = ' class="narrow"' if plot.name.startswith("pair-") else ""
+    return (
+        f'<figure{narrow}><div role="img" aria-label="{told}">{plots[plot.name]}</div>'
+        f"<figcaption>{told}</figcaption></figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    caption = f"<caption>{_shown(table.title)}</caption>" if table.title else ""
+    head = "".join(
+        f'<th scope="col"{_text(place, table)}>{_shown(one)}</th>'
+        for place, one in enumerate(table.head)
+    )
+    rows = "\n".join(
+        "<tr>"
+        + "".join(_cell(cell, _text(place, table)) for place, cell in enumerate(row))
+        + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _text(place: int, table: Table) -> str:
+    return ' class="text"' if place in table.words else ""
+
+
+def _cell(cell: str | Bar, attributes: str) -> str:
+    if isinstance(cell, Bar):
+        drawn = 100 * min(1.0, cell.length)
+        share = f'<i style="width:{drawn:.1f}%"></i>' if drawn >= 0.5 else ""  # else a speck
+        return f'<td class="bar">{share}{_shown(cell.text)}</td>'
+    direction = ' dir="auto"' if attributes else ""
+    return f"<td{attributes}{direction}>{_shown(cell)}</td>"
+
+
+def _sample(sample: SampleRow) -> str:
+    aligned = {name for words in sample.aligned for name in words.names}
+    parts = [_words(words) for words in sample.aligned]
+    entries = []
+    for value in sample.values:
+        told = ""
+        if value.name in sample.pictures:
+            told = _picture(sample, value.name)
+        if value.name not in aligned:
+            told += f'<span dir="auto">{_shown(value.text) or "(empty)"}</span>'
+        name = _shown(value.name)
+        code = f'<code class="ids">{value.told_ids}</code>' if value.ids else ""
+        entries.append(f"<dt>{name}</dt><dd>{told}{code}</dd>")
+    heading = f"{_shown(sample.split)}, row {sample.row:,}"
+    body = f"{''.join(parts)}<dl>{''.join(entries)}</dl>"
+    return f'<div class="sample"><h3>{heading}</h3>{body}</div>'
+
+
+def _picture(sample: SampleRow, name: str) -> str:
+    pixels = sample.pictures[name]
+    pixels = pixels if pixels.shape[2] <= 4 else pixels[..., :3]
+    file = base64.b64encode(png(pixels)).decode()
+    what = ", ".join(f"{one.name} {one.text}" for one in sample.values if one.name != name)
+    told = _shown(f"{name} of {sample.split}, row {sample.row}: {what}")
+    return f'<img class="picture" src="data:image/png;base64,{file}" alt="{told}">'
+
+
+def _words(aligned: AlignedWords) -> str:
+    """Words as little columns, the others' entries below each."""
+    names = "".join(f"<small>{_shown(name)}</small>" for name in aligned.names[1:])
+    first = _shown(aligned.names[0])
+    columns = [f'<span class="names"><small>{first}</small>{names}</span>']
+    for word, *entries in aligned.words:
+        below = "".join(f"<small>{_shown(one)}</small>" for one in entries)
+        plain = ' class="plain"' if entries and entries[0] == _OUTSIDE else ""
+        columns.append(f'<span{plain} dir="auto">{_shown(word)}{below}</span>')
+    if aligned.left_out:
+        columns.append(f'<span class="plain">… {aligned.left_out:,} more</span>')
+    return f'<div class="words">{"".join(columns)}</div>'
+
+
+def _shown(text: str) -> str:
+    """Writes a text so that it is nothing but a text, in an element or between quotes."""
+    return escape(visible(text))

@@ -1,0 +1,474 @@
+"""Plots of a census, as SVG that takes its colours from the page it stands in."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
+from t2t_torch.reports.section import cut, number, visible
+from t2t_torch.reports.statistics import Census
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+INSTALL = f"There are no plots: matplotlib is missing.  {install_extra('plots')}"
+"""What is said where they cannot be drawn."""
+
+# What is drawn in these colours gets those of the page's style: `style.py`.
+INK, LINE = "#0a0b0c", "#0d0e0f"
+SERIES = ("#1a0b0c", "#2a0b0c", "#3a0b0c")
+_VARIABLES = {
+    INK: "var(--soft)",
+    LINE: "var(--line)",
+    **{color: f"var(--series{place})" for place, color in enumerate(SERIES)},
+}
+_SPECKLE = (37, 99, 190)  # of pictures, which have colours of their own: seen on dark and light
+_SIZE = (4.6, 2.4)  # inches
+_SETTINGS: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "t2t",  # the same figures, the same bytes
+    "text.parse_math": False,
+    "font.size": 9,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+}
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(census: Census) -> dict[str, str]:
+    """Returns an `<svg>` element for each plot, by the names of `section.Plot`."""
+    drawn: dict[str, str] = {}
+    for feature in census.features:
+        if feature.histogram is not None:
+            by = f"length of {feature.name}" if feature.shape[:1] == (None,) else feature.name
+            name = f"histogram-{feature.name}"
+            drawn[name] = _svg(_histogram(feature.histogram, by), len(drawn))
+    for pair in census.pairs:
+        size = (3.4, 3.1)
+        drawn[f"pair-{pair.names[1]}"] = _svg(_pair(pair), len(drawn), size=size)
+    if census.buckets is not None:
+        bars = _buckets(census.buckets)
+        drawn["buckets"] = _svg(bars, len(drawn), panels=2, size=(4.6, 3.4))
+    return drawn
+
+
+def _histogram(histogram: Histogram, by: str) -> Callable[[list[Axes]], None]:
+    def paint(axes: list[Axes]) -> None:
+        (ax,) = axes
+        for place, (split, counts) in enumerate(histogram.counts.items()):
+            shares = np.asarray(counts) / max(1, sum(counts))
+            color = SERIES[place % len(SERIES)]
+            if place == 0:
+                ax.stairs(shares, histogram.edges, fill=True, color=color, alpha=0.25)
+            ax.stairs(shares, histogram.edges, color=color, linewidth=1.4, label=split)
+        if histogram.logarithmic:
+            ax.set_xscale("log")
+            ax.xaxis.set_major_formatter("{x:,.0f}")
+            ax.xaxis.set_minor_formatter("")
+        ax.margins(x=0.01)
+        ax.yaxis.set_major_formatter(_percent)
+        ax.set_xlabel(by)
+        ax.set_ylabel("share of rows")
+        ax.legend()
+
+    return paint
+
+
+def _pair(pair: PairHistogram) -> Callable[[list[Axes]], None]:
+    def paint(axes: list[Axes]) -> None:
+        (ax,) = axes
+        counts = np.asarray(pair.counts, float).T  # rows upwards
+        strength = np.log1p(counts) / max(1e-9, float(np.log1p(counts.max())))
+        pixels = np.zeros((*counts.shape, 4), np.uint8)
+        pixels[..., :3] = _SPECKLE
+        pixels[..., 3] = np.where(counts > 0, 40 + 215 * strength, 0)
+        end = pair.edges[-1]
+        extent = (0, end, 0, end)
+        ax.grid(visible=False)
+        ax.imshow(pixels, origin="lower", extent=extent, interpolation="none")
+        ax.plot([0, end], [0, end], color=INK, linewidth=0.7, linestyle=(0, (4, 4)))
+        ax.set_xlabel(f"length of {pair.names[0]}")
+        ax.set_ylabel(f"length of {pair.names[1]}")
+
+    return paint
+
+
+def _buckets(table: BucketTable) -> Callable[[list[Axes]], None]:
+    def paint(axes: list[Axes]) -> None:
+        rows, padding = axes
+        places = np.arange(len(table.buckets))
+        names = [str(one.high) if one.high is not None else "more" for one in table.buckets]
+        rows.bar(places, [one.rows for one in table.buckets], color=SERIES[0], width=0.8)
+        rows.yaxis.set_major_formatter("{x:,.0f}")
+        rows.set_ylabel("rows")
+        padding.bar(places, [one.padding for one in table.buckets], color=SERIES[1], width=0.8)
+        padding.axhline(table.padding, color=INK, linewidth=0.8, linestyle=(0, (4, 4)))
+        padding.yaxis.set_major_formatter(_percent)
+        padding.set_ylabel("padding")
+        padding.set_xlabel("longest length of the bucket")
+        step = max(1, len(places) // 12)
+        padding.set_xticks(places[::step], names[::step])
+        rows.tick_params(labelbottom=False)
+
+    return paint
+
+
+def _percent(share: float, _: float) -> str:
+    return f"{100 * share:g} %" if share else "0"
+
+
+def _svg(
+    paint: Callable[[list[Axes]], None],
+    number: int,
+    *,
+    panels: int = 1,
+    size: tuple[float, float] = _SIZE,
+) -> str:
+    """Draws a figure; `number` keeps its ids apart from those of the page's others."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    file = io.StringIO()
+    settings: Any = _SETTINGS
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a browser has them
+        figure = Figure(figsize=size, layout="constrained")
+        paint([*figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0]])
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return _embedded(file.getvalue(), number, _VARIABLES)
+
+
+def _embedded(svg: str, number: int, colors: Mapping[str, str]) -> str:
+    """Makes a file an element of a page: ids of its own, colours of the page, no fixed size."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>plot{number}-", svg)
+    svg = re.sub(r'^<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg)
+    svg = re.sub(r'^<svg ([^>]*?)height="[^"]*"', r'<svg aria-hidden="true" \1', svg)
+    for color, variable in colors.items():
+        svg = svg.replace(color, variable)
+    return svg.strip()
+
+
+# Axes of plots: what they show, and which numbers stand beside them.
+
+
+_TICKS = 5
+_MAGNITUDES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, letter
+
+
+def axis_range(values: Sequence[float]) -> tuple[float, float]:
+    """Returns what an axis shows: all values, and a little room."""
+    low, high = min(values), max(values)
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - room if low < 0 or low - room > 0 else 0.0, high + room
+
+
+def ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Returns some round numbers within a range; `whole`: none with a fraction."""
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    if whole:
+        step = max(1.0, float(math.ceil(step)))
+    places = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [round(place * step, 12) for place in places]
+
+
+def powers(low: float, high: float) -> list[float]:
+    """Returns powers of ten within a range of logarithms, and numbers between if those are few."""
+    for factors in ((1,), (1, 3), (1, 2, 5), tuple(range(1, 10))):
+        between = [
+            factor * 10.0**power
+            for power in range(math.floor(low), math.ceil(high) + 1)
+            for factor in factors
+            if low <= math.log10(factor * 10.0**power) <= high
+        ]
+        if len(between) >= 3:
+            return between[:: math.ceil(len(between) / 7)]
+    return ticks(10.0**low, 10.0**high)
+
+
+def short(value: float) -> str:
+    """Writes a number of an axis in a few characters."""
+    for least, unit, letter in _MAGNITUDES:
+        if abs(value) >= least:
+            return f"{value / unit:.4g}{letter}"
+    return f"{value:.4g}"
+
+
+# Curves over steps, as SVG that takes its colours from the page it stands in.
+#
+# Written out here and not by matplotlib, which draws the plots of a census: every run has such a
+# page, also where matplotlib is missing, and it is written again while the run goes on, in
+# milliseconds.
+
+
+Point = tuple[float, float]
+
+_WIDTH, _HEIGHT = 460, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 448, 24, 196
+_MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
+_FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
+_COLOURS = 3  # of the page's style
+_DASHES = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"')
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a chart.
+
+    Attributes:
+      name: in the legend.
+      points: (step, value), by step; a value that is not finite is a gap.
+    """
+
+    name: str
+    points: Sequence[Point]
+
+
+def chart(
+    curves: Sequence[Curve], *, logarithmic: bool = False, marks: Sequence[float] = ()
+) -> str:
+    """Returns an `<svg>` element.
+
+    Args:
+      curves: one or more, of which at least one has a finite value.
+      logarithmic: by powers of ten, if no value is 0 or less.
+      marks: steps at which a dashed line stands.
+    """
+    finite = [point for curve in curves for point in curve.points if math.isfinite(point[1])]
+    values = [value for _, value in finite]
+    logarithmic = logarithmic and min(values) > 0
+    low, high = axis_range([math.log10(value) for value in values] if logarithmic else values)
+    first, last = min(step for step, _ in finite), max(step for step, _ in finite)
+    first, last = (first - 1, last + 1) if first == last else (first, last)
+
+    def x(step: float) -> float:
+        return _LEFT + (step - first) / (last - first) * (_RIGHT - _LEFT)
+
+    def y(value: float) -> float:
+        height = math.log10(value) if logarithmic else value
+        return _BOTTOM - (height - low) / (high - low) * (_BOTTOM - _TOP)
+
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
+    for tick in powers(low, high) if logarithmic else ticks(low, high):
+        parts.append(_horizontal(y(tick), short(tick)))
+    for tick in ticks(first, last, whole=True):
+        told = f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
+        parts.append(f'{told} fill="var(--soft)">{short(tick)}</text>')
+    middle = (_LEFT + _RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{_BOTTOM + 30}" text-anchor="middle"')
+    parts.append('fill="var(--soft)">step</text>')
+    for mark in marks:
+        if first <= mark <= last:
+            parts.append(
+                f'<line x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{_TOP}" y2="{_BOTTOM}" '
+                'stroke="var(--soft)" stroke-dasharray="1 3"/>'
+            )
+    for place, curve in enumerate(curves):
+        parts += _drawn(curve, place, x, y)
+    parts.append(_legend(curves))
+    return "\n".join([*parts, "</svg>"])
+
+
+def downsampled(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
+    """Returns about `most` points in which the least and the greatest of each stretch are left."""
+    if len(points) <= most:
+        return list(points)
+    stretch = math.ceil(2 * len(points) / most)
+    kept: list[Point] = []
+    for start in range(0, len(points), stretch):
+        part = points[start : start + stretch]
+        finite = [point for point in part if math.isfinite(point[1])]
+        if len(finite) < len(part):
+            kept.append((part[0][0], math.nan))  # the gap must not close
+        if finite:
+            least = min(finite, key=lambda point: point[1])
+            greatest = max(finite, key=lambda point: point[1])
+            kept += sorted({least, greatest})
+    return [*kept, points[-1]] if kept[-1] != points[-1] else kept
+
+
+def _drawn(
+    curve: Curve, place: int, x: Callable[[float], float], y: Callable[[float], float]
+) -> Iterator[str]:
+    """Yields a curve's lines, and its dots if they are few."""
+    color = f"var(--series{place % _COLOURS})"
+    dash = _DASHES[place // _COLOURS % len(_DASHES)]
+    line: list[str] = []
+    for step, value in [*downsampled(curve.points), (math.inf, math.nan)]:
+        if math.isfinite(value):
+            line.append(f"{x(step):.1f},{y(value):.1f}")
+        elif line:
+            points = " ".join(line)
+            yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"'
+            yield f'stroke-linejoin="round"{dash}/>'
+            line = []
+    finite = [point for point in curve.points if math.isfinite(point[1])]
+    dots = finite if len(finite) <= _FEW else finite[-1:]
+    for step, value in dots:
+        told = f"{_shown(curve.name)} {value:.6g} at step {step:,.0f}"
+        yield f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="2.4" fill="{color}">'
+        yield f"<title>{told}</title></circle>"
+
+
+def _legend(curves: Sequence[Curve]) -> str:
+    """Returns the curves' names and their last values, in one line above the plot."""
+    parts = []
+    for place, curve in enumerate(curves):
+        last = next((v for _, v in reversed(curve.points) if math.isfinite(v)), math.nan)
+        color = f"var(--series{place % _COLOURS})"
+        told = f"{_shown(curve.name)} {number(last)}"
+        parts.append(f'<tspan fill="{color}" dx="{10 if place else 0}">● </tspan>{told}')
+    return f'<text x="{_LEFT}" y="13" fill="var(--ink)">{"".join(parts)}</text>'
+
+
+def _horizontal(height: float, told: str) -> str:
+    return (
+        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{height:.1f}" y2="{height:.1f}" '
+        f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end" '
+        f'fill="var(--soft)">{told}</text>'
+    )
+
+
+def _shown(text: str) -> str:
+    return escape(visible(text))
+
+
+# Matrices as figures of matplotlib, with a word at each row and column.
+
+
+_CELL = 0.19  # inches, of a row or column with a word beside it
+_LEAST_PANEL = 1.6  # inches
+_WORD = 24  # characters shown of a word
+_MOST_NUMBERS = 12  # rows, up to which each cell's number is written in it
+# The first that has a letter draws it; the last ones have those of Chinese, Japanese and Korean.
+_FONTS = (
+    "DejaVu Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Arial Unicode MS",
+)
+_HEAT_MAP_SETTINGS: Any = {
+    "font.size": 8,
+    "text.parse_math": False,  # a word may hold dollars
+    "figure.facecolor": "white",
+    "axes.facecolor": "#e9ebee",  # seen where there is no number
+}
+
+
+def check_matplotlib(what: str) -> None:
+    """Checks that figures can be drawn.
+
+    Args:
+      what: needs them: a flag.
+
+    Raises:
+      UsageError: matplotlib is missing.
+    """
+    if not can_draw():
+        raise UsageError(f"{what} draws with matplotlib:  {install_extra('plots')}")
+
+
+def heat_maps(
+    matrices: Sequence[npt.NDArray[np.floating[Any]]],
+    *,
+    title: str,
+    titles: Sequence[str],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    axes: tuple[str, str],
+    numbers: Sequence[Sequence[str]] | None = None,
+) -> Figure:
+    """Returns a figure with a panel for each matrix, side by side; colours go from 0 to 1.
+
+    Args:
+      matrices: [R, C] each, from 0 to 1; NaN stays grey.
+      title: above the figure.
+      titles: above each panel.
+      rows: R words.
+      columns: C words.
+      axes: what rows and columns are.
+      numbers: [R][C], written in the cells if there are few.
+    """
+    from matplotlib import font_manager, rc_context
+    from matplotlib.figure import Figure
+
+    wide = _panels_in_a_row(len(matrices))
+    high = math.ceil(len(matrices) / wide)
+    panel = [max(_LEAST_PANEL, _CELL * len(words)) for words in (columns, rows)]
+    if numbers is not None and len(rows) <= _MOST_NUMBERS:
+        panel = [max(_LEAST_PANEL, 2.4 * _CELL * len(words)) for words in (columns, rows)]
+    size = (wide * (panel[0] + 0.2) + 1.3, high * (panel[1] + 0.25) + 1.5)
+    installed = font_manager.get_font_names()
+    fonts = [font for font in _FONTS if font in installed]
+    with rc_context({**_HEAT_MAP_SETTINGS, "font.family": fonts}):
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(high, wide, sharex=True, sharey=True, squeeze=False).flatten()
+        for place, ax in enumerate(panels):
+            if place >= len(matrices):
+                ax.set_visible(False)
+                continue
+            image = ax.imshow(matrices[place], vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            ax.set_title(titles[place], fontsize=8)
+            ax.set_xticks(range(len(columns)), [_word(one) for one in columns], rotation=90)
+            ax.set_yticks(range(len(rows)), [_word(one) for one in rows])
+            if place + wide >= len(matrices):  # nothing is below it
+                ax.tick_params(labelbottom=True)
+                ax.set_xlabel(axes[1])
+            if place % wide == 0:
+                ax.set_ylabel(axes[0])
+            if numbers is not None and len(rows) <= _MOST_NUMBERS:
+                _write(ax, matrices[place], numbers)
+        figure.suptitle(visible(title), fontsize=9)
+        figure.colorbar(image, ax=list(panels), shrink=0.6, aspect=30)
+    return figure
+
+
+def _panels_in_a_row(count: int) -> int:
+    """Returns how many panels make a shape near a square, if possible without a gap."""
+    least = math.ceil(math.sqrt(count))
+    return next((wide for wide in range(least, 2 * least) if count % wide == 0), least)
+
+
+def _write(
+    ax: Any, matrix: npt.NDArray[np.floating[Any]], numbers: Sequence[Sequence[str]]
+) -> None:
+    for row, told in enumerate(numbers):
+        for column, value in enumerate(told):
+            color = "white" if matrix[row, column] > 0.6 else "black"
+            ax.text(column, row, value, ha="center", va="center", fontsize=7, color=color)
+
+
+def _word(text: str) -> str:
+    return cut(visible(text), _WORD)

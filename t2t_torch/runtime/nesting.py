@@ -1,0 +1,199 @@
+"""How a model's inputs or outputs are nested, and the way from there to named arrays and back.
+
+`signature.json` has a nesting as JSON: `{"leaf": "picture"}`, `{"dict": {"a": ..., "b": ...}}`,
+`{"list": [...]}`, `{"tuple": [...]}`, `{"namedtuple": "Texts", "fields": {...}}`; null is None.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import DataError
+from t2t_torch.runtime.signature import Field
+
+Nesting: TypeAlias = Mapping[str, Any] | None
+
+
+def nesting_of(value: Any, alone: str) -> Nesting:
+    """Returns how a value is nested.
+
+    Args:
+      value: dicts, lists and tuples with anything in them, or one leaf.
+      alone: the name of a leaf that stands in nothing.
+
+    Raises:
+      DataError: a key of a dict is no string, or two leaves have one name.
+    """
+    names: list[str] = []
+    found = _nesting_of(value, "", alone, names)
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"two parts of it would be called {twice[0]!r}: rename a key.")
+    return found
+
+
+def _nesting_of(value: Any, name: str, alone: str, names: list[str]) -> Nesting:
+    def below(key: object, item: Any) -> Nesting:
+        return _nesting_of(item, f"{name}.{key}" if name else str(key), alone, names)
+
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd:
+            raise DataError(f"the key {odd[0]!r} is no string, and JSON has no others.")
+        return {"dict": {key: below(key, item) for key, item in value.items()}}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = zip(value._fields, value, strict=True)
+        return {
+            "namedtuple": type(value).__name__,
+            "fields": {key: below(key, item) for key, item in fields},
+        }
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [below(place, item) for place, item in enumerate(value)]}
+    names.append(name or alone)
+    return {"leaf": name or alone}
+
+
+def names_in(nesting: Nesting) -> list[str]:
+    """Returns the names of the leaves, in their order."""
+    if nesting is None:
+        return []
+    if "leaf" in nesting:
+        return [nesting["leaf"]]
+    return [name for _, below in _parts(nesting) for name in names_in(below)]
+
+
+def _parts(nesting: Mapping[str, Any]) -> list[tuple[Any, Nesting]]:
+    for kind in ("dict", "fields"):
+        if kind in nesting:
+            return list(nesting[kind].items())
+    return list(enumerate(nesting.get("list", nesting.get("tuple", ()))))
+
+
+def taken_apart(nesting: Nesting, value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of a value by name.
+
+    A named tuple may be given as any tuple, a list or a mapping, as JSON has it.
+
+    Args:
+      nesting: that it should have.
+      value: nested so.
+      place: of the value, for errors.
+
+    Raises:
+      DataError: it is nested otherwise.
+    """
+    told = place or "the input"
+    if nesting is None:
+        if value is not None:
+            raise DataError(f"{told} is {type(value).__name__}, where nothing (null) was expected.")
+    elif "leaf" in nesting:
+        yield nesting["leaf"], value
+    else:
+        parts = _parts(nesting)
+        for key, below in parts:
+            found = _part(told, value, key, [key for key, _ in parts], nesting)
+            yield from taken_apart(below, found, f"{place}.{key}" if place else str(key))
+
+
+def _part(told: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping[str, Any]) -> Any:
+    """Returns what a value has of a key.
+
+    Raises:
+      DataError: it is of another kind, or has other keys.
+    """
+    if isinstance(value, Mapping) and ("dict" in nesting or "fields" in nesting):
+        if sorted(map(str, value)) != sorted(keys):
+            given = ", ".join(map(str, value)) or "nothing"
+            raise DataError(f"{told} has {given}, where {', '.join(keys)} were expected.")
+        return value[key]
+    if "dict" in nesting or not isinstance(value, list | tuple):
+        kind = "a mapping" if "dict" in nesting else "a list"
+        raise DataError(
+            f"{told} is {type(value).__name__}, where {kind} of {', '.join(map(str, keys))} was "
+            "expected."
+        )
+    if len(value) != len(keys):
+        raise DataError(f"{told} has {len(value)} parts, where {len(keys)} were expected.")
+    return value[keys.index(key)]
+
+
+def put_together(nesting: Nesting, leaf_of: Callable[[str], Any], *, plain: bool = False) -> Any:
+    """Returns a value of a nesting.
+
+    Args:
+      nesting: of the value.
+      leaf_of: returns the leaf of a name.
+      plain: whether named tuples are dicts and tuples lists, as JSON has them.
+    """
+    if nesting is None:
+        return None
+    if "leaf" in nesting:
+        return leaf_of(nesting["leaf"])
+    parts = {key: put_together(below, leaf_of, plain=plain) for key, below in _parts(nesting)}
+    if "dict" in nesting or (plain and "fields" in nesting):
+        return parts
+    if "fields" in nesting:
+        return _named(nesting["namedtuple"], tuple(parts))(*parts.values())
+    return list(parts.values()) if plain or "list" in nesting else tuple(parts.values())
+
+
+def _named(name: str, fields: tuple[str, ...]) -> Any:
+    key = (name, fields)
+    if key not in _NAMED:
+        _NAMED[key] = collections.namedtuple(name, fields, rename=True)
+    return _NAMED[key]
+
+
+_NAMED: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+
+def array_of(field: Field, given: Any, *, rows: bool = False) -> npt.NDArray[Any]:
+    """Returns what is given for a field as an array of its dtype.
+
+    Args:
+      field: its shape is of one record; -1 is any size.
+      given: an array, a number, or numbers in lists.
+      rows: whether it is a batch, with an axis more in front.
+
+    Raises:
+      DataError: it is no such array.
+    """
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise DataError(f"{field.name}: its rows have different lengths.") from None
+    shape = (-1, *field.shape) if rows else tuple(field.shape)
+    fits = len(array.shape) == len(shape) and all(
+        wanted in (-1, size) for wanted, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise DataError(
+            f"{field.name} has the shape {list(array.shape)}, where {list(shape)} was expected"
+            f"{' (-1: any size)' if -1 in shape else ''}."
+        )
+    dtype = np.dtype(field.dtype)
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "biuf" or not _may_become(array, dtype):
+        raise DataError(f"{field.name} is of {array.dtype}, where {dtype} was expected.")
+    return array.astype(dtype)
+
+
+def _may_become(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether numbers are the same in another dtype, but for how exact fractions are."""
+    if not array.size:
+        return True
+    if dtype.kind == "f":
+        return array.dtype.kind != "b"
+    if dtype.kind == "b" or array.dtype.kind == "f":
+        return False
+    least, greatest = int(array.min()), int(array.max())
+    return np.iinfo(dtype).min <= least and greatest <= np.iinfo(dtype).max

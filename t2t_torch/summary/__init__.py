@@ -1,1 +1,0 @@
-"""What a run tells: numbers, curves, pages, bars."""

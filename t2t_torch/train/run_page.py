@@ -1,0 +1,497 @@
+"""The page of a run (`report.html`), made of the files in its folder alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.checkpoint.directory import CheckpointDirectory, Ratings
+from t2t_torch.errors import CheckpointError, T2TError
+from t2t_torch.files import staged
+from t2t_torch.metrics.metric import lower_is_better
+from t2t_torch.reports.page import Head, document
+from t2t_torch.reports.plots import Curve, Point, chart
+from t2t_torch.reports.section import Block, Note, Picture, Plot, Section, Table, counted, number
+from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.train.stopping import short_names
+from t2t_torch.train.summary import FIGURE_FOLDER, Summary
+from t2t_torch.train.task import Hook
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.train.estimator import Estimator
+
+
+# `starts.jsonl`: each time that a run was begun or gone on with, and on what machine.
+
+
+STARTS_NAME = "starts.jsonl"
+
+
+def add_start(directory: Path, estimator: Estimator) -> None:
+    """Notes that training begins now; one line is one write."""
+    device = estimator.world.device
+    name = platform.processor() or platform.machine()
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    start = {
+        "time": round(time.time(), 3),
+        "step": estimator.state.step,
+        "train_steps": estimator.train_steps,
+        "parameters": sum(parameter.numel() for parameter in estimator.model.parameters()),
+        "counted": estimator.task.counted,
+        "precision": estimator.precision.name,
+        "processes": estimator.world.size,
+        "device": f"{device.type} ({name})",
+        "threads": torch.get_num_threads(),
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "t2t_torch": t2t_torch.__version__,
+        "command": " ".join(sys.argv),
+    }
+    with (directory / STARTS_NAME).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(start) + "\n")
+
+
+def starts_of(directory: Path) -> list[dict[str, Any]]:
+    """Returns what has been noted, in order; a line that is not whole is left out."""
+    try:
+        lines = (directory / STARTS_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    starts = []
+    for line in lines:
+        try:
+            start = json.loads(line)
+        except ValueError:  # of a disk that was full
+            continue
+        if isinstance(start, dict) and isinstance(start.get("step"), int):
+            starts.append(start)
+    return starts
+
+
+# Some sentences and what the model makes of them, for people to read while it learns.
+
+
+SAMPLES_NAME = "decode_samples.json"
+_MOST = 8
+_LONGEST = 600  # characters that are shown of a text
+
+
+class DecodeSample(NamedTuple):
+    """A sentence, what it should become, and what it became.
+
+    Attributes:
+      inputs: what was decoded.
+      reference: what is right; None where nobody has said.
+      decode: what the model made of it.
+    """
+
+    inputs: str
+    reference: str | None
+    decode: str
+
+
+def choose_samples(
+    inputs: Sequence[str],
+    decodes: Sequence[str],
+    references: Sequence[str] | None = None,
+    most: int = _MOST,
+) -> list[DecodeSample]:
+    """Returns samples from all over a file; of the same file always the same lines.
+
+    Args:
+      inputs: what was decoded.
+      decodes: as many.
+      references: as many, or None.
+      most: how many samples.
+    """
+    count = min(len(inputs), len(decodes))
+    places = sorted({place * count // most for place in range(most)}) if count else []
+    return [
+        DecodeSample(inputs[i], references[i] if references else None, decodes[i]) for i in places
+    ]
+
+
+def show_samples(
+    summary: Summary, directory: Path, samples: Sequence[DecodeSample], step: int
+) -> None:
+    """Puts samples in TensorBoard, and the newest where the run's page finds them.
+
+    A disk that fails is told of and ends nothing.
+
+    Args:
+      summary: of the run.
+      directory: of the run.
+      samples: what is shown.
+      step: optimizer steps done.
+    """
+    summary.text("decodes", as_markdown(samples), step)
+    if summary.leads:
+        told = {"step": step, "samples": [sample._asdict() for sample in samples]}
+        with summary.surviving(SAMPLES_NAME), staged(directory / SAMPLES_NAME) as temporary:
+            temporary.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
+
+
+def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
+    """Returns the step of the newest samples and the samples; none are there before the first."""
+    try:
+        told = json.loads((directory / SAMPLES_NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return 0, []
+    return told["step"], [DecodeSample(**sample) for sample in told["samples"]]
+
+
+def as_markdown(samples: Sequence[DecodeSample]) -> str:
+    """Returns a table."""
+    rows = ["| inputs | reference | decode |", "|---|---|---|"]
+    rows += [f"| {' | '.join(_cell(text or '') for text in sample)} |" for sample in samples]
+    return "\n".join(rows)
+
+
+def _cell(text: str) -> str:
+    """Returns a text such that Markdown takes no letter of it for a mark."""
+    text = " ".join(text[:_LONGEST].split())
+    marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]()#+!|~-" else letter for letter in text)
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+_TRAIN = "train"
+_LOGARITHMIC = ("loss", "grad_norm")
+_ONLY_IF_ANY = ("skipped_steps", "checkpoint_failures")
+_FIRST = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "steps_per_second")
+_MOST_FIGURES = 24
+_MOST_STARTS = 20
+_MOST_CHARTS = 30
+_OF_LABELS = "_per_label/"  # metrics of one label each: in the table, where they are many
+
+Report = Mapping[str, Any]
+Series = dict[str, dict[str, list[Point]]]
+
+
+def run_page(directory: Path) -> str:
+    """Returns the page.
+
+    Args:
+      directory: of the run: `task.json` and `hparams.json` are there; all else may be missing.
+    """
+    reports = MetricsFile(directory).read()
+    starts = starts_of(directory)
+    task = json.loads((directory / "task.json").read_text(encoding="utf-8"))
+    series = _series(reports)
+    resumed = [start["step"] for start in starts[1:]]
+    plots = dict(_charts(series, resumed))
+    sections = [
+        _curves(plots, resumed, _counted(starts)),
+        _evaluations(directory, reports),
+        *_decodes(directory),
+        *_figures(directory),
+        _hparams(directory, task),
+        _starts(starts),
+    ]
+    trial = task.get("trial", "")
+    head = Head(
+        title=f"{trial or task['problem']}: a run",
+        heading=f"The trial {trial}" if trial else f"{task['problem']} learnt by {task['model']}",
+        place=str(directory.resolve()),
+        tiles=tuple(_tiles(reports, starts)),
+        note=f"As of {_told_time(time.time())}.  Written anew while the run goes on.",
+        found=tuple(_found(reports)),
+        writer="t2t-trainer",
+    )
+    return document(head, sections, plots)
+
+
+def _series(reports: Iterable[Report]) -> Series:
+    """Returns metric -> split -> points, by step; metrics in the order of the page."""
+    series: Series = {}
+    for report in sorted(reports, key=lambda report: int(report["step"])):
+        for name, value in report.items():
+            if name in ("step", "split", "time", "seconds") or isinstance(value, list):
+                continue
+            value = math.nan if value is None else float(value)
+            points = series.setdefault(name, {}).setdefault(report["split"], [])
+            points.append((report["step"], value))
+    first = {name: place for place, name in enumerate(_FIRST)}
+    return dict(sorted(series.items(), key=lambda item: first.get(item[0], len(first))))
+
+
+def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """Yields name and `<svg>` of each metric that has something to show."""
+    drawn = 0
+    for name, splits in series.items():
+        values = [value for points in splits.values() for _, value in points]
+        if not any(map(math.isfinite, values)) or (name in _ONLY_IF_ANY and not any(values)):
+            continue
+        if _OF_LABELS in name or drawn == _MOST_CHARTS:
+            continue
+        curves = [Curve(split, points) for split, points in splits.items()]
+        drawn += 1
+        yield name, chart(curves, logarithmic=name in _LOGARITHMIC, marks=resumed)
+
+
+def _counted(starts: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what the loss is a mean over; runs of before did not note it."""
+    return str(starts[-1].get("counted", "targets")) if starts else "targets"
+
+
+def _curves(plots: Mapping[str, str], resumed: Sequence[int], unit: str) -> Section:
+    meaning = (
+        "By optimizer steps; the number beside a name is the last one.  Training's numbers are of "
+        "the steps since the report before."
+    )
+    if resumed:
+        meaning += "  Dotted lines: where training was gone on with."
+    titles = {name: told.replace("_", " ") for name, told in short_names(plots).items()}
+    titles["tokens_per_second"] = f"{unit} per second"
+    blocks: list[Block] = [Plot(name, titles[name]) for name in plots]
+    return Section("curves", "Curves", meaning, blocks or [Note("No report yet.")])
+
+
+def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
+    rows = []
+    for split in dict.fromkeys(report["split"] for report in reports):
+        if split == _TRAIN:
+            continue
+        series = _series(r for r in reports if r["split"] == split)
+        names = short_names(series)
+        for name, splits in series.items():
+            points = [point for point in splits[split] if math.isfinite(point[1])]
+            if points:
+                best = _best(name, points)
+                told = [number(points[-1][1]), number(points[-1][0]), "", ""]
+                if best is not None:
+                    told[2:] = [number(best[1]), number(best[0])]
+                rows.append([split, names[name], *told])
+    head = ("split", "metric", "last", "at step", "best", "at step")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
+    # Nothing is verified: that would read whole checkpoints, in the thread that trains.
+    kept = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
+    try:
+        best_ones = [step for step in Ratings(directory).ranked() if step in kept]
+    except CheckpointError as error:
+        best_ones = []
+        blocks.append(Note(str(error)))
+    if best_ones:
+        blocks.append(Note(f"Best checkpoint: ckpt-{best_ones[0]}."))
+    told_steps = ", ".join(f"{step:,}" for step in kept) or "none"
+    blocks.append(Note(f"Checkpoints kept, by step: {told_steps}."))
+    return Section("evaluations", "Evaluations", "Best: of all evaluations so far.", blocks)
+
+
+def _best(name: str, points: Sequence[Point]) -> Point | None:
+    """Returns the best of some points; None of a metric whose good end nobody has said."""
+    try:
+        choose = min if lower_is_better(name) else max
+    except T2TError:
+        return None
+    return choose(points, key=lambda point: point[1])
+
+
+def _decodes(directory: Path) -> Iterator[Section]:
+    step, samples = read_samples(directory)
+    if samples:
+        rows = [[one.inputs, one.reference or "", one.decode] for one in samples]
+        table = Table(("inputs", "reference", "decode"), rows, frozenset({0, 1, 2}))
+        yield Section("decodes", "Decodes", f"Of the weights at step {step:,}.", [table])
+
+
+def _figures(directory: Path) -> Iterator[Section]:
+    folder = directory / FIGURE_FOLDER
+    files = sorted(folder.rglob("[!.]*.png"))
+    blocks: list[Block] = [
+        Picture(file.read_bytes(), file.relative_to(folder).with_suffix("").as_posix())
+        for file in files[:_MOST_FIGURES]
+    ]
+    if len(files) > _MOST_FIGURES:
+        blocks.append(Note(f"{len(files) - _MOST_FIGURES} more are in {folder}."))
+    if blocks:
+        meaning = "The newest; those of earlier steps are in TensorBoard."
+        yield Section("figures", "Figures", meaning, blocks)
+
+
+def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
+    """Tells which hyperparameters are not those of the set; of a trial all."""
+    if task.get("trial"):
+        known = json.loads((directory / "experiment.json").read_text(encoding="utf-8"))
+        rows = [[name, json.dumps(value)] for name, value in _dotted(known["hparams"])]
+        table = [Table(("name", "value"), rows, frozenset({0, 1}))] if rows else [Note("None.")]
+        return Section("hparams", "Hyperparameters", "As they were chosen.", table)
+    values = json.loads((directory / "hparams.json").read_text(encoding="utf-8"))
+    values.pop("provenance", None)
+    name = task["hparams_set"]
+    try:
+        named = registry.hparams(name)
+    except T2TError as error:  # of a folder that is not given now, or is no longer there
+        return Section("hparams", "Hyperparameters", str(error))
+    of_set = named.model_dump(mode="json")
+    fields = type(named).model_fields
+    rows = [
+        [key, json.dumps(value), json.dumps(of_set[key]), str(fields[key].description)]
+        for key, value in values.items()
+        if key in of_set and value != of_set[key]
+    ]
+    meaning = f"Those that differ from the set {name}; hparams.json has all."
+    head = ("name", "here", f"in {name}", "meaning")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 1, 2, 3}))]
+    return Section(
+        "hparams", "Hyperparameters", meaning, blocks if rows else [Note(f"All are as in {name}.")]
+    )
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields nested values by their dotted names."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
+    rows = [
+        [_told_time(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
+         one["precision"], one["torch"], one["t2t_torch"], one["host"]]
+        for one in starts[-_MOST_STARTS:]
+    ]  # fmt: skip
+    head = ("begun", "from step", "processes", "device", "precision", "torch", "t2t_torch", "host")
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 3, 4, 5, 6, 7}))] if rows else []
+    if starts:
+        last = starts[-1]
+        blocks.append(Note(f"Command: {last['command']}"))
+        told = f"Python {last['python']} on {last['system']}; {last['threads']} threads"
+        blocks.append(Note(f"Last environment: {told} a process."))
+    if len(starts) > _MOST_STARTS:
+        blocks.append(Note(f"{len(starts) - _MOST_STARTS} earlier ones are in starts.jsonl."))
+    return Section("starts", "Starts", "Each time that training was begun or gone on with.", blocks)
+
+
+def _tiles(
+    reports: Sequence[Report], starts: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    last: dict[str, Report] = {}
+    for report in reports:
+        last[report["split"]] = report
+    if starts:
+        steps = max([starts[-1]["step"], *(report["step"] for report in reports)])
+        yield f"{steps:,}", f"steps of {starts[-1]['train_steps']:,}"
+        yield number(starts[-1]["parameters"]), "parameters"
+        yield str(len(starts) - 1), "restarts"
+    for split, report in last.items():
+        if report.get("loss") is not None:
+            yield f"{report['loss']:.4g}", f"loss of {split}"
+    if _TRAIN in last:
+        report = last[_TRAIN]
+        yield f"{report['tokens_per_second']:,.0f}", f"{_counted(starts)} per second"
+        if report.get("seconds") is not None:
+            yield tqdm.format_interval(report["seconds"]), "trained"
+
+
+def _found(reports: Sequence[Report]) -> Iterator[str]:
+    """Yields what is worth a look."""
+    train = [report for report in reports if report["split"] == _TRAIN]
+    if train:
+        skipped = int(train[-1].get("skipped_steps") or 0)
+        if skipped:
+            told = counted(skipped, "step")
+            yield f"{told} moved nothing: the loss or its gradient was not finite."
+        failures = int(train[-1].get("checkpoint_failures") or 0)
+        if failures:
+            yield f"{counted(failures, 'checkpoint')} could not be written since the last start."
+    for split in dict.fromkeys(report["split"] for report in reports if report["split"] != _TRAIN):
+        losses = [
+            (report["loss"], report["step"])
+            for report in reports
+            if report["split"] == split and report.get("loss") is not None
+        ]
+        if len(losses) > 1 and losses[-1][0] > min(losses)[0]:
+            best, step = min(losses)
+            yield (
+                f"The loss of {split} was {best:.4g} at step {step:,} and is "
+                f"{losses[-1][0]:.4g} now."
+            )
+
+
+def _told_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
+# Keeps the page of a run (`report.html`) up to date while it trains.
+
+
+REPORT_NAME = "report.html"
+_SECONDS = 60.0  # at least, between pages that no evaluation asks for
+_FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
+"""What a full disk raises, and files that another version wrote or a crash has damaged."""
+
+
+class RunReport(Hook):
+    """Writes `report.html` at the start, after each evaluation, each minute and at the end.
+
+    It also notes each start in `starts.jsonl`, and puts the run on TensorBoard's page of hparams.
+    A page that cannot be written, as the disk is full or a file of the run is damaged, does not end
+    a run: it is warned of, once for each cause.
+    """
+
+    def __init__(self) -> None:
+        self._written_at = 0.0
+        self._told: set[str] = set()
+
+    def begin(self, estimator: Estimator) -> None:
+        """Notes the start."""
+        if not estimator.world.leads:
+            return
+        try:
+            add_start(estimator.directory.path, estimator)
+        except _FAULTS as error:
+            self._warn(estimator.directory.path, error)
+        estimator.summary.hparams(estimator.task.told_hparams())
+        self._write(estimator)
+
+    def after_step(self, estimator: Estimator) -> None:
+        """Writes the page if the last one is old."""
+        if estimator.world.leads and time.monotonic() - self._written_at >= _SECONDS:
+            self._write(estimator)
+
+    def after_evaluation(
+        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
+    ) -> None:
+        """Writes the page."""
+        self._write(estimator)
+
+    def end(self, estimator: Estimator) -> None:
+        """Writes the page."""
+        self._write(estimator)
+
+    def _write(self, estimator: Estimator) -> None:
+        """Writes the page, whole or not at all."""
+        directory = estimator.directory.path
+        # What only evaluates may do so in a folder where nothing was trained yet.
+        if estimator.world.leads and estimator.directory.exists:
+            try:
+                page = run_page(directory)
+                with staged(directory / REPORT_NAME) as temporary:
+                    temporary.write_text(page, encoding="utf-8")
+            except _FAULTS as error:
+                self._warn(directory, error)
+        self._written_at = time.monotonic()
+
+    def _warn(self, directory: Path, error: Exception) -> None:
+        told = f"{type(error).__name__}: {error}"
+        if told not in self._told:
+            print(f"WARNING: {directory / REPORT_NAME} cannot be written: {told}", file=sys.stderr)
+        self._told.add(told)

@@ -1,0 +1,620 @@
+"""What a trial's methods return, checked: each fault by the name of the method that made it."""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from absl import logging
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from t2t_torch.distributed.process_group import SideChannel
+from t2t_torch.errors import TrialError
+from t2t_torch.trial.nested import described
+from t2t_torch.trial.pytorch_trial import Reducer
+
+if TYPE_CHECKING:
+    from t2t_torch.distributed.process_group import World
+
+
+OF_A_LINE = frozenset({"step", "split", "time"})
+"""What each line of `metrics.jsonl` says itself: no metric may have such a name."""
+
+OF_THE_LOOP = OF_A_LINE | frozenset(
+    "seconds learning_rate grad_norm tokens_per_second steps_per_second padding_fraction "
+    "skipped_steps checkpoint_failures memory_mib".split()
+)
+"""What a line of training says itself, besides "loss"."""
+
+_STRUCTURES = (
+    "Each batch is a pair of inputs and labels, and each of the two an array or a tensor, or such "
+    "in tuples, lists and dicts: (x, y), ((x1, x2), y), ({'a': x1, 'b': x2}, {'y': y})."
+)
+
+
+def check_model(model: Any) -> nn.Module:
+    """Returns what `build_model` returned.
+
+    Raises:
+      TrialError: it is no module, or nothing in it can be trained.
+    """
+    if not isinstance(model, nn.Module):
+        forgot = " Is a return missing?" if model is None else ""
+        raise TrialError(f"build_model returned {_kind(model)}; an nn.Module was expected.{forgot}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise TrialError(
+            f"build_model returned a {type(model).__name__} without a parameter that can be "
+            "trained. Layers in a plain list or dict are not found: put them in an nn.ModuleList "
+            "or an nn.ModuleDict."
+        )
+    return model
+
+
+def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
+    """Returns what `optimizer` returned; warns of parameters that it leaves out.
+
+    Raises:
+      TrialError: it is no optimizer, trains what is not the model's, or cannot step by itself.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TrialError(
+            f"optimizer returned {_kind(optimizer)}; a torch.optim.Optimizer was expected."
+        )
+    if _needs_closure(type(optimizer)):
+        raise TrialError(
+            f"optimizer returned {_kind(optimizer)}, whose step() needs a closure that computes "
+            "the loss again and again. Here a step has its gradients already: use an optimizer "
+            "whose step() does without, such as SGD or Adam."
+        )
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = {id(parameter) for parameter in model.parameters()}
+    strange = [list(parameter.shape) for parameter in held if id(parameter) not in own]
+    if strange:
+        raise TrialError(
+            f"optimizer trains {len(strange)} parameters that are not the model's, the first of "
+            f"shape {strange[0]}. Make it of model.parameters(), with the model that it is given."
+        )
+    trained = {id(parameter) for parameter in held}
+    missed = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in trained
+    ]
+    if missed:
+        more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
+        logging.warning("optimizer does not train %s%s.", ", ".join(missed[:5]), more)
+    return optimizer
+
+
+def total_of(losses: Any, what: str = "losses") -> Tensor:
+    """Returns the loss that is trained on: what a method returned, or its entry "loss".
+
+    Args:
+      losses: what the method returned.
+      what: the method.
+
+    Raises:
+      TrialError: it is no tensor of one number, there is no "loss", or, where gradients are on,
+        it has none.
+    """
+    total, name = losses, f"{what} returned"
+    if isinstance(losses, dict):
+        if "loss" not in losses:
+            found = ", ".join(map(repr, losses)) or "nothing"
+            raise TrialError(
+                f"{what} returned a dict with {found}, but without 'loss'. The value of 'loss' is "
+                "what is trained on: add it."
+            )
+        total, name = losses["loss"], f"{what}: 'loss' is"
+    if not isinstance(total, Tensor):
+        raise TrialError(
+            f"{name} {_kind(total)}; a tensor of one number, or a dict with such a 'loss', was "
+            "expected."
+        )
+    if total.numel() != 1:
+        raise TrialError(
+            f"{name} a tensor of shape {list(total.shape)}; one number was expected. Reduce it by "
+            ".mean() or .sum()."
+        )
+    if torch.is_grad_enabled() and not total.requires_grad:
+        raise TrialError(
+            f"{name} a tensor that no gradient leads back from. Compute it from the predictions, "
+            "without .detach(), .item() or torch.no_grad()."
+        )
+    return total
+
+
+def check_training_metrics(metrics: Any) -> dict[str, Any]:
+    """Returns what `training_metrics` returned; it may be empty.
+
+    Raises:
+      TrialError: as `check_metrics`, or a name is one that the report of a step has itself.
+    """
+    if isinstance(metrics, dict) and not metrics:
+        return metrics
+    return check_metrics(metrics, "training_metrics", reserved=OF_THE_LOOP)
+
+
+def check_metrics(
+    metrics: Any, what: str, *, reserved: frozenset[str] = OF_A_LINE
+) -> dict[str, Any]:
+    """Returns what a method of metrics returned.
+
+    Args:
+      metrics: what it returned.
+      what: the method.
+      reserved: names that are taken.
+
+    Raises:
+      TrialError: it is no dict, is empty, or holds what is not a number, an array or a tensor of
+        numbers, by a name of its own.
+    """
+    if not isinstance(metrics, dict):
+        forgot = " Is a return missing?" if metrics is None else ""
+        raise TrialError(
+            f"{what} returned {_kind(metrics)}; a dict of names and values was expected.{forgot}"
+        )
+    if not metrics:
+        raise TrialError(f"{what} returned an empty dict; at least one metric was expected.")
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise TrialError(f"{what} returned a metric named {name!r}; a name is a string.")
+        if not _is_number(value):
+            raise TrialError(
+                f"{what}: {name!r} is {_kind(value)}; a number, or an array, a tensor or a list of "
+                "numbers (all items of one shape), was expected."
+            )
+    taken = sorted(reserved.intersection(metrics))
+    if taken:
+        raise TrialError(
+            f"{what} returned {', '.join(map(repr, taken))}, which each line of metrics.jsonl says "
+            f"itself. Give it another name than these: {', '.join(sorted(reserved))}."
+        )
+    return metrics
+
+
+def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> dict[str, Any]:
+    """Returns all that a training batch reports: its losses by name, and `training_metrics`.
+
+    Of texts among the losses a warning tells once; they are left out.
+
+    Args:
+      losses: a loss, or a dict with "loss".
+      metrics: of the batch, checked; empty without the method.
+      what: the method that returned the losses.
+
+    Raises:
+      TrialError: a loss is no number, or has a name that the report of a step has itself; or a
+        metric has the name of a loss and another value.
+    """
+    found = losses if isinstance(losses, dict) else {"loss": losses}
+    texts = [name for name, value in found.items() if isinstance(value, str | bytes)]
+    if texts:
+        logging.log_first_n(
+            logging.WARNING,
+            "%s: %s: a text, which has no mean; it is left out of what is reported.",
+            1,
+            what,
+            ", ".join(map(repr, texts)),
+        )
+    joined = {name: value for name, value in found.items() if name not in texts}
+    check_metrics(joined, what, reserved=OF_THE_LOOP)
+    for name, value in metrics.items():
+        if name in joined and not _equal(joined[name], value):
+            raise TrialError(
+                f"training_metrics: {name!r} is the name of a loss, and has another value. "
+                "Rename one of the two."
+            )
+        joined[name] = value
+    return joined
+
+
+def check_loaders(loaders: Any) -> tuple[Any, Any]:
+    """Returns the loaders of training and of validation that `make_data_loaders` returned.
+
+    Raises:
+      TrialError: there are not two, one is no loader, or the one of training is empty.
+    """
+    if not isinstance(loaders, list | tuple) or len(loaders) != 2:
+        count = f" of {len(loaders)}" if isinstance(loaders, list | tuple) else ""
+        raise TrialError(
+            f"make_data_loaders returned {_kind(loaders)}{count}; two loaders were expected: "
+            "(train, valid)."
+        )
+    for place, loader in zip(("first", "second"), loaders, strict=True):
+        _check_loader(loader, place)
+    train, valid = loaders
+    if _length(train) == 0:
+        raise TrialError(
+            "make_data_loaders: the first loader, of training, is empty. Its dataset has "
+            f"{_length(getattr(train, 'dataset', None))} examples; with drop_last=True fewer than "
+            "batch_size make no batch."
+        )
+    return train, valid
+
+
+def check_batch_pair(batch: Any) -> tuple[Any, Any]:
+    """Returns the inputs and the labels of a batch.
+
+    Raises:
+      TrialError: it is not a pair.
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return batch[0], batch[1]
+    count = f" of {len(batch)}" if isinstance(batch, list | tuple | dict) else ""
+    raise TrialError(f"The loader yields {_kind(batch)}{count}. {_STRUCTURES}")
+
+
+def check_batch_size(batch_size: Any, loader: Any) -> None:
+    """Checks what `batch_size` says; warns if the loader of training has another one, and wins.
+
+    Args:
+      batch_size: what the method returned, or the attribute.
+      loader: of training.
+
+    Raises:
+      TrialError: it is no whole number of at least 1.
+    """
+    number = batch_size
+    if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
+        number = number.item()
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise TrialError(
+            f"batch_size is {batch_size!r}; a whole number of examples, at least 1, was expected."
+        )
+    made = getattr(loader, "batch_size", None)
+    if isinstance(made, int) and made != number:
+        logging.warning(
+            "batch_size says %d, but the training loader makes batches of %d, and those are "
+            "trained on.",
+            number,
+            made,
+        )
+
+
+def _needs_closure(kind: type[torch.optim.Optimizer]) -> bool:
+    """Whether `step` cannot be called without an argument.
+
+    The class is asked: a scheduler of torch's puts a function of its own on the instance, of which
+    the signature has `self` in it.
+    """
+    try:
+        _, *parameters = inspect.signature(kind.step).parameters.values()
+    except (TypeError, ValueError):  # written in C, or without a name for itself
+        return False
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(p.kind in by_place and p.default is p.empty for p in parameters)
+
+
+def _check_loader(loader: Any, place: str) -> None:
+    wrong = (Tensor, np.ndarray, str, bytes, dict, torch.utils.data.Dataset)
+    is_loader = isinstance(loader, collections.abc.Iterable) and not isinstance(loader, wrong)
+    if not is_loader:
+        wrap = " Wrap it: DataLoader(dataset, batch_size=...)." if _length(loader) else ""
+        raise TrialError(
+            f"make_data_loaders: the {place} is {_kind(loader)}; a DataLoader was expected.{wrap}"
+        )
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):  # an iterable dataset does not know
+        return None
+
+
+def as_array(value: Any) -> NDArray[np.float64]:
+    """Returns a metric as an array: a number, an array, a tensor, or a list of such of one shape.
+
+    Raises:
+      ValueError: items of a list have different shapes.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", torch.float64).numpy()
+    if isinstance(value, list | tuple):
+        return np.stack([as_array(item) for item in value])
+    return np.asarray(value, np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_complex()
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in "biuf"
+    if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
+        try:
+            return bool(as_array(value).size)
+        except ValueError:
+            return False
+    return isinstance(value, int | float)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if not _is_number(left):
+        return False
+    return np.array_equal(as_array(left), as_array(right), equal_nan=True)
+
+
+def _kind(value: Any) -> str:
+    """What a value is, with its article: `None`, `a list`, `a tensor float32 [3]`."""
+    if value is None:
+        return "None"
+    if isinstance(value, Tensor):
+        return f"a tensor {described(value)}"
+    if isinstance(value, np.ndarray):
+        return f"an array {described(value)}"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+# A trial's metrics over an evaluation: the mean over batches, element by element.
+
+
+_EXTREME = {Reducer.MAX: torch.maximum, Reducer.MIN: torch.minimum}
+
+Layout = list[tuple[str, list[int]]]
+"""Of every metric its name and its shape, sorted by name."""
+
+
+class MetricAverages:
+    """Sums of metrics of any shape, and the number of batches, which add over processes.
+
+    Attributes:
+      sums: [1 + elements] float64: the number of batches, then the sums of all metrics, one after
+        another.  Changed in place; of one length in all processes once `agree` was called.
+
+    Args:
+      what: the method that the metrics are from, for messages.
+      reducers: how batches are joined: of all metrics, or by name; the others are averaged.
+    """
+
+    def __init__(
+        self,
+        what: str = "validation_metrics",
+        reducers: Reducer | Mapping[str, Reducer] = Reducer.AVG,
+    ) -> None:
+        self.sums = torch.zeros(1, dtype=torch.float64)
+        self._what = what
+        self._reducers = reducers
+        self._leads = True
+        self._layout: Layout | None = None
+        self._batches = 0  # of this process
+
+    def update(self, metrics: Any, batch: object = None) -> None:
+        """Adds a batch's metrics; nothing is asked of the batch itself.
+
+        Raises:
+          TrialError: they are no metrics, or have other names or shapes than the batches before.
+        """
+        values = {
+            name: as_array(value) for name, value in check_metrics(metrics, self._what).items()
+        }
+        layout = [(name, list(values[name].shape)) for name in sorted(values)]
+        if self._layout is None:
+            self._lay_out(layout)
+        elif layout != self._layout:
+            raise TrialError(self._difference(layout))
+        flat = [np.ones(1), *(values[name].reshape(-1) for name in sorted(values))]
+        self._add(torch.from_numpy(np.concatenate(flat)))
+        self._batches += 1
+
+    def _add(self, batch: Tensor) -> None:
+        """Joins a batch's numbers with those before it."""
+        before = self.sums.clone()
+        self.sums += batch
+        for part, kind in self._extremes() if self._batches else ():
+            self.sums[part] = _EXTREME[kind](before[part], batch[part])
+
+    def _extremes(self) -> list[tuple[slice, Reducer]]:
+        """Returns where in `sums` the metrics are of which the largest or smallest is meant."""
+        found, begin = [], 1
+        for name, shape in self._layout or ():
+            end = begin + int(np.prod(shape))
+            if self._kind(name) in _EXTREME:
+                found.append((slice(begin, end), self._kind(name)))
+            begin = end
+        return found
+
+    def _kind(self, name: str) -> Reducer:
+        if isinstance(self._reducers, Reducer):
+            return self._reducers
+        return self._reducers.get(name, Reducer.AVG)
+
+    def _share_extremes(self, told: list[Any]) -> None:
+        """Leaves in the first process the extremes of all, and zeros in others: then sums add."""
+        values = [torch.tensor(one, dtype=torch.float64) for one in told if one is not None]
+        for part, kind in self._extremes():
+            joined = values[0][part]
+            for other in values[1:]:
+                joined = _EXTREME[kind](joined, other[part])
+            self.sums[part] = joined if self._leads else 0.0
+
+    def agree(self, world: World) -> None:
+        """Lets all processes know the metrics' names and shapes; all must call it, once at the end.
+
+        A process that had no batch learns them from the others.
+
+        Raises:
+          TrialError: processes have metrics of other names or shapes.
+        """
+        if world.size == 1:
+            return
+        channel = SideChannel(world.rank, world.size, world.decisions)
+        told = [json.loads(text) for text in channel.exchange(json.dumps(self._layout))]
+        self._leads = world.leads
+        known = [
+            (rank, [(name, shape) for name, shape in layout])
+            for rank, layout in enumerate(told)
+            if layout is not None
+        ]
+        for rank, layout in known[1:]:
+            first, agreed = known[0]
+            if layout != agreed:
+                raise TrialError(
+                    f"{self._what} returned {_shown(agreed)} in process {first}, but "
+                    f"{_shown(layout)} in process {rank}. Return the same names with the same "
+                    "shapes for every batch."
+                )
+        if known and self._layout is None:
+            self._lay_out(known[0][1])
+        if self._extremes():
+            own = json.dumps(self.sums.tolist() if self._batches else None)
+            self._share_extremes([json.loads(text) for text in channel.exchange(own)])
+
+    def result(self) -> dict[str, float]:
+        """Returns the mean of every metric that is one number.
+
+        Raises:
+          TrialError: there was no batch.
+        """
+        return {name: mean.item() for name, mean in self._means().items() if mean.size == 1}
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Returns the means of all other metrics, each of the shape that it was given in.
+
+        Raises:
+          TrialError: there was no batch.
+        """
+        return {name: mean for name, mean in self._means().items() if mean.size != 1}
+
+    def _means(self) -> dict[str, NDArray[np.float64]]:
+        count = self.sums[0].item()
+        if self._layout is None or not count:
+            raise TrialError(
+                "The validation loader gave no batch, so there is nothing to average. "
+                "make_data_loaders returns (train, valid): look at the second."
+            )
+        sizes = [int(np.prod(shape)) for _, shape in self._layout]
+        parts = torch.split(self.sums[1:], sizes)
+        return {
+            name: part.numpy().reshape(shape) / (count if self._kind(name) is Reducer.AVG else 1)
+            for (name, shape), part in zip(self._layout, parts, strict=True)
+        }
+
+    def _lay_out(self, layout: Layout) -> None:
+        self._layout = layout
+        elements = sum(int(np.prod(shape)) for _, shape in layout)
+        self.sums = torch.zeros(1 + elements, dtype=torch.float64)
+
+    def _difference(self, layout: Layout) -> str:
+        """Says how a batch's metrics differ from those before."""
+        before, now = dict(self._layout or ()), dict(layout)
+        if before.keys() != now.keys():
+            return (
+                f"{self._what} returned {', '.join(now)} for batch {self._batches}, but "
+                f"{', '.join(before)} for those before it. Return the same names for every batch."
+            )
+        name = next(name for name in now if now[name] != before[name])
+        return (
+            f"{self._what}: {name!r} has shape {now[name]} in batch {self._batches}, but "
+            f"{before[name]} in those before it. A mean over batches needs one shape: reduce it "
+            "over the examples of the batch."
+        )
+
+
+def _shown(layout: Layout) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in layout)
+
+
+# What a trial's training tells: the means of its losses and metrics since the last report.
+
+
+class TrainingReport:
+    """Means over batches, element by element; kept on the device, so that no step waits.
+
+    A metric whose shape differs between batches is reported as the mean of all its numbers.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}  # [elements + 1] float64: the sums, and the batches
+        self._shapes: dict[str, list[int]] = {}
+
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Adds a batch's losses and metrics, by name."""
+        for name, value in values.items():
+            found = value if isinstance(value, Tensor) else torch.from_numpy(as_array(value))
+            shape, flat = list(found.shape), found.detach().to(torch.float64).reshape(-1)
+            if shape != self._shapes.setdefault(name, shape):
+                self._flatten(name)
+                flat = flat.mean(0, keepdim=True)
+            one = torch.cat([flat, flat.new_ones(1)])
+            known = self._sums.get(name)
+            self._sums[name] = one if known is None else known.to(one.device) + one
+
+    def _flatten(self, name: str) -> None:
+        """Reports one number of a metric from now on."""
+        if self._shapes[name]:
+            logging.log_first_n(
+                logging.WARNING,
+                "%s has other shapes in other batches of training: the mean of its numbers is "
+                "reported.",
+                1,
+                name,
+            )
+        self._shapes[name] = []
+        if name in self._sums:
+            sums = self._sums[name]
+            self._sums[name] = torch.stack([sums[:-1].mean(), sums[-1]])
+
+    def sums(self, world: World) -> dict[str, Tensor]:
+        """Returns the sums and the number of batches of each, over all processes; all must call it.
+
+        A process that has not met a name has nothing to add to it.
+        """
+        told = [self._shapes]
+        if world.size > 1:
+            channel = SideChannel(world.rank, world.size, world.decisions)
+            told = [json.loads(text) for text in channel.exchange(json.dumps(self._shapes))]
+        names = sorted({name for shapes in told for name in shapes})
+        for name in names:
+            shapes = [shapes[name] for shapes in told if name in shapes]
+            self._shapes.setdefault(name, shapes[0])
+            if any(shape != shapes[0] for shape in shapes):
+                self._flatten(name)
+        if not names:
+            return {}
+        sizes = [math.prod(self._shapes[name]) + 1 for name in names]
+        parts = [
+            self._sums.get(name, torch.zeros(size, dtype=torch.float64)).to(world.device)
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        total = world.sum(torch.cat(parts))
+        return dict(zip(names, torch.split(total.cpu(), sizes), strict=True))
+
+    def read(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns the means over all processes, and begins anew; all must call it.
+
+        Returns:
+          the metrics that are one number, and those that are arrays.
+        """
+        sums = self.sums(world)
+        means = {n: total[:-1] / total[-1] for n, total in sums.items() if total[-1]}
+        numbers = {name: mean.item() for name, mean in means.items() if len(mean) == 1}
+        arrays = {
+            name: mean.reshape(self._shapes[name]) for name, mean in means.items() if len(mean) != 1
+        }
+        self._sums, self._shapes = {}, {}
+        return numbers, arrays
+
+    def state(self, world: World) -> dict[str, Any]:
+        """Returns `sums` as JSON can say them; what is no finite number as a text."""
+        told: dict[str, Any] = {}
+        for name, sums in self.sums(world).items():
+            flat = [v if math.isfinite(v) else str(v) for v in sums.tolist()]
+            shape = self._shapes[name]
+            told[name] = {"shape": shape, "sums": flat} if shape else flat
+        return told
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` returned, in one process of several."""
+        for name, known in state.items():
+            flat = known["sums"] if isinstance(known, dict) else known
+            self._shapes[name] = known["shape"] if isinstance(known, dict) else []
+            self._sums[name] = torch.tensor([float(v) for v in flat], dtype=torch.float64)

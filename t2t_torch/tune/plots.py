@@ -1,0 +1,531 @@
+"""How the plots of a search look alike: colours by rank, marks of states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from t2t_torch.reports.plots import axis_range, downsampled, powers, short, ticks
+from t2t_torch.reports.section import visible
+from t2t_torch.search_space import AnyValue
+from t2t_torch.tune.findings import value_at
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
+
+_MARKS: dict[State, str] = {
+    "completed": "m-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
+    "paused": "m-3,0a3,3 0 1,0 6,0a3,3 0 1,0 -6,0z",
+    "stopped": "m-2.7,-2.7h5.4v5.4h-5.4z",
+    "failed": "m-3,-3l6,6m-6,0l6,-6",
+    "running": "m-3,-3.5l6.5,3.5l-6.5,3.5z",
+}
+_FEW = 30  # trials that can all be told apart
+_FILLED: tuple[State, ...] = ("completed", "running")
+
+
+def shades(record: SearchRecord) -> dict[int, float]:
+    """Returns how good each trial's newest value is by rank: 1 the best, 0 the worst.
+
+    Trials without a value, and failed ones, are absent.
+    """
+    valued = [one for one in record.trials if one.value is not None and one.state != "failed"]
+    valued.sort(key=lambda one: (record.loss_of(one.value), one.number))
+    last = max(len(valued) - 1, 1)
+    return {one.number: 1 - place / last for place, one in enumerate(valued)}
+
+
+def colour(shade: float | None, trials: int) -> str:
+    """Returns the style of a line or a dot.
+
+    Args:
+      shade: how good its trial is; None if it has no value.
+      trials: how many are drawn: of many only the best stand out.
+    """
+    if shade is None:
+        return "--c:var(--soft);--o:.6"
+    crowd = 1 - min(1.0, _FEW / trials)
+    strength = shade ** (1 + 3 * crowd)
+    part = round(100 * strength)
+    opacity = 0.35 - 0.2 * crowd + 0.55 * strength
+    return f"--c:color-mix(in oklab,var(--good) {part}%,var(--bad));--o:{opacity:.2f}"
+
+
+def drawn_as(record: SearchRecord, trial: TrialRecord, shade: float | None) -> str:
+    """Returns the attributes of what is drawn of a trial: its classes, its number, its colour."""
+    return (
+        f'class="{classes(record, trial)}" data-trial="{trial.number}" '
+        f'style="{colour(shade, len(record.trials))}"'
+    )
+
+
+def in_order(record: SearchRecord) -> list[TrialRecord]:
+    """Returns the trials as they are drawn over each other: the best last."""
+    shade = shades(record)
+    return sorted(record.trials, key=lambda one: (shade.get(one.number, -1.0), one.number))
+
+
+def classes(record: SearchRecord, trial: TrialRecord) -> str:
+    """Returns the classes of what is drawn of a trial."""
+    best, default = record.best, record.default
+    told = ["trial", trial.state]
+    if best is not None and best.number == trial.number:
+        told.append("best")
+    if default is not None and default.number == trial.number:
+        told.append("default")
+    return " ".join(told)
+
+
+def mark(state: State, x: float, y: float) -> str:
+    """Returns the mark at the end of a curve, of a trial that is in this state."""
+    filled = "full" if state in _FILLED else "open"
+    return f'<path class="mark {filled}" d="M{x:.1f},{y:.1f}{_MARKS[state]}"/>'
+
+
+def key_of_states(states: Sequence[tuple[State, int]]) -> str:
+    """Returns the legend of the marks: each state with its count."""
+    parts = [
+        f'<span><svg viewBox="0 0 12 12" aria-hidden="true" style="--c:var(--ink)">'
+        f"{mark(state, 6, 6)}</svg>{count} {state}</span>"
+        for state, count in states
+    ]
+    return "".join(parts)
+
+
+def wrapped(name: str, columns: int, most: int) -> list[str]:
+    """Cuts a name into lines at its underscores and dots, within words if it must.
+
+    Args:
+      name: that is cut.
+      columns: of a line.
+      most: lines; what is left over is an ellipsis.
+    """
+    lines = [""]
+    parts = name.replace("_", "_\n").replace(".", ".\n").split("\n")
+    for part in parts:
+        pieces = [part[k : k + columns] for k in range(0, len(part), columns)]
+        for piece in pieces:
+            if len(lines[-1]) + len(piece) <= columns:
+                lines[-1] += piece
+            else:
+                lines.append(piece)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"{lines[most - 1][: columns - 1]}…"]
+    return lines
+
+
+def text(told: str) -> str:
+    """Writes a text so that it is nothing but a text, in an element or between quotes."""
+    return escape(visible(told))
+
+
+def finite(value: float | None) -> bool:
+    """Tells whether there is a value to draw."""
+    return value is not None and math.isfinite(value)
+
+
+# Where values stand on the axis of a plot.
+
+
+_WIDE = 20.0  # a metric whose values are this much apart is seen best by powers of ten
+_FAR = 12.0  # as for steps
+_MOST_LABELS = 14  # of the values of a category
+_NEAR = 1e-9
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from 0 to 1.
+
+    Attributes:
+      low: of a number, or its logarithm.
+      high: of a number, or its logarithm.
+      log: whether by powers of ten.
+      whole: whether all values are whole numbers.
+      names: of a category's values in their order; empty for numbers.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    names: tuple[str, ...] = ()
+
+    def place(self, value: AnyValue) -> float | None:
+        """Returns where a value stands; None if nowhere."""
+        if self.names:
+            told = written(value)
+            if told not in self.names:
+                return None
+            return self.names.index(told) / (len(self.names) - 1) if len(self.names) > 1 else 0.5
+        if value is None or isinstance(value, str) or not math.isfinite(value):
+            return None
+        if self.log and value <= 0:
+            return None
+        number = math.log10(value) if self.log else float(value)
+        return min(max((number - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Returns the places of the axis that have a label, and the labels."""
+        if self.names:
+            every = math.ceil(len(self.names) / _MOST_LABELS)
+            return [(self.place(name) or 0.0, name) for name in self.names[::every]]
+        if self.log:
+            room = _NEAR * (self.high - self.low)
+            numbers = powers(self.low - room, self.high + room)
+        else:
+            numbers = ticks(self.low, self.high, whole=self.whole)
+        return [
+            (place, short(number))
+            for number in numbers
+            if (place := self.place(number)) is not None
+        ]
+
+
+def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> Scale:
+    """Returns the scale of a hyperparameter: its range, and values beside it if there are any.
+
+    Args:
+      axis: of the space.
+      values: that were tried; the unchanged set's may lie outside the range.
+    """
+    tried = list(values)
+    if axis.low is None or axis.high is None:
+        names = tuple(dict.fromkeys(map(written, (*axis.values, *tried))))
+        if all(type(value) in (int, float) for value in (*axis.values, *tried)):
+            names = tuple(sorted(names, key=float))
+        return Scale(0.0, 1.0, names=names)
+    numbers = [float(v) for v in tried if isinstance(v, int | float) and math.isfinite(v)]
+    low, high = min([axis.low, *numbers]), max([axis.high, *numbers])
+    return _scale(low, high, log=axis.log and low > 0, whole=axis.kind == "int")
+
+
+def scale_of_metric(values: Sequence[float]) -> Scale:
+    """Returns the scale of a metric: all its finite values and a little room."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low > _WIDE:
+        low, high = axis_range([math.log10(value) for value in values])
+        # The room of a logarithm does not end at 0.
+        return Scale(min(low, math.log10(min(values))), high, log=True)
+    return _scale(*axis_range(values), log=False, whole=False)
+
+
+def scale_of_steps(steps: Sequence[int]) -> Scale:
+    """Returns the scale of optimizer steps, by powers of ten if rungs make them that far apart."""
+    low, high = min(steps), max(steps)
+    log = low > 0 and high / low > _FAR
+    return _scale(low if log else 0, high, log=log, whole=True)
+
+
+def written(value: AnyValue) -> str:
+    """Writes a value as `--hparams` reads it, a float in few digits."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _scale(low: float, high: float, *, log: bool, whole: bool) -> Scale:
+    if log:
+        low, high = math.log10(low), math.log10(high)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return Scale(low, high, log=log, whole=whole)
+
+
+# Parallel coordinates: an axis for each hyperparameter, a line for each trial.
+
+
+_HEIGHT, _TOP, _BOTTOM, _NOWHERE = 400, 84, 356, 382
+_LEFT, _RIGHT = 72, 66
+_WIDTH, _MOST_AXES = 960, 10  # of a plot that fits a page; more axes make it wider
+_APART = 108  # distance of axes of a wider one
+_COLUMNS, _LINES = 15, 4  # of an axis's name, if there is room
+_LABEL = 13  # characters of a tick's label, if there is room
+_NAME_WIDTH, _LABEL_WIDTH = 6.5, 6.0  # of a character
+_TIGHT = 100  # distance of axes below which letters are smaller
+_BESIDE = 14  # what stays free between a label and an axis
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the plot: its name, its scale, and whether its good end is its lower one."""
+
+    name: str
+    scale: Scale
+    flipped: bool = False
+
+    def height(self, value: AnyValue) -> float | None:
+        """Returns how high a value stands, from 0 to 1; None: nowhere."""
+        place = self.scale.place(value)
+        return place if place is None or not self.flipped else 1 - place
+
+
+def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
+    """Returns an `<svg>` element; a trial without a value begins at the foot of the metric's axis.
+
+    Args:
+      record: of a search in which a trial has a value.
+      order: the hyperparameters from left to right; the metric, its good end on top, and how far
+        trials came, if not all equally far, stand before them.
+    """
+    axes = _axes(record, order)
+    fits = len(axes) <= _MOST_AXES
+    width = _WIDTH if fits else _LEFT + _RIGHT + _APART * (len(axes) - 1)
+    apart = (width - _LEFT - _RIGHT) / max(len(axes) - 1, 1)
+    size = 10 if apart < _TIGHT else 11
+    across = [_LEFT + place * apart for place in range(len(axes))]
+    shade = shades(record)
+    parts = [
+        f'<svg class="parallel" viewBox="0 0 {width} {_HEIGHT}" font-size="{size}" '
+        f'style="min-width:{0.95 * width:.0f}px" data-top="{_TOP}" data-bottom="{_BOTTOM}" '
+        f'data-nowhere="{_NOWHERE}"><g class="lines">'
+    ]
+    for trial in in_order(record):
+        heights = [axis.height(_value(record, trial, axis.name)) for axis in axes]
+        at = ",".join("" if height is None else f"{height:.3f}" for height in heights)
+        how = drawn_as(record, trial, shade.get(trial.number))
+        parts.append(f'<path {how} data-at="{at}" d="{_line(across, heights)}"/>')
+    parts.append("</g>")
+    for place, axis in enumerate(axes):
+        parts += _drawn(axis, place, across[place], apart)
+    if any(trial.value is None for trial in record.trials):
+        parts.append(_text(across[0] - 7, _NOWHERE + 4, "no value", anchor="end"))
+    return "".join([*parts, "</svg>"])
+
+
+def _axes(record: SearchRecord, order: Sequence[str]) -> list[_Axis]:
+    by_name = {axis.name: axis for axis in record.space}
+    metric = [one.value for one in record.trials if one.value is not None and finite(one.value)]
+    axes = [_Axis(record.metric, scale_of_metric(metric), record.lower_is_better)]
+    steps = [one.step for one in record.trials]
+    if len(set(steps)) > 1:
+        axes.append(_Axis("step", scale_of_steps(steps)))
+    of_space = [_Axis(name, scale_of(by_name[name], _values(record, name))) for name in order]
+    return axes + of_space
+
+
+def _values(record: SearchRecord, name: str) -> list[AnyValue]:
+    return [one.hparams[name] for one in record.trials if name in one.hparams]
+
+
+def _value(record: SearchRecord, trial: TrialRecord, name: str) -> AnyValue:
+    if name in trial.hparams:
+        return trial.hparams[name]
+    return {"step": trial.step, record.metric: trial.value}.get(name)
+
+
+def _y(height: float | None) -> float:
+    return _NOWHERE if height is None else _BOTTOM - height * (_BOTTOM - _TOP)
+
+
+def _line(across: Sequence[float], heights: Sequence[float | None]) -> str:
+    """Returns the path of a trial: level where it crosses an axis."""
+    path = f"M{across[0]:.1f},{_y(heights[0]):.1f}"
+    for place in range(1, len(across)):
+        before, here = across[place - 1], across[place]
+        middle = (before + here) / 2
+        y, to = _y(heights[place - 1]), _y(heights[place])
+        path += f"C{middle:.1f},{y:.1f} {middle:.1f},{to:.1f} {here:.1f},{to:.1f}"
+    return path
+
+
+def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
+    """Yields an axis, its name above it, its labels beside it, and where it can be brushed."""
+    yield (
+        f'<g class="axis" data-axis="{place}"><title>{text(axis.name)}</title>'
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>'
+    )
+    columns = min(_COLUMNS, int(apart / _NAME_WIDTH))
+    room = min(_LABEL, int((apart - _BESIDE) / _LABEL_WIDTH))
+    lines = wrapped(axis.name, columns, _LINES)
+    for count, line in enumerate(reversed(lines)):
+        yield _text(x, _TOP - 24 - 12.5 * count, line, anchor="middle", kind="name")
+    for height, label in axis.scale.marks():
+        y = _y(1 - height if axis.flipped else height)
+        short = label if len(label) <= room else f"{label[: room - 1]}…"
+        yield f'<line x1="{x - 3:.1f}" x2="{x + 3:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield _text(x - 7, y + 4, short, anchor="end", title=label if short != label else "")
+    if not place:
+        yield _text(x, _TOP - 9, "▲ better", anchor="middle")
+    yield (
+        f'<rect class="brush" x="{x - 12:.1f}" y="{_TOP - 6}" width="24" '
+        f'height="{_BOTTOM - _TOP + 12}"/><rect class="chosen" x="{x - 7:.1f}" width="14" '
+        'y="0" height="0"/></g>'
+    )
+
+
+def _text(
+    x: float, y: float, told: str, *, anchor: str, kind: str = "label", title: str = ""
+) -> str:
+    hint = f"<title>{text(title)}</title>" if title else ""
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
+        f"{hint}{text(told)}</text>"
+    )
+
+
+# The metric against each hyperparameter alone, at equal steps.
+
+
+_SLICE_WIDTH, _SLICE_HEIGHT = 300, 174
+_SLICE_LEFT, _SLICE_RIGHT, _SLICE_TOP, _SLICE_BOTTOM = 46, 286, 12, 150
+_SLICE_LABEL = 13  # characters of a label
+_SLICE_LABEL_WIDTH = 6.2  # of a character
+
+
+def slices(record: SearchRecord, names: Sequence[str], step: int) -> str:
+    """Returns a `<div>` of plots, or nothing if no trial has a value at the step.
+
+    Args:
+      record: of the search.
+      names: of the hyperparameters, in the order of the plots.
+      step: at which the trials are compared.
+    """
+    points = [
+        (trial, value)
+        for trial in in_order(record)
+        if trial.state != "failed" and (value := value_at(trial, step)) is not None
+    ]
+    if not points:
+        return ""
+    heights = scale_of_metric([value for _, value in points])
+    by_name = {axis.name: axis for axis in record.space}
+    plots = "".join(_slice(record, by_name[name], points, heights) for name in names)
+    return f'<div class="slices">{plots}</div>'
+
+
+def _slice(
+    record: SearchRecord,
+    axis: SpaceAxis,
+    points: Sequence[tuple[TrialRecord, float]],
+    heights: Scale,
+) -> str:
+    tried = [trial.hparams[axis.name] for trial, _ in points if axis.name in trial.hparams]
+    widths = scale_of(axis, tried)
+    parts = [
+        f'<svg viewBox="0 0 {_SLICE_WIDTH} {_SLICE_HEIGHT}" font-size="11" aria-hidden="true">'
+    ]
+    for height, label in heights.marks():
+        y = _SLICE_BOTTOM - height * (_SLICE_BOTTOM - _SLICE_TOP)
+        parts.append(
+            f'<line class="grid" x1="{_SLICE_LEFT}" x2="{_SLICE_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(_slice_text(_SLICE_LEFT - 5, y + 4, label, "end"))
+    parts += _below(widths)
+    shade = shades(record)
+    for trial, value in points:
+        across = widths.place(trial.hparams.get(axis.name))
+        high = heights.place(value)
+        if axis.name in trial.hparams and across is not None and high is not None:
+            x, y = _across(across), _SLICE_BOTTOM - high * (_SLICE_BOTTOM - _SLICE_TOP)
+            how = drawn_as(record, trial, shade.get(trial.number))
+            parts.append(f'<circle {how} cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>')
+    told = text(axis.name)
+    return f"<figure>{''.join(parts)}</svg><figcaption>{told}</figcaption></figure>"
+
+
+def _below(widths: Scale) -> list[str]:
+    """Returns the labels below a plot, those left out that would touch the one before."""
+    made, free = [], 0.0
+    for place, told in widths.marks():
+        label = told if len(told) <= _SLICE_LABEL else f"{told[: _SLICE_LABEL - 1]}…"
+        half = _SLICE_LABEL_WIDTH * len(label) / 2
+        x = min(max(_across(place), half), _SLICE_WIDTH - half)
+        if x - half >= free:
+            made.append(_slice_text(x, _SLICE_BOTTOM + 17, label, "middle"))
+            free = x + half + 6
+    return made
+
+
+def _across(place: float) -> float:
+    return _SLICE_LEFT + 8 + place * (_SLICE_RIGHT - _SLICE_LEFT - 16)
+
+
+def _slice_text(x: float, y: float, told: str, anchor: str) -> str:
+    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(told)}</text>'
+
+
+# The learning curves of all trials of a search in one plot.
+
+
+_CURVES_WIDTH, _CURVES_HEIGHT = 960, 380
+_CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM = 58, 946, 16, 336
+_ROOM = 10  # for marks at both sides
+_MOST_POINTS = 80  # of a curve
+_MOST_RUNGS = 8  # lines at which trials ended
+_CURVES_LABEL_WIDTH = 6.2  # of a character
+
+
+def trial_curves(record: SearchRecord) -> str:
+    """Returns an `<svg>` element of a search in which a trial has a value.
+
+    A curve's end has the mark of its trial's state; dotted lines, each with its step, stand where
+    several trials were stopped or paused.
+    """
+    values = [v for one in record.trials for _, v in one.curve if v is not None and finite(v)]
+    scale = scale_of_metric(values)
+    steps = [step for one in record.trials for step, v in one.curve if finite(v)]
+    widths = scale_of_steps(steps)
+
+    def across(place: float) -> float:
+        return _CURVES_LEFT + _ROOM + place * (_CURVES_RIGHT - _CURVES_LEFT - 2 * _ROOM)
+
+    def x(step: float) -> float:
+        return across(widths.place(step) or 0.0)
+
+    def y(value: float) -> float:
+        return _CURVES_BOTTOM - (scale.place(value) or 0.0) * (_CURVES_BOTTOM - _CURVES_TOP)
+
+    parts = [f'<svg class="curves" viewBox="0 0 {_CURVES_WIDTH} {_CURVES_HEIGHT}" font-size="11">']
+    for height, label in scale.marks():
+        at = _CURVES_BOTTOM - height * (_CURVES_BOTTOM - _CURVES_TOP)
+        parts.append(
+            f'<line class="grid" x1="{_CURVES_LEFT}" x2="{_CURVES_RIGHT}" '
+            f'y1="{at:.1f}" y2="{at:.1f}"/>'
+        )
+        parts.append(_curves_text(_CURVES_LEFT - 6, at + 4, label, "end"))
+    for place, label in widths.marks():
+        parts.append(_curves_text(across(place), _CURVES_BOTTOM + 16, label, "middle"))
+    told = "step, logarithmic" if widths.log else "step"
+    parts.append(
+        _curves_text((_CURVES_LEFT + _CURVES_RIGHT) / 2, _CURVES_BOTTOM + 34, told, "middle")
+    )
+    parts += _rung_lines([(x(step), step) for step in _rungs(record)])
+    shade = shades(record)
+    for trial in in_order(record):
+        points = [(step, v) for step, v in trial.curve if v is not None and finite(v)]
+        if not points:
+            continue
+        drawn = downsampled(points, _MOST_POINTS)
+        line = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in drawn)
+        end = points[-1]
+        how = drawn_as(record, trial, shade.get(trial.number))
+        ending = mark(trial.state, x(end[0]), y(end[1]))
+        parts.append(f'<g {how}><polyline points="{line}"/>{ending}</g>')
+    return "".join([*parts, "</svg>"])
+
+
+def _rungs(record: SearchRecord) -> list[int]:
+    """Returns the steps at which two trials or more were stopped or paused, if they are few."""
+    ends = [one.evaluated for one in record.trials if one.state in ("stopped", "paused")]
+    rungs = sorted({step for step in ends if ends.count(step) > 1})
+    return rungs if len(rungs) <= _MOST_RUNGS else []
+
+
+def _rung_lines(rungs: Sequence[tuple[float, int]]) -> Iterator[str]:
+    """Yields a line for each rung, and its step above it where the one before leaves room."""
+    free = 0.0
+    for x, step in rungs:
+        yield (
+            f'<line class="rung" x1="{x:.1f}" x2="{x:.1f}" '
+            f'y1="{_CURVES_TOP}" y2="{_CURVES_BOTTOM}"/>'
+        )
+        told = f"{step:,}" if free else f"rung at {step:,}"
+        half = _CURVES_LABEL_WIDTH * len(told) / 2
+        if x - half >= free:
+            yield _curves_text(x, _CURVES_TOP - 5, told, "middle")
+            free = x + half
+
+
+def _curves_text(x: float, y: float, told: str, anchor: str) -> str:
+    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{told}</text>'
