@@ -1,6 +1,6 @@
 """Trains and evaluates a model on a problem; resumes exactly where it stopped.
 
-    t2t-trainer --problem=translate_multi30k_ende --model=transformer \
+    t2t-trainer --problem=translate_multi30k_ende --model=transformer \\
         --hparams_set=transformer_small --data_dir=data --output_dir=run --train_steps=10000
 
 Run again with the same --output_dir to go on; problem, model, hparams, --train_steps and how it is

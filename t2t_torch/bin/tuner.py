@@ -1,7 +1,7 @@
 """Searches hyperparameters: trains many, stops what falls behind, tells what is best.
 
-    t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \
-        --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \
+    t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
+        --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \\
         --metric=loss --max_trials=16 --train_steps=400 --parallel=2
     t2t-tuner --trial=my_trial --config=experiment.yaml --output_dir=search
 
