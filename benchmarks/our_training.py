@@ -1,4 +1,4 @@
-"""Our side of the training benchmarks: the trainer's own `Learner`, worked as `Estimator.train`
+"""Our side of the training benchmarks: the trainer's own `TrainState`, worked as `Estimator.train`
 works it, without checkpoints and signals.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from t2t_torch.train.estimator import Learner
+    from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.task import Batch, Task
 
 
@@ -32,14 +32,16 @@ class OurTraining:
         from t2t_torch.checkpoint.checkpoint import TrainerState
         from t2t_torch.distributed.process_group import World
         from t2t_torch.train.crash import INITIALIZATION, seed_batch
-        from t2t_torch.train.estimator import Learner, warm_up
+        from t2t_torch.train.estimator import TrainState, warm_up
 
         world = World(0, 1, device)
         self.state = TrainerState(seed=seed)
         seed_batch(seed, INITIALIZATION, device)
         model = task.model().to(device).train()
         source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
-        self.run: Learner = Learner.create(task, model, source, self.state, world, train_steps=6000)
+        self.run: TrainState = TrainState.create(
+            task, model, source, self.state, world, train_steps=6000
+        )
         warm_up(self.run, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))
 

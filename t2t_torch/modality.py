@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from t2t_torch.modalities.objective import Objective
 
 
-__all__ = ["Beside", "Guess", "Hidden", "Loss", "Modality", "modality_of"]
+__all__ = ["ExtraLossInputs", "Guess", "Hidden", "Loss", "Modality", "modality_of"]
 
 
 class Guess(NamedTuple):
@@ -168,7 +168,7 @@ class Modality(nn.Module, abc.ABC):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: Beside | None = None,
+        beside: ExtraLossInputs | None = None,
     ) -> Loss:
         """Returns the loss that is trained on; a modality may find it without making logits.
 
@@ -178,7 +178,7 @@ class Modality(nn.Module, abc.ABC):
           weights: how much each example counts, [B]; None is 1.
           beside: what else goes into it, if something does.
         """
-        beside = beside or Beside()
+        beside = beside or ExtraLossInputs()
         logits = [self.logits(Hidden(one, beside.mask)) for one in (hidden, *beside.passes)]
         if self.objective is None:
             return self.loss(logits[0], targets, weights)
@@ -278,7 +278,7 @@ class Modality(nn.Module, abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} has no guess")
 
 
-class Beside(NamedTuple):
+class ExtraLossInputs(NamedTuple):
     """What goes into the training loss beside the states of one pass.
 
     Attributes:

@@ -21,7 +21,7 @@ from t2t_torch.hparam import HParams, ScheduledSamplingHParams
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import target_weights
-from t2t_torch.modality import Beside, Hidden, Modality
+from t2t_torch.modality import ExtraLossInputs, Hidden, Modality
 from t2t_torch.overrides import MODEL, refuse_overrides
 from t2t_torch.text.encoder import PAD
 
@@ -326,7 +326,7 @@ class T2TModel(nn.Module, abc.ABC):
             found = (first.states, batch[name], weights)
             beside = None
             if others or first.mask is not None or taught is not None:
-                beside = Beside(tuple(one.states for one in others), first.mask)
+                beside = ExtraLossInputs(tuple(one.states for one in others), first.mask)
             if beside is not None and taught is not None:
                 teacher: Any = self._teacher[0].modalities[name]
                 theirs = _hidden(name, taught)
@@ -355,7 +355,7 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns what is trained on before a target; no teacher has a part in it."""
         first, *others = [one[f"{name}_prepended"] for one in passes]
         ids = passes[0][f"{name}_prepended_ids"]
-        beside = Beside(tuple(others)) if others else None
+        beside = ExtraLossInputs(tuple(others)) if others else None
         return self._modality(name).training_loss(first, ids, weights, beside)
 
     def count_examples(self) -> None:

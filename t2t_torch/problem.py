@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from t2t_torch.data.raw_file import RawFile, found, get_all, samples_of
-from t2t_torch.data.vocabulary_builder import Learner, learn
+from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
@@ -138,7 +138,7 @@ class Problem(ABC):
         """The problems whose data is learnt: itself, or those of a mixture."""
         return [self]
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """What is learnt from the training samples: vocabularies, labels; nothing by default."""
         return ()
 

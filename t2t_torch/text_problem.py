@@ -11,12 +11,12 @@ from t2t_torch import registry
 from t2t_torch.data.manifest import datagen_command
 from t2t_torch.data.vocabulary_builder import (
     UNKNOWN_WORD,
-    CharacterLearner,
-    LabelLearner,
-    Learner,
-    MomentsLearner,
-    SubwordLearner,
-    WordLearner,
+    CharacterVocabularyBuilder,
+    LabelVocabularyBuilder,
+    MomentsBuilder,
+    SubwordVocabularyBuilder,
+    VocabularyBuilder,
+    WordVocabularyBuilder,
     load_moments,
 )
 from t2t_torch.errors import DataError
@@ -128,21 +128,21 @@ class TextProblem(Problem):
             value = sample[field]
             yield value if isinstance(value, str) else " ".join(value)
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, unless it is another's, and the moments of dense numbers."""
-        learners: list[Learner] = []
+        learners: list[VocabularyBuilder] = []
         file = self.vocab_filename
         if file is not None and file not in self.kept_vocab_files:
             size = self.approx_vocab_size
             if self.vocab_type is VocabType.SUBWORD:
                 limit, seed = self.max_samples_for_vocab, self.shuffle_seed
-                learners.append(SubwordLearner(file, self.texts, size, limit, seed))
+                learners.append(SubwordVocabularyBuilder(file, self.texts, size, limit, seed))
             elif self.vocab_type is VocabType.WORD:
-                learners.append(WordLearner(file, self._words, size, self.min_word_count))
+                learners.append(WordVocabularyBuilder(file, self._words, size, self.min_word_count))
             else:
-                learners.append(CharacterLearner(file, self.texts))
+                learners.append(CharacterVocabularyBuilder(file, self.texts))
         if self.dense_size:
-            learners.append(MomentsLearner(self._moments_file, "dense"))
+            learners.append(MomentsBuilder(self._moments_file, "dense"))
         return learners
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
@@ -200,7 +200,7 @@ class TextProblem(Problem):
         """The name of the file of labels that are learnt from a field of the samples."""
         return f"labels.{self.dataset_name}.{field}.txt"
 
-    def label_learner(self, field: str) -> list[Learner]:
+    def label_learner(self, field: str) -> list[VocabularyBuilder]:
         """Returns what learns the labels of a field, which holds one or a list; none if given."""
         if self.class_labels:
             return []
@@ -208,7 +208,7 @@ class TextProblem(Problem):
         def labels(sample: Mapping[str, Any]) -> Iterable[str]:
             return [sample[field]] if isinstance(sample[field], str) else sample[field]
 
-        return [LabelLearner(self.labels_file(field), labels)]
+        return [LabelVocabularyBuilder(self.labels_file(field), labels)]
 
     def label_encoder(self, directory: Path, field: str) -> ClassLabelEncoder:
         """Returns the encoder of the labels of a field."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from t2t_torch.features import Features
     from t2t_torch.problem import Problem
     from t2t_torch.reports.column_statistics import BucketTable
-    from t2t_torch.reports.statistics import Census
+    from t2t_torch.reports.statistics import DatasetStatistics
 
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ def _write(file: Path, text: str) -> None:
     print(f"\nWritten: {file}")
 
 
-def _census(problem: Problem, data_dir: Path) -> Census:
+def _census(problem: Problem, data_dir: Path) -> DatasetStatistics:
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
     from t2t_torch.reports.statistics import Reader

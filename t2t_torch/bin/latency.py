@@ -221,7 +221,7 @@ def _read(path: Path) -> list[Any]:
 def _rows(predictor: LabelPredictor | Predictor, data_dir: Path) -> list[Any]:
     from t2t_torch.decode.loading import Loaded
     from t2t_torch.decode.predictor import Predictor
-    from t2t_torch.export.targets import TextSubject
+    from t2t_torch.export.targets import TextExportTarget
     from t2t_torch.export.verification import rows_of
     from t2t_torch.mode import Split
 
@@ -230,7 +230,7 @@ def _rows(predictor: LabelPredictor | Predictor, data_dir: Path) -> list[Any]:
     if isinstance(predictor, Predictor):
         assert predictor.run is not None
         loaded = Loaded(predictor.model, predictor.problem, predictor.features, predictor.run)
-        rows = TextSubject(loaded, predictor.hparams).rows(data_dir, _flag("rows"), split)
+        rows = TextExportTarget(loaded, predictor.hparams).rows(data_dir, _flag("rows"), split)
     else:
         rows = rows_of(predictor, data_dir, _flag("rows"), split)
     return [row.sample for row in rows if row.number >= 0]

@@ -19,8 +19,13 @@ from t2t_torch.files import staged
 from t2t_torch.search_space import Categorical, Constant, Integer, Kind, LogDouble, Space
 from t2t_torch.trial.whole_length import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
+from t2t_torch.tune.search_target import (
+    ProblemSearchTarget,
+    SearchTarget,
+    TrialSearchTarget,
+    check_read,
+)
 from t2t_torch.tune.study import without_password
-from t2t_torch.tune.subject import ProblemSubject, Subject, TrialSubject, check_read
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -318,7 +323,7 @@ class AskedSearch(NamedTuple):
 
     plan: SearchPlan
     space: Space
-    subject: Subject
+    subject: SearchTarget
     max_restarts: int
     steps_of: Mapping[str, int]
 
@@ -367,7 +372,7 @@ def _of_problem() -> AskedSearch:
         f"--eval_early_stopping_metric={metric}",
         f"--eval_early_stopping_metric_minimize={str(less).lower()}",
     ]
-    subject = ProblemSubject(
+    subject = ProblemSearchTarget(
         problem=problem,
         model=flag("model"),
         hparams_set=flag("hparams_set"),
@@ -428,7 +433,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
         more.append(f"--eval_early_stopping_metric={metric}")
     if less is not None:
         more.append(f"--eval_early_stopping_metric_minimize={str(less).lower()}")
-    subject = TrialSubject(
+    subject = TrialSearchTarget(
         trial=absolute(flag("trial")),
         config=path,
         class_name=_trial_name(flag("trial")),
@@ -442,7 +447,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
 
 
 def _asked(
-    space: Space, subject: Subject, found: dict[str, Any], default: Mapping[str, Any] | None
+    space: Space, subject: SearchTarget, found: dict[str, Any], default: Mapping[str, Any] | None
 ) -> AskedSearch:
     """Joins what was found with what the flags say, which are stronger."""
     for name in ("searcher", "max_trials", "divisor", "max_rungs", "mode", "seed"):

@@ -116,9 +116,9 @@ def _run() -> int:
 
 def _serve(sources: Sequence[Source]) -> int:
     from t2t_torch.serve.application import Application
-    from t2t_torch.serve.gate import Gate, Keys, Metrics
+    from t2t_torch.serve.gate import Keys, Metrics, RequestMiddleware
     from t2t_torch.serve.repository import Repository
-    from t2t_torch.serve.server import Drain, listen_at, serve, start_log, tell
+    from t2t_torch.serve.server import GracefulShutdown, listen_at, serve, start_log, tell
 
     keys = Keys.read(_flag("api_key_file"))
     start_log()
@@ -127,12 +127,12 @@ def _serve(sources: Sequence[Source]) -> int:
     repository.load()
     if _flag("reload_seconds"):
         repository.watch(_flag("reload_seconds"))
-    drain = Drain(_flag("drain_delay"), _flag("drain_seconds"))
+    drain = GracefulShutdown(_flag("drain_delay"), _flag("drain_seconds"))
     application = Application(repository, limits, metrics, drain, log_texts=_flag("log_texts"))
     listener = listen_at(_flag("host"), _flag("port"))
     if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
         tell("everyone who reaches this host may ask: there is no --api_key_file", 30)
-    app = Gate(application.app, keys, metrics, drain)
+    app = RequestMiddleware(application.app, keys, metrics, drain)
     code = serve(app, listener, drain, header_seconds=limits.header_seconds)
     # Every request is answered or cut off: nobody waits for a batch that still runs.
     repository.close(0.0)

@@ -33,9 +33,9 @@ from t2t_torch.tune.tuner import PAGE, check_any_value, write_outcome
 
 if TYPE_CHECKING:
     from t2t_torch.tune.search_record import SearchRecord
+    from t2t_torch.tune.search_target import SearchTarget
     from t2t_torch.tune.shared_search import SharedSearch
-    from t2t_torch.tune.study import Presence
-    from t2t_torch.tune.subject import Subject
+    from t2t_torch.tune.study import Heartbeat
 
 
 _PAGE_SECONDS = 30.0
@@ -61,14 +61,14 @@ def _run() -> int:
     asked.subject.check_data()
     search.begin(asked.plan, asked.space, asked.subject.identity())
     from t2t_torch.tune.shared_search import claim_runs
-    from t2t_torch.tune.study import Presence
+    from t2t_torch.tune.study import Heartbeat
 
     if (old := claim_runs(output_dir, search.id)) is not None:
         print(f"runs of another search are now in {old}", file=sys.stderr)
     search_flags.remember(output_dir, asked.steps_of)
     with (
         StopRequest() as stop,
-        Presence(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
+        Heartbeat(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
     ):
         found = _tune(output_dir, search, presence, asked.subject, asked.max_restarts, stop)
     if found.over and not stop:
@@ -83,22 +83,22 @@ def _opened(output_dir: Path) -> SharedSearch:
       DataError: --report_only, and there is none.
     """
     from t2t_torch.tune.shared_search import NONE_BEGUN, SharedSearch
-    from t2t_torch.tune.study import JOURNAL, Ledger, open_storage
+    from t2t_torch.tune.study import JOURNAL, TrialHistory, open_storage
 
     looks, name = flag("report_only"), search_flags.study_name(output_dir)
     if looks and not flag("storage") and not (output_dir / JOURNAL).exists():
         raise DataError(NONE_BEGUN)
     storage = open_storage(output_dir, flag("storage") or "")
-    if looks and not Ledger.is_in(storage, name):
+    if looks and not TrialHistory.is_in(storage, name):
         raise DataError(NONE_BEGUN)
-    return SharedSearch(Ledger(storage, name))
+    return SharedSearch(TrialHistory(storage, name))
 
 
 def _tune(
     output_dir: Path,
     search: SharedSearch,
-    presence: Presence,
-    subject: Subject,
+    presence: Heartbeat,
+    subject: SearchTarget,
     max_restarts: int,
     stop: StopRequest,
 ) -> SearchRecord:

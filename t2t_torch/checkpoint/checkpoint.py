@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import t2t_torch
 from t2t_torch.checkpoint.storage import make_folder, sync_folder, write_file
 from t2t_torch.checkpoint.tensors import (
-    Share,
+    TensorSlice,
     chunks_of,
     load_optimizer,
     load_weights,
@@ -145,7 +145,7 @@ class Snapshot:
     average: Mapping[str, Tensor] | None = None
     task: Mapping[str, Tensor] | None = None
     averaged_steps: tuple[int, ...] = ()
-    share: Share | None = None
+    share: TensorSlice | None = None
 
     @classmethod
     def take(
@@ -176,7 +176,7 @@ class Snapshot:
         tensors: dict[str, Mapping[str, Tensor]] = {"model": weights, "optimizer": slots}
         if average is not None:
             tensors["average"] = average.tensors()
-        share, parts = Share.of(tensors)
+        share, parts = TensorSlice.of(tensors)
         own = {kind: _own(named) for kind, named in parts.items()}
         return cls(
             state=state.model_copy(deep=True),

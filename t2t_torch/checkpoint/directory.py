@@ -38,8 +38,8 @@ import safetensors
 from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, kinds_of
 from t2t_torch.checkpoint.storage import (
     Explanations,
-    Patience,
-    Peers,
+    ProcessGroup,
+    RetryPolicy,
     checkpoint_folders,
     folders_set_aside,
     free_name,
@@ -290,7 +290,7 @@ class Deletion:
 
 
 def write_share(
-    snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: Peers
+    snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: ProcessGroup
 ) -> None:
     """Writes this process's parts; returns when the checkpoint of all is there.
 
@@ -374,13 +374,13 @@ class CheckpointDirectory:
         wait: Callable[[float], object] | None = None,
     ) -> None:
         self.path = Path(path)
-        self._patience = Patience(is_hurried)
+        self._patience = RetryPolicy(is_hurried)
         self.wait = self._patience.wait if wait is None else wait
         self._ratings = Ratings(self.path)
         retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._deletion = Deletion(retention, self._ratings)
         self._told: set[Path] = set()  # broken ones that stay where they are
-        self._peers: Peers | None = None
+        self._peers: ProcessGroup | None = None
 
     def list(self) -> list[Checkpoint]:
         """Returns the checkpoints, whole or not, oldest first."""
@@ -549,7 +549,7 @@ class CheckpointDirectory:
             )
         return found
 
-    def join(self, peers: Peers) -> None:
+    def join(self, peers: ProcessGroup) -> None:
         """Names the processes that save shares together with this one, from now on."""
         self._peers = peers
 
@@ -661,7 +661,7 @@ class CheckpointDirectory:
             shutil.rmtree(staged, ignore_errors=True)
             raise
 
-    def _all_peers(self) -> Peers:
+    def _all_peers(self) -> ProcessGroup:
         if self._peers is None:
             raise ValueError("a share is saved without the others: call `join` first")
         return self._peers

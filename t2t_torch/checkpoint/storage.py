@@ -185,7 +185,7 @@ _HURRIED = (1.0, 3.0)
 _POLL_SECONDS = 0.1
 
 
-class Patience:
+class RetryPolicy:
     """The pauses between the tries of a save; other threads may cut them short at any moment.
 
     Args:
@@ -224,7 +224,7 @@ class Patience:
 # Processes that write a checkpoint together: each its own parts, all or none of it.
 
 
-class Peers(Protocol):
+class ProcessGroup(Protocol):
     """The processes that save together, as one of them sees them."""
 
     @property
@@ -247,7 +247,7 @@ class PeerDefectError(Exception):
     """Another process failed for a reason that is a defect of the program."""
 
 
-def together(peers: Peers, work: Callable[[], Any]) -> list[Any]:
+def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
     """Does work in all processes, and returns once all have done theirs.
 
     If it fails in one it fails in all: none goes on, and none waits for one that has given up.

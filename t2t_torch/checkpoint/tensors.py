@@ -100,7 +100,7 @@ Offsets = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class TensorSlice:
     """What one process saves of a state that is divided.
 
     Attributes:
@@ -116,7 +116,7 @@ class Share:
     @classmethod
     def of(
         cls, tensors: Mapping[str, Mapping[str, Tensor]]
-    ) -> tuple[Share | None, Mapping[str, Mapping[str, Tensor]]]:
+    ) -> tuple[TensorSlice | None, Mapping[str, Mapping[str, Tensor]]]:
         """Returns this process's share and the tensors that are in it; None if nothing is divided.
 
         Nothing is exchanged and nothing is copied.  Of what is the same in all processes, as the

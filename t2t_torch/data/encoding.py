@@ -49,7 +49,7 @@ _CHUNK_BYTES = 1 << 22  # of values, about
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class TaskSlice:
     """The part of a split's samples that one of several tasks encodes: every n-th block of them.
 
     Attributes:
@@ -108,7 +108,7 @@ class Chunks:
         samples: Iterable[Mapping[str, Any]],
         fields: Iterable[str],
         where: str,
-        share: Share | None = None,
+        share: TaskSlice | None = None,
     ) -> None:
         """Reads no sample yet.
 
@@ -122,7 +122,7 @@ class Chunks:
         self._samples = samples
         self._fields = list(dict.fromkeys(fields))
         self._where = where
-        self._share = share or Share()
+        self._share = share or TaskSlice()
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yields the chunks, each of consecutive samples.
@@ -461,7 +461,7 @@ def encode_share(
     encoder: Encoder,
     shuffle: Shuffle,
     *,
-    share: Share | None = None,
+    share: TaskSlice | None = None,
     progress: bool,
 ) -> ShareEntry:
     """Generates all samples of a split, encodes those of a share and gives them to `shuffle`.

@@ -18,7 +18,14 @@ from tqdm import tqdm
 
 from t2t_torch import errors, registry
 from t2t_torch.data import raw_file
-from t2t_torch.data.encoding import Encoder, MakeFeatures, Share, ShareEntry, encode_share, whole
+from t2t_torch.data.encoding import (
+    Encoder,
+    MakeFeatures,
+    ShareEntry,
+    TaskSlice,
+    encode_share,
+    whole,
+)
 from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, fault_of
 from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.raw_file import exclusive
@@ -595,7 +602,7 @@ class Tasks:
                     features,
                     encoder,
                     shuffle,
-                    share=Share(task, plan.num_tasks),
+                    share=TaskSlice(task, plan.num_tasks),
                     progress=progress,
                 )
                 runs[split.value] = shuffle.spill()

@@ -65,7 +65,7 @@ UNKNOWN_WORD = "<UNK>"
 """What stands for words that a learnt vocabulary of words does not hold."""
 
 
-class Learner(ABC):
+class VocabularyBuilder(ABC):
     """Learns one file of a data folder.
 
     Attributes:
@@ -80,7 +80,9 @@ class Learner(ABC):
         """Passes the samples on; when they end, the file is written, whole or not at all."""
 
 
-def learn(learners: Sequence[Learner], samples: Iterator[Sample], directory: Path) -> None:
+def learn(
+    learners: Sequence[VocabularyBuilder], samples: Iterator[Sample], directory: Path
+) -> None:
     """Lets all learners see all samples, once, and write their files.
 
     Raises:
@@ -92,7 +94,7 @@ def learn(learners: Sequence[Learner], samples: Iterator[Sample], directory: Pat
         pass
 
 
-class SubwordLearner(Learner):
+class SubwordVocabularyBuilder(VocabularyBuilder):
     """Learns subwords: a sentencepiece model.
 
     Args:
@@ -123,7 +125,7 @@ class SubwordLearner(Learner):
         SubwordEncoder.train(itertools.chain.from_iterable(drawn.kept), self._vocab_size, path)
 
 
-class WordLearner(Learner):
+class WordVocabularyBuilder(VocabularyBuilder):
     r"""Learns words: the most frequent ones, those of equal frequency by the alphabet.
 
     Words that a line of the file cannot hold are left out: with a line break, or "\r" at the end.
@@ -160,7 +162,7 @@ class WordLearner(Learner):
         _write_lines(path, lines)
 
 
-class CharacterLearner(Learner):
+class CharacterVocabularyBuilder(VocabularyBuilder):
     """Learns an alphabet: every character there is.
 
     Args:
@@ -182,7 +184,7 @@ class CharacterLearner(Learner):
         CharacterEncoder.save(sorted(alphabet), path)
 
 
-class LabelLearner(Learner):
+class LabelVocabularyBuilder(VocabularyBuilder):
     """Learns labels: every one there is, by the alphabet.
 
     Args:
@@ -210,7 +212,7 @@ class LabelLearner(Learner):
         _write_lines(path, sorted(labels))
 
 
-class MomentsLearner(Learner):
+class MomentsBuilder(VocabularyBuilder):
     """Learns the mean and the standard deviation of numbers, each over all samples.
 
     The deviation is that of the population; where it is 0 it is written as 1, as PyText has it.
@@ -249,7 +251,7 @@ class MomentsLearner(Learner):
 
 
 def load_moments(path: Path) -> tuple[list[float], list[float]]:
-    """Reads what a `MomentsLearner` wrote: means and standard deviations.
+    """Reads what a `MomentsBuilder` wrote: means and standard deviations.
 
     Raises:
       DataError: there is no such file.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data.vocabulary_builder import Learner, Sample
+from t2t_torch.data.vocabulary_builder import Sample, VocabularyBuilder
 from t2t_torch.declaration.rows import MissingColumnError, RowFiles, SampleMaker
 from t2t_torch.declaration.schema import (
     KINDS,
@@ -276,7 +276,7 @@ def _usual_format(declaration: Declaration, path: Path) -> str:
 # What learns a declared problem's vocabulary, and tells its faults by the declaration's keys.
 
 
-class DeclaredLearner(Learner):
+class DeclaredVocabularyBuilder(VocabularyBuilder):
     """Learns what another learner does.
 
     Args:
@@ -284,7 +284,7 @@ class DeclaredLearner(Learner):
       path: where the declaration stands.
     """
 
-    def __init__(self, learner: Learner, path: Path) -> None:
+    def __init__(self, learner: VocabularyBuilder, path: Path) -> None:
         super().__init__(learner.file)
         self._learner = learner
         self._path = path
@@ -343,9 +343,9 @@ class DeclaredProblem(FromJson):
         """The files that the declaration names."""
         return self._rows(tmp_dir).raw_files()
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """Those of the family; what a declaration has to say otherwise is told by its keys."""
-        return [DeclaredLearner(one, self.declared_in) for one in super().learners()]
+        return [DeclaredVocabularyBuilder(one, self.declared_in) for one in super().learners()]
 
     def prepare(self, tmp_dir: Path) -> None:
         """Checks that the files are there, and that they have the columns that are named.

@@ -175,7 +175,7 @@ class Constraints:
         )
 
     def restrict(self, scores: Tensor, progress: Progress, room: Tensor, given: Tensor) -> None:
-        """Puts minus infinity where an id would leave a phrase out; see `Ban`.
+        """Puts minus infinity where an id would leave a phrase out; see `LogitsProcessor`.
 
         Args:
           scores: [N, V], which is changed.
@@ -307,7 +307,7 @@ class Written(NamedTuple):
     wanted: Tensor | None = None
 
 
-class Ban(Protocol):
+class LogitsProcessor(Protocol):
     """Says what may not follow."""
 
     def forbid(self, scores: Tensor, written: Written) -> None:
@@ -325,7 +325,7 @@ class MinimumLength:
     lengths: Tensor
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids `EOS` and `PAD`; see `Ban`."""
+        """Forbids `EOS` and `PAD`; see `LogitsProcessor`."""
         early = written.ids.size(1) + 1 < self.lengths[written.rows]
         for identity in (PAD, EOS):
             scores[:, identity].masked_fill_(early, -torch.inf)
@@ -342,7 +342,7 @@ class RepeatedNgrams:
     size: int
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids what ended the same n-1 ids before, but never `EOS`; see `Ban`."""
+        """Forbids what ended the same n-1 ids before, but never `EOS`; see `LogitsProcessor`."""
         ids, size = written.ids, self.size
         if ids.size(1) < size:
             return
@@ -366,7 +366,7 @@ class ForbiddenPhrases:
     phrases: Phrases
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids the last id of a phrase after all that come before it; see `Ban`."""
+        """Forbids the last id of a phrase after all that come before it; see `LogitsProcessor`."""
         phrases = self.phrases.select(written.rows)
         before = (phrases.lengths - 1).clamp(min=0).unsqueeze(-1)
         about_to = phrases.begun(written.ids).gather(-1, before).squeeze(-1)
@@ -445,7 +445,7 @@ class Coverage:
 # arXiv:1610.02424: with the Hamming distance.
 
 
-class Less(NamedTuple):
+class DiversityPenalty(NamedTuple):
     """What is taken off log-probabilities where a group chooses.
 
     Attributes:
@@ -508,7 +508,7 @@ class Diversity:
             found += [ids.gather(1, index), scores]
         return Beam(rows, limits, *found)
 
-    def less(self, taken: Tensor, beam: Beam, number: int) -> Less:
+    def less(self, taken: Tensor, beam: Beam, number: int) -> DiversityPenalty:
         """Returns what a group's choice goes by.
 
         Args:
@@ -518,7 +518,7 @@ class Diversity:
         """
         if self._before is None:
             self._before = torch.zeros_like(beam.alive_log_probs)
-        return Less(self._before[number :: self.groups], self.strength * taken)
+        return DiversityPenalty(self._before[number :: self.groups], self.strength * taken)
 
     def keep(self, added: list[Tensor]) -> None:
         """Keeps what each group's hypotheses, as they are chosen now, bear more than before."""
@@ -568,7 +568,7 @@ class Request(list[int]):
         self.forbidden = tuple(forbidden)
 
 
-class Wishes(NamedTuple):
+class GenerationConstraints(NamedTuple):
     """What is asked of an output, as texts."""
 
     prefix: str = ""
@@ -587,7 +587,7 @@ def asks(given: Any, field: str) -> bool:
     return isinstance(given, Mapping) and not keys.isdisjoint(given)
 
 
-def read_wishes(given: Any, field: str) -> tuple[str, Wishes | None]:
+def read_wishes(given: Any, field: str) -> tuple[str, GenerationConstraints | None]:
     """Returns the text of an input and what is asked of its output, if anything.
 
     Args:
@@ -608,7 +608,9 @@ def read_wishes(given: Any, field: str) -> tuple[str, Wishes | None]:
     prefix = given.get(PREFIX, "")
     if not isinstance(prefix, str):
         raise DataError(f"{PREFIX!r} is {prefix!r}, where a text was expected.")
-    wishes = Wishes(prefix.strip(), _texts(given, CONSTRAINTS), _texts(given, FORBIDDEN))
+    wishes = GenerationConstraints(
+        prefix.strip(), _texts(given, CONSTRAINTS), _texts(given, FORBIDDEN)
+    )
     return text, wishes if any(wishes) else None
 
 
@@ -644,7 +646,7 @@ class RequestMaker:
         self._cut = cut or str
         self._goes_on = goes_on
 
-    def request(self, ids: Sequence[int], wishes: Wishes) -> Request:
+    def request(self, ids: Sequence[int], wishes: GenerationConstraints) -> Request:
         """Returns the ids of an input with what is asked of its output.
 
         Args:

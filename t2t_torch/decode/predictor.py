@@ -15,7 +15,7 @@ from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.constraints import Request, RequestMaker, read_wishes
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
-from t2t_torch.decode.word_alignment import Aligner, rectangle, why_unaligned
+from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligned
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
@@ -272,12 +272,12 @@ class Predictor:
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
-        ids = rectangle(inputs).to(device)  # [B, S]
+        ids = pad_sequences(inputs).to(device)  # [B, S]
         has_inputs = self.features.has_inputs
         limits = torch.tensor(
             [hparams.limit(len(row), has_inputs=has_inputs) for row in inputs], device=device
         )
-        prefix = rectangle(_prefixes(inputs)).to(device) if has_inputs else ids
+        prefix = pad_sequences(_prefixes(inputs)).to(device) if has_inputs else ids
         name = next(iter(self.features.inputs if has_inputs else self.features.targets))
         if hparams.draws:
             return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)

@@ -32,12 +32,12 @@ from t2t_torch.decode.beam import (
     length_penalty,
 )
 from t2t_torch.decode.constraints import (
-    Ban,
     Constraints,
     Coverage,
     Diversity,
+    DiversityPenalty,
     ForbiddenPhrases,
-    Less,
+    LogitsProcessor,
     MinimumLength,
     Phrases,
     Progress,
@@ -58,7 +58,7 @@ from t2t_torch.text.encoder import EOS, PAD
 _Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
-class Rules:
+class SearchConstraints:
     """The rules of one search; used once.
 
     A score stays the model's: what is forbidden is left out, and the others are no likelier for it.
@@ -73,7 +73,7 @@ class Rules:
 
     def __init__(
         self,
-        bans: tuple[Ban, ...] = (),
+        bans: tuple[LogitsProcessor, ...] = (),
         constraints: Constraints | None = None,
         coverage: Coverage | None = None,
         diversity: Diversity | None = None,
@@ -188,7 +188,12 @@ class Rules:
             _let_end(scores, ends)
 
     def _best(
-        self, log_probs: Tensor, beam: Beam, number: int, at: _At, less: Less | None = None
+        self,
+        log_probs: Tensor,
+        beam: Beam,
+        number: int,
+        at: _At,
+        less: DiversityPenalty | None = None,
     ) -> Candidates:
         """Returns the continuations of a group, which may be all there is."""
         ids, beam_size = beam.alive_ids[:, :, 1:].flatten(0, 1), beam.alive_ids.size(1)
@@ -216,7 +221,7 @@ class Rules:
         beam: Beam,
         progress: Progress | None,
         at: _At,
-        less: Less | None,
+        less: DiversityPenalty | None,
     ) -> Candidates:
         """Returns the best continuations; what goes on by what they have `less`, if anything."""
         found, chosen_from = log_probs, beam
@@ -265,7 +270,7 @@ def rules_of(
     device: torch.device,
     *,
     go_on: bool = False,
-) -> Rules | None:
+) -> SearchConstraints | None:
     """Returns the rules of the search, or the drawing, for a batch; None if there are none.
 
     Args:
@@ -275,7 +280,7 @@ def rules_of(
       go_on: whether inputs are beginnings, of language models.
     """
     asked = [ids if isinstance(ids, Request) else Request(ids) for ids in inputs]
-    bans: list[Ban] = []
+    bans: list[LogitsProcessor] = []
     if hparams.no_repeat_ngram_size:
         bans.append(RepeatedNgrams(hparams.no_repeat_ngram_size))
     if any(request.forbidden for request in asked):
@@ -294,7 +299,7 @@ def rules_of(
         diversity = Diversity(hparams.num_beam_groups, hparams.diversity_strength)
     if not bans and constraints is None and coverage is None and diversity is None:
         return None
-    return Rules(tuple(bans), constraints, coverage, diversity)
+    return SearchConstraints(tuple(bans), constraints, coverage, diversity)
 
 
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
@@ -312,7 +317,7 @@ def beam_search(
     candidates_per_beam: int = 2,
     prefix: Tensor | None = None,
     eos: int = EOS,
-    rules: Rules | None = None,
+    rules: SearchConstraints | None = None,
 ) -> Hypotheses:
     """Searches for the likeliest sequences.
 
@@ -364,7 +369,7 @@ def beam_search(
 
 
 def _as_ruled(
-    rules: Rules | None, eos: int
+    rules: SearchConstraints | None, eos: int
 ) -> tuple[Callable[..., Tensor], Callable[..., tuple[Beam, Tensor]]]:
     """Returns what tells which rows are done, and what lets a beam grow."""
     if rules is None:
@@ -378,7 +383,7 @@ def _begin(
     max_lengths: Tensor,
     prefix: Tensor,
     beam_size: int,
-    rules: Rules | None,
+    rules: SearchConstraints | None,
 ) -> tuple[Beam, Any, Step, int]:
     """Returns the beam, the state and the step after what all rows are forced to, [B, P].
 
@@ -408,7 +413,7 @@ def _spread(
     return logits, state.expand(beam_size), beam_size
 
 
-def _reordered(state: Any, index: Tensor, rules: Rules | None) -> Any:
+def _reordered(state: Any, index: Tensor, rules: SearchConstraints | None) -> Any:
     if rules is not None:
         rules.reorder(index)
     return state.reorder(index.flatten())
@@ -521,7 +526,7 @@ def sample(
     sampler: Sampler,
     prefix: Tensor | None = None,
     eos: int = EOS,
-    rules: Rules | None = None,
+    rules: SearchConstraints | None = None,
 ) -> Hypotheses:
     """Draws a continuation of each row.  A row that ends leaves the batch.
 
@@ -575,7 +580,7 @@ def sample(
 
 
 def _allowed(
-    logits: Tensor, rules: Rules | None, written: Tensor, rows: Tensor, position: int
+    logits: Tensor, rules: SearchConstraints | None, written: Tensor, rows: Tensor, position: int
 ) -> Tensor:
     """The logits of R rows with minus infinity where an id may not follow.  written [B, L]."""
     if rules is None:

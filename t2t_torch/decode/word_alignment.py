@@ -29,7 +29,7 @@ from t2t_torch.text.encoder import EOS, PAD
 # Rows of ids as one tensor.
 
 
-def rectangle(rows: Sequence[Sequence[int]]) -> Tensor:
+def pad_sequences(rows: Sequence[Sequence[int]]) -> Tensor:
     """Returns rows of ids of any lengths as [R, S] int64, PAD at their ends."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
@@ -124,7 +124,7 @@ class Aligner:
         """Returns the attention of each id of the outputs, [R, T, S]."""
         device = next(self._models[0].parameters()).device
         batch = {
-            name: rectangle(rows).to(device)
+            name: pad_sequences(rows).to(device)
             for name, rows in zip(self._names, (sources, targets), strict=True)
         }
         return torch.stack(

@@ -33,9 +33,9 @@ from t2t_torch.export.request import (
     write_task,
 )
 from t2t_torch.export.targets import (
-    LabelSubject,
-    Subject,
-    TextSubject,
+    ExportTarget,
+    LabelExportTarget,
+    TextExportTarget,
     about,
     check_writes,
     target_kind,
@@ -92,7 +92,7 @@ def export(request: Request) -> Exported:
     return Exported(request.export_dir, signature, verified, metrics, times, took)
 
 
-def subject_of(loaded: Loaded, hparams: DecodeHParams) -> Subject:
+def subject_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
     """Returns what is exported of a model.
 
     Args:
@@ -105,9 +105,9 @@ def subject_of(loaded: Loaded, hparams: DecodeHParams) -> Subject:
     """
     check_exportable(loaded)
     if any(feature.generates for feature in loaded.features.targets.values()):
-        return TextSubject(loaded, hparams)
+        return TextExportTarget(loaded, hparams)
     hparams.check_read((), "a graph that gives labels or numbers searches for nothing and")
-    return LabelSubject(loaded)
+    return LabelExportTarget(loaded)
 
 
 def check_exportable(loaded: Loaded) -> None:
@@ -137,7 +137,7 @@ def _check_size(loaded: Loaded) -> None:
 
 
 def _compared(
-    request: Request, subject: Subject, verified: Verified, plain: Path, whole: Path
+    request: Request, subject: ExportTarget, verified: Verified, plain: Path, whole: Path
 ) -> tuple[dict[str, tuple[float, float]], Times, dict[int, Any]]:
     """Returns metrics and times before and after quantizing, and the answers after.
 

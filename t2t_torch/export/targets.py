@@ -68,7 +68,7 @@ from t2t_torch.runtime.signature import ONNX, Field, Signature, Target
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 
-class Subject(ABC):
+class ExportTarget(ABC):
     """A model on its way to an artifact."""
 
     @abstractmethod
@@ -341,7 +341,7 @@ def _target(predictor: LabelPredictor, name: str) -> Target:
 # What answers with labels, tags or numbers, on its way to an artifact.
 
 
-class LabelSubject(Subject):
+class LabelExportTarget(ExportTarget):
     """A model whose answers a `LabelPredictor` gives.
 
     Args:
@@ -366,7 +366,7 @@ class LabelSubject(Subject):
         return encode(graph, *given, windows=windows)
 
     def rows(self, data_dir: Path, count: int) -> list[Row]:
-        """See `Subject.rows`."""
+        """See `ExportTarget.rows`."""
         return rows_of(self.predictor, data_dir, count)
 
     def network(self, rows: Sequence[Row]) -> onnx.ModelProto:
@@ -374,11 +374,11 @@ class LabelSubject(Subject):
         return network_of(self.predictor, rows)
 
     def quantized(self, network: onnx.ModelProto) -> onnx.ModelProto:
-        """See `Subject.quantized`."""
+        """See `ExportTarget.quantized`."""
         return quantize(network)
 
     def graph(self, network: onnx.ModelProto) -> Graph:
-        """See `Subject.graph`."""
+        """See `ExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
         windows = windows_of(graph, self.predictor.problem)
         found = graph.inline(network, self._encode(graph, windows))
@@ -386,15 +386,15 @@ class LabelSubject(Subject):
         return graph
 
     def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
-        """See `Subject.signature`."""
+        """See `ExportTarget.signature`."""
         return signature_of(self.predictor, chosen, needs_extensions=needs_extensions)
 
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
-        """See `Subject.verify`."""
+        """See `ExportTarget.verify`."""
         return verify(self.predictor, artifact, rows)
 
     def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
-        """See `Subject.metrics`."""
+        """See `ExportTarget.metrics`."""
         return metrics_of(self.predictor, data_dir, list(found), list(found.values()))
 
 
@@ -423,7 +423,7 @@ class _Asked(NamedTuple):
     limits: Limits
 
 
-class TextSubject(Subject):
+class TextExportTarget(ExportTarget):
     """A model whose texts a `Predictor` finds.
 
     Args:
@@ -463,7 +463,7 @@ class TextSubject(Subject):
         self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
 
     def rows(self, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
-        """See `Subject.rows`; what a language model goes on with are the first words of texts."""
+        """See `ExportTarget.rows`; a language model continues the first words of texts."""
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
@@ -487,7 +487,7 @@ class TextSubject(Subject):
         return {self._reads: ids}
 
     def quantized(self, network: SearchNetworks) -> SearchNetworks:
-        """See `Subject.quantized`; of a language model, what begins the search has no weights."""
+        """See `ExportTarget.quantized`; a language model's search begins without weights."""
         step = quantize(network.step)
         if not self._search.has_inputs:
             return network._replace(step=step)
@@ -497,7 +497,7 @@ class TextSubject(Subject):
         return network._replace(first=quantize(network.first), step=step, attention=reads)
 
     def graph(self, network: SearchNetworks) -> Graph:
-        """See `Subject.graph`."""
+        """See `ExportTarget.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
         given = encode(graph, loaded.problem, loaded.features, Limits(), self._given, self._cutters)
@@ -531,7 +531,7 @@ class TextSubject(Subject):
         graph.output(of_written, told.written, "string", [*axes, None])
 
     def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
-        """See `Subject.signature`."""
+        """See `ExportTarget.signature`."""
         hparams = self._search.hparams
         told = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
         found = dataclasses.replace(
@@ -544,11 +544,11 @@ class TextSubject(Subject):
         return with_extensions(found) if needs_extensions else found
 
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
-        """See `Subject.verify`."""
+        """See `ExportTarget.verify`."""
         return verify_texts(self._predictor, artifact, rows)
 
     def metrics(self, data_dir: Path, found: Mapping[int, Prediction]) -> dict[str, float]:
-        """See `Subject.metrics`.
+        """See `ExportTarget.metrics`.
 
         Raises:
           ExportError: there is nothing that outputs could be compared with.

@@ -77,7 +77,7 @@ class Chain(NamedTuple):
         return Chain(self.start + other.start, self.follow + other.follow, self.end + other.end)
 
 
-class Rules(nn.Module):
+class TagConstraints(nn.Module):
     """What a sequence may look like, as a chain: 0 for what may be, `NEVER` for what may not.
 
     Args:

@@ -13,10 +13,10 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import IGNORED, Tags
 from t2t_torch.hparam import HParams
 from t2t_torch.layers import crf
-from t2t_torch.layers.crf import CRF, NEVER, Chain, Rules
+from t2t_torch.layers.crf import CRF, NEVER, Chain, TagConstraints
 from t2t_torch.layers.cross_entropy import kl_divergence
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import Beside, Guesses, Hidden, Loss, Modality
+from t2t_torch.modality import ExtraLossInputs, Guesses, Hidden, Loss, Modality
 from t2t_torch.text.tags import tag_rules
 
 
@@ -35,7 +35,7 @@ class TagsModality(TargetModality):
     def __init__(self, hparams: HParams, feature: Tags) -> None:
         super().__init__(hparams, feature.vocab_size)
         asked = hparams.tag_constraints != "none"
-        self.rules = Rules(tag_rules(feature.encoder.labels)) if asked else None
+        self.rules = TagConstraints(tag_rules(feature.encoder.labels)) if asked else None
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
@@ -152,14 +152,14 @@ class CrfTagsModality(TagsModality):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: Beside | None = None,
+        beside: ExtraLossInputs | None = None,
     ) -> Loss:
         """Returns what is trained on; a teacher's probabilities of each word's tags are imitated.
 
         Wang et al. 2020, "Structure-Level Knowledge Distillation For Multilingual Sequence
         Labeling", arXiv:2004.03846, section 3.2.
         """
-        beside = beside or Beside()
+        beside = beside or ExtraLossInputs()
         logits = self.logits(Hidden(hidden, beside.mask))
         found = self.loss(logits, targets, weights)
         if beside.teacher is None or beside.taught is None:

@@ -14,7 +14,7 @@ from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time, sum_in_chunks
 from t2t_torch.layers.pooling import padding_mask
-from t2t_torch.modality import Beside, Hidden, Loss, Modality
+from t2t_torch.modality import ExtraLossInputs, Hidden, Loss, Modality
 from t2t_torch.text.encoder import NUM_RESERVED, PAD
 
 
@@ -124,10 +124,10 @@ class TextModality(Modality):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: Beside | None = None,
+        beside: ExtraLossInputs | None = None,
     ) -> Loss:
         """Returns what is trained on, without ever making all logits.  [B, T, H]."""
-        objective, beside = self.objective, beside or Beside()
+        objective, beside = self.objective, beside or ExtraLossInputs()
         assert objective is not None
         if beside.mask is not None and beside.mask.dim() == 3:  # some ids may not be there
             return super().training_loss(hidden, targets, weights, beside)

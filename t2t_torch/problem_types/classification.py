@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.vocabulary_builder import Learner, MomentsLearner, load_moments
+from t2t_torch.data.vocabulary_builder import MomentsBuilder, VocabularyBuilder, load_moments
 from t2t_torch.features import (
     Choice,
     ClassLabel,
@@ -43,7 +43,7 @@ class Text2ClassProblem(TextProblem):
     soft_labels: ClassVar[bool] = False
     optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary and the labels."""
         return [*super().learners(), *([] if self.soft_labels else self.label_learner("targets"))]
 
@@ -74,7 +74,7 @@ class Text2MultiLabelProblem(TextProblem):
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
@@ -109,9 +109,9 @@ class RealTargets(TextProblem):
     setting_names = (*TextProblem.setting_names, "target_size")
     optional_setting_names = (*TextProblem.optional_setting_names, "raw_targets")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """Those of the inputs, and the moments of the targets."""
-        own = (MomentsLearner(file, "targets") for file in self.optional_vocab_files)
+        own = (MomentsBuilder(file, "targets") for file in self.optional_vocab_files)
         return [*super().learners(), *own]
 
     @property
@@ -168,7 +168,7 @@ class TextPair2ClassProblem(TextPairProblem):
 
     metrics = ("accuracy", "neg_log_perplexity")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
@@ -210,7 +210,7 @@ class MultiTurn2ClassProblem(TextProblem):
     max_turns: ClassVar[int] = 50  # PyText's SeqTokenTensorizer
     setting_names = (*TextProblem.setting_names, "max_turns")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
@@ -307,7 +307,7 @@ class QueryRelevanceProblem(TextProblem):
     suggested_flags = "--model=pairwise_ranker --hparams_set=pairwise_ranker_relevance"
     batch_size_means_tokens = True
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from t2t_torch.data.vocabulary_builder import CharacterLearner, LabelLearner, Learner
+from t2t_torch.data.vocabulary_builder import (
+    CharacterVocabularyBuilder,
+    LabelVocabularyBuilder,
+    VocabularyBuilder,
+)
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import (
     ClassLabel,
@@ -84,13 +88,13 @@ class WordProblem(TextProblem):
                 "`cutters` out, and cut in generate_samples."
             )
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, the alphabet of the words' characters, the gazetteer's labels."""
         learners = list(super().learners())
         if self.word_characters:
-            learners.append(CharacterLearner(self._alphabet_file, self.texts))
+            learners.append(CharacterVocabularyBuilder(self._alphabet_file, self.texts))
         if self.gazetteer:
-            learners.append(LabelLearner(self.labels_file("gazetteer"), _labels_of_words))
+            learners.append(LabelVocabularyBuilder(self.labels_file("gazetteer"), _labels_of_words))
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:
@@ -165,7 +169,7 @@ class Text2TagsProblem(WordProblem):
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, what belongs to words, and the tags."""
         return [*super().learners(), *self.label_learner("targets")]
 
@@ -200,7 +204,7 @@ class IntentSlotProblem(WordProblem):
 
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, what belongs to words, the intents and the slots."""
         labels = [*self.label_learner("intent"), *self.label_learner("slots")]
         return [*super().learners(), *labels]
@@ -245,13 +249,15 @@ class Text2TreeProblem(WordProblem):
     round_brackets: ClassVar[bool | None] = None
     optional_setting_names = (*WordProblem.optional_setting_names, "given_tags")
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, what belongs to words, and the labels of constituents."""
         learners = list(super().learners())
         if not self.class_labels:
-            learners.append(LabelLearner(self.labels_file("targets"), _labels))
+            learners.append(LabelVocabularyBuilder(self.labels_file("targets"), _labels))
         if self.given_tags:
-            learners.append(LabelLearner(self.labels_file("tags"), lambda sample: sample["tags"]))
+            learners.append(
+                LabelVocabularyBuilder(self.labels_file("tags"), lambda sample: sample["tags"])
+            )
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
-from t2t_torch.data.vocabulary_builder import Learner
+from t2t_torch.data.vocabulary_builder import VocabularyBuilder
 from t2t_torch.features import Feature, WordLabel
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.words import Text2TagsProblem
@@ -72,7 +72,7 @@ class ChunkingConll2000Pos(ChunkingConll2000):
     asks the trained model gives them as well, in the field "pos".
     """
 
-    def learners(self) -> Sequence[Learner]:
+    def learners(self) -> Sequence[VocabularyBuilder]:
         """The vocabulary, what belongs to words, the chunks, the parts of speech."""
         return [*super().learners(), *self.label_learner("pos")]
 

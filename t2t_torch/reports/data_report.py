@@ -24,13 +24,19 @@ from t2t_torch.reports.section import (
     visible,
     width,
 )
-from t2t_torch.reports.statistics import AlignedWords, Census, FeatureCensus, Figures, SampleRow
+from t2t_torch.reports.statistics import (
+    AlignedWords,
+    DatasetStatistics,
+    FeatureStats,
+    SampleRow,
+    SplitFeatureStats,
+)
 
 _TOP_LABELS = 20
 _FIRST_TWO = frozenset({0, 1})
 
 
-def sections_of(census: Census) -> list[Section]:
+def sections_of(census: DatasetStatistics) -> list[Section]:
     """Returns the sections; those that do not apply to the data are left out."""
     made = [
         _lengths(census),
@@ -45,7 +51,7 @@ def sections_of(census: Census) -> list[Section]:
     return [section for section in made if section.blocks]
 
 
-def _each(census: Census) -> Iterator[tuple[str, FeatureCensus, Figures]]:
+def _each(census: DatasetStatistics) -> Iterator[tuple[str, FeatureStats, SplitFeatureStats]]:
     """Yields every feature of every split, split by split."""
     for split in census.rows:
         for feature in census.features:
@@ -53,7 +59,7 @@ def _each(census: Census) -> Iterator[tuple[str, FeatureCensus, Figures]]:
                 yield split, feature, feature.splits[split]
 
 
-def _lengths(census: Census) -> Section:
+def _lengths(census: DatasetStatistics) -> Section:
     head = ("split", "rows", "feature", "kind", "tokens", "mean", "median", "95 %", "longest")
     rows: list[list[Cell]] = []
     last = ""
@@ -87,7 +93,7 @@ def _lengths(census: Census) -> Section:
     return Section("lengths", "Rows and lengths", meaning, blocks)
 
 
-def _unknowns(census: Census) -> Section:
+def _unknowns(census: DatasetStatistics) -> Section:
     head = ("split", "feature", "vocabulary", "in use", "unknown as", "tokens", "share", "rows")
     rows: list[list[Cell]] = []
     for split, feature, figures in _each(census):
@@ -119,7 +125,7 @@ def _unknowns(census: Census) -> Section:
     return Section("unknowns", "Vocabulary and what is unknown", meaning, [table] if rows else [])
 
 
-def _labels(census: Census) -> Section:
+def _labels(census: DatasetStatistics) -> Section:
     blocks: list[Block] = []
     for feature in census.features:
         splits = {split: one.labels for split, one in feature.splits.items() if one.labels}
@@ -132,7 +138,7 @@ def _labels(census: Census) -> Section:
     return Section("labels", "Labels", meaning, blocks)
 
 
-def _label_table(feature: FeatureCensus, splits: Mapping[str, LabelCounts]) -> Table:
+def _label_table(feature: FeatureStats, splits: Mapping[str, LabelCounts]) -> Table:
     first = next(iter(splits.values()))
     top = sorted(range(len(first.labels)), key=lambda i: -first.counts[i])[:_TOP_LABELS]
     most = max(max(one.counts) / max(1, one.total) for one in splits.values())
@@ -154,7 +160,7 @@ def _label_table(feature: FeatureCensus, splits: Mapping[str, LabelCounts]) -> T
     return Table(head, rows, frozenset({0}), title)
 
 
-def _label_notes(feature: FeatureCensus) -> Iterator[Note]:
+def _label_notes(feature: FeatureStats) -> Iterator[Note]:
     for split, figures in feature.splits.items():
         labels = figures.labels
         if labels is None:
@@ -170,7 +176,7 @@ def _label_notes(feature: FeatureCensus) -> Iterator[Note]:
             yield Note(f"Without any label, in {split}: {counted(labels.none, 'row')}.")
 
 
-def _numbers(census: Census) -> Section:
+def _numbers(census: DatasetStatistics) -> Section:
     rows: list[list[Cell]] = []
     pictures: list[list[Cell]] = []
     spans: list[list[Cell]] = []
@@ -205,7 +211,7 @@ def _numbers(census: Census) -> Section:
     return Section("numbers", "Numbers, pictures, answers", meaning, blocks)
 
 
-def _samples(census: Census) -> Section:
+def _samples(census: DatasetStatistics) -> Section:
     meaning = (
         "Rows from the middle of equal parts of each split.  Below each text are its ids; … shows "
         "that something is cut.  Rows count from 0, in the order of the shards."
@@ -213,7 +219,7 @@ def _samples(census: Census) -> Section:
     return Section("samples", "Samples", meaning, census.samples)
 
 
-def _extremes(census: Census) -> Section:
+def _extremes(census: DatasetStatistics) -> Section:
     blocks: list[Block] = []
     for title, attribute in (("Longest", "longest"), ("Shortest", "shortest")):
         rows: list[list[Cell]] = []
@@ -228,7 +234,7 @@ def _extremes(census: Census) -> Section:
     return Section("extremes", "The longest and the shortest", "Lengths are in tokens.", blocks)
 
 
-def _duplicates(census: Census) -> Section:
+def _duplicates(census: DatasetStatistics) -> Section:
     rows: list[list[Cell]] = []
     for split, one in census.repeats.items():
         counts = (one.rows, one.inputs, one.contradictions, one.most_times)
@@ -257,7 +263,7 @@ def _duplicates(census: Census) -> Section:
     return Section("duplicates", "Duplicates", meaning, blocks)
 
 
-def _duplicate_examples(census: Census) -> Iterator[Sequence[Cell]]:
+def _duplicate_examples(census: DatasetStatistics) -> Iterator[Sequence[Cell]]:
     for split, one in census.repeats.items():
         yield from _pairs(census, "same row", split, split, one.examples)
         yield from _pairs(census, "same inputs", split, split, one.input_examples)
@@ -267,7 +273,7 @@ def _duplicate_examples(census: Census) -> Iterator[Sequence[Cell]]:
 
 
 def _pairs(
-    census: Census, what: str, first: str, second: str, pairs: Sequence[Pair]
+    census: DatasetStatistics, what: str, first: str, second: str, pairs: Sequence[Pair]
 ) -> Iterator[Sequence[Cell]]:
     """Yields two rows of a table for each pair; the second tells only what differs."""
     for pair in pairs:
@@ -277,7 +283,7 @@ def _pairs(
         yield "", second, number(pair.second), " → ".join(others) or "(the same)"
 
 
-def _buckets(census: Census) -> Section:
+def _buckets(census: DatasetStatistics) -> Section:
     table = census.buckets
     if table is None:
         return Section("buckets", "Buckets and padding", "")
@@ -314,7 +320,7 @@ _PADDING = 0.2
 _SHOWN_LABELS = 5
 
 
-def findings(census: Census) -> list[str]:
+def findings(census: DatasetStatistics) -> list[str]:
     """Returns a sentence for each."""
     found = [*_of_rows(census), *_of_overlaps(census)]
     for feature in census.features:
@@ -327,7 +333,7 @@ def findings(census: Census) -> list[str]:
     return found + list(_of_batches(census))
 
 
-def _of_rows(census: Census) -> Iterator[str]:
+def _of_rows(census: DatasetStatistics) -> Iterator[str]:
     for split, count in census.skipped.items():
         if count:
             verb = "was" if count == 1 else "were"
@@ -344,7 +350,7 @@ def _of_rows(census: Census) -> Iterator[str]:
             )
 
 
-def _of_overlaps(census: Census) -> Iterator[str]:
+def _of_overlaps(census: DatasetStatistics) -> Iterator[str]:
     for overlap in census.overlaps:
         split, other, size = overlap.split, overlap.other, census.rows[overlap.split]
         if overlap.rows:
@@ -360,7 +366,7 @@ def _of_overlaps(census: Census) -> Iterator[str]:
             )
 
 
-def _of_texts(feature: FeatureCensus, split: str, figures: Figures) -> Iterator[str]:
+def _of_texts(feature: FeatureStats, split: str, figures: SplitFeatureStats) -> Iterator[str]:
     if figures.lengths and figures.lengths.empty:
         verb = "has" if figures.lengths.empty == 1 else "have"
         empty = counted(figures.lengths.empty, "row")
@@ -379,7 +385,7 @@ def _of_texts(feature: FeatureCensus, split: str, figures: Figures) -> Iterator[
         )
 
 
-def _of_labels(feature: FeatureCensus) -> Iterator[str]:
+def _of_labels(feature: FeatureStats) -> Iterator[str]:
     if feature.kind == "Choice":  # the right one may stand at the same place in every row
         return
     train = feature.splits.get(Split.TRAIN.value)
@@ -402,7 +408,7 @@ def _of_labels(feature: FeatureCensus) -> Iterator[str]:
             yield f"{unknown} of {feature.name} in {split} {verb} unknown to training."
 
 
-def _of_batches(census: Census) -> Iterator[str]:
+def _of_batches(census: DatasetStatistics) -> Iterator[str]:
     table = census.buckets
     if table is None:
         return

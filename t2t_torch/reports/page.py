@@ -27,7 +27,7 @@ from t2t_torch.reports.section import (
     number,
     visible,
 )
-from t2t_torch.reports.statistics import AlignedWords, Census, SampleRow
+from t2t_torch.reports.statistics import AlignedWords, DatasetStatistics, SampleRow
 from t2t_torch.reports.style import STYLE
 
 # Pictures as PNG files: W3C, Portable Network Graphics, third edition.
@@ -58,7 +58,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(
-    census: Census,
+    census: DatasetStatistics,
     sections: Sequence[Section],
     findings: Sequence[str],
     plots: Mapping[str, str] | None,
@@ -167,7 +167,7 @@ def document(
     )
 
 
-def _tiles(census: Census) -> Iterator[tuple[str, str]]:
+def _tiles(census: DatasetStatistics) -> Iterator[tuple[str, str]]:
     for split, rows in census.rows.items():
         yield number(rows), f"rows of {split}"
     for feature in census.features:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
 from t2t_torch.reports.section import cut, number, visible
-from t2t_torch.reports.statistics import Census
+from t2t_torch.reports.statistics import DatasetStatistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw(census: Census) -> dict[str, str]:
+def draw(census: DatasetStatistics) -> dict[str, str]:
     """Returns an `<svg>` element for each plot, by the names of `section.Plot`."""
     drawn: dict[str, str] = {}
     for feature in census.features:

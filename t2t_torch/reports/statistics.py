@@ -288,7 +288,7 @@ class Extreme:
 
 
 @dataclass(frozen=True)
-class Figures:
+class SplitFeatureStats:
     """What is known of a feature in a split; None where it does not apply.
 
     Attributes:
@@ -315,7 +315,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class FeatureCensus:
+class FeatureStats:
     """A feature in all splits.
 
     Attributes:
@@ -334,12 +334,12 @@ class FeatureCensus:
     role: str
     vocab_size: int
     shape: tuple[int | None, ...]
-    splits: Mapping[str, Figures]
+    splits: Mapping[str, SplitFeatureStats]
     histogram: Histogram | None
 
 
 @dataclass(frozen=True)
-class Census:
+class DatasetStatistics:
     """A data set in figures.
 
     Attributes:
@@ -359,7 +359,7 @@ class Census:
     problem: str
     data_dir: str
     rows: Mapping[str, int]
-    features: tuple[FeatureCensus, ...]
+    features: tuple[FeatureStats, ...]
     pairs: tuple[PairHistogram, ...]
     repeats: Mapping[str, Repeats]
     overlaps: tuple[Overlap, ...]
@@ -397,7 +397,7 @@ class Reader:
             for split, one in self._shards.items()
         }
 
-    def take(self, problem: str, data_dir: str, num_samples: int) -> Census:
+    def take(self, problem: str, data_dir: str, num_samples: int) -> DatasetStatistics:
         """Reads everything, more than once, in blocks; keeps a few numbers for each row.
 
         Args:
@@ -408,7 +408,7 @@ class Reader:
         Raises:
           DataError: what is stored does not fit the features.
         """
-        figures: dict[str, dict[str, Figures]] = {name: {} for name in self.features.all}
+        figures: dict[str, dict[str, SplitFeatureStats]] = {name: {} for name in self.features.all}
         keys: dict[str, RowKeys] = {}
         for split in self._shards:
             hashes: dict[str, Hashes] = {}
@@ -417,7 +417,7 @@ class Reader:
                 hashes[name] = row_hashes(self._columns[split][name])
                 figures[name][split] = self._figures(split, name, distinct(hashes[name]))
             keys[split] = self._keys(hashes)
-        census = Census(
+        census = DatasetStatistics(
             problem=problem,
             data_dir=data_dir,
             rows={split: one.num_rows for split, one in self._shards.items()},
@@ -446,9 +446,9 @@ class Reader:
                 rest = combined(rest, hashes[name])
         return RowKeys.of(inputs, targets, rest)
 
-    def _feature(self, name: str, splits: Mapping[str, Figures]) -> FeatureCensus:
+    def _feature(self, name: str, splits: Mapping[str, SplitFeatureStats]) -> FeatureStats:
         feature = self.features.all[name]
-        return FeatureCensus(
+        return FeatureStats(
             name=name,
             kind=type(feature).__name__,
             role=self.features.role(name),
@@ -476,7 +476,7 @@ class Reader:
             return values * feature.std[0] + feature.mean[0]
         return values
 
-    def _figures(self, split: str, name: str, different: int) -> Figures:
+    def _figures(self, split: str, name: str, different: int) -> SplitFeatureStats:
         feature, column = self.features.all[name], self._columns[split][name]
         lengths = self._lengths[split][name]
         labels = labels_of(feature)
@@ -485,7 +485,7 @@ class Reader:
         longest = extremes(lengths, count, longest=True) if count else ()
         shortest = extremes(lengths, count, longest=False) if count else ()
         ends = isinstance(feature, Turns) or (isinstance(feature, Text) and feature.add_eos)
-        return Figures(
+        return SplitFeatureStats(
             values=column.num_values,
             lengths=lengths_of(lengths, 1 + ends) if feature.is_sequence else None,
             distinct=different,
@@ -533,7 +533,7 @@ class Reader:
             for other in texts[1:]
         )
 
-    def _starts(self, census: Census) -> dict[str, dict[int, dict[str, str]]]:
+    def _starts(self, census: DatasetStatistics) -> dict[str, dict[int, dict[str, str]]]:
         """How the texts begin of all rows that the census names."""
         named: dict[str, set[int]] = {split: set() for split in census.rows}
         for feature in census.features:

@@ -214,7 +214,7 @@ class Stopped(Exception):
     """A computation was ended before it had found anything; no fault of an input."""
 
 
-class Stop:
+class CancellationToken:
     """Ends a computation from another thread.
 
     A run of onnxruntime, and a search inside a graph, ends when the operator that runs is done:
@@ -423,7 +423,11 @@ class Artifact:
             raise fails(self.path, error) from error
 
     def predict(
-        self, inputs: Sequence[Input], *, stop: Stop | None = None, alignments: bool = True
+        self,
+        inputs: Sequence[Input],
+        *,
+        stop: CancellationToken | None = None,
+        alignments: bool = True,
     ) -> list[Answer] | list[Prediction]:
         """Returns what was found for each input, in their order; texts as a `Prediction`.
 
@@ -440,7 +444,11 @@ class Artifact:
         return self._predict(inputs, stop, _Wanted(alignments and self.tells_attention))
 
     def attend(
-        self, inputs: Sequence[Input], *, stop: Stop | None = None, most: int | None = None
+        self,
+        inputs: Sequence[Input],
+        *,
+        stop: CancellationToken | None = None,
+        most: int | None = None,
     ) -> list[Prediction]:
         """Returns what `predict` does, with the `attention` of each best hypothesis.
 
@@ -458,7 +466,9 @@ class Artifact:
             raise ArtifactError(f"'{self.path}' tells no attention: {NO_ATTENTION}.")
         return self._predict(inputs, stop, _Wanted(True, sys.maxsize if most is None else most))
 
-    def _predict(self, inputs: Sequence[Input], stop: Stop | None, wanted: _Wanted) -> list[Any]:
+    def _predict(
+        self, inputs: Sequence[Input], stop: CancellationToken | None, wanted: _Wanted
+    ) -> list[Any]:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
@@ -476,7 +486,11 @@ class Artifact:
         return [found[number] for number in range(len(rows))]
 
     def _answers(
-        self, numbers: Sequence[int], rows: Sequence[Row], stop: Stop | None, wanted: _Wanted
+        self,
+        numbers: Sequence[int],
+        rows: Sequence[Row],
+        stop: CancellationToken | None,
+        wanted: _Wanted,
     ) -> list[Any]:
         """Returns the answers of a batch.
 
@@ -503,13 +517,15 @@ class Artifact:
             return aligned(target.name, outputs, predictions)
         return paired(target.name, outputs, predictions) if wanted.alignments else predictions
 
-    def _run(self, rows: Sequence[Row], stop: Stop | None, wanted: _Wanted) -> dict[str, Any]:
+    def _run(
+        self, rows: Sequence[Row], stop: CancellationToken | None, wanted: _Wanted
+    ) -> dict[str, Any]:
         feeds = self._feeds.batch(rows)
         if self._wanted:
             feeds[self._wanted] = np.array(wanted.alignments)
         is_long = max(row.length for row in rows) > LONG
         if stop is None and is_long:
-            stop = Stop()
+            stop = CancellationToken()
         with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
             found = self._session.run(self._outputs, feeds, options)
         return dict(zip(self._outputs, found, strict=True))
@@ -715,7 +731,7 @@ class TensorArtifact:
         sizes = {name: len(array) for name, array in arrays.items()}
         if len(set(sizes.values())) > 1:
             raise InputError(0, f"its parts have different numbers of rows: {sizes}.")
-        outputs = self._run(arrays, Stop())
+        outputs = self._run(arrays, CancellationToken())
         return put_together(self.signature.nesting["outputs"], outputs.__getitem__)
 
     def arrays(self, number: int, record: Any) -> Arrays:
@@ -738,7 +754,9 @@ class TensorArtifact:
         except DataError as error:
             raise InputError(number, str(error)) from None
 
-    def predict(self, records: Sequence[Arrays], *, stop: Stop | None = None) -> list[Arrays]:
+    def predict(
+        self, records: Sequence[Arrays], *, stop: CancellationToken | None = None
+    ) -> list[Arrays]:
         """Returns the graph's outputs for records.
 
         Args:
@@ -749,7 +767,7 @@ class TensorArtifact:
           InputError: the graph fails on one; names it.
           Stopped: `stop` was set.
         """
-        stop = Stop() if stop is None else stop
+        stop = CancellationToken() if stop is None else stop
         alike: dict[Any, list[int]] = {}
         for number, record in enumerate(records):
             alike.setdefault(tuple(array.shape for array in record.values()), []).append(number)
@@ -761,7 +779,9 @@ class TensorArtifact:
                 found |= zip(some, outputs, strict=True)
         return [found[number] for number in range(len(records))]
 
-    def _rows(self, numbers: Sequence[int], records: Sequence[Arrays], stop: Stop) -> list[Arrays]:
+    def _rows(
+        self, numbers: Sequence[int], records: Sequence[Arrays], stop: CancellationToken
+    ) -> list[Arrays]:
         together = {name: np.stack([record[name] for record in records]) for name in records[0]}
         try:
             outputs = self._run(together, stop)
@@ -774,7 +794,7 @@ class TensorArtifact:
             {name: array[row] for name, array in outputs.items()} for row in range(len(numbers))
         ]
 
-    def _run(self, arrays: Arrays, stop: Stop) -> Arrays:
+    def _run(self, arrays: Arrays, stop: CancellationToken) -> Arrays:
         """Returns the graph's outputs.
 
         Raises:

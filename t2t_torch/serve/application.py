@@ -29,7 +29,14 @@ from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.gate import CONTENT_TYPE, Metrics
-from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, UNAVAILABLE, Limits, Refusal, unavailable
+from t2t_torch.serve.limits import (
+    MOST_WEIGHTS,
+    NO_INPUT,
+    UNAVAILABLE,
+    HTTPError,
+    Limits,
+    unavailable,
+)
 from t2t_torch.serve.model import Extent, Found, Model, Sample, texts_of
 from t2t_torch.serve.protocol import (
     ErrorResponse,
@@ -42,7 +49,7 @@ from t2t_torch.serve.protocol import (
     parsed,
 )
 from t2t_torch.serve.repository import Job, Repository, Retired, Served
-from t2t_torch.serve.server import Drain
+from t2t_torch.serve.server import GracefulShutdown
 from t2t_torch.serve.tensors import (
     HEADER,
     SIZE,
@@ -65,11 +72,11 @@ _TRIES = 3  # a model may be replaced while it is asked, hardly thrice
 
 
 def check_attention(found: Sequence[Found]) -> None:
-    """Raises Refusal if what was found has more attention than a request is told."""
+    """Raises HTTPError if what was found has more attention than a request is told."""
     told = (one.attention for one in found if isinstance(one, Prediction) and one.attention)
     weights = sum(len(one.read) * len(one.written) for one in told)
     if weights > MOST_WEIGHTS:
-        raise Refusal(
+        raise HTTPError(
             NO_INPUT,
             f"the inputs have {weights:,} pairs of a word that is read and one that is written, "
             f"and attention is told of {MOST_WEIGHTS:,} in a request. Ask without attention, or "
@@ -113,7 +120,7 @@ async def ask(
 
     Raises:
       ClientDisconnect: who has asked is gone.
-      Refusal: there is no such model, an input cannot be encoded, the queue is full, it took too
+      HTTPError: there is no such model, an input cannot be encoded, the queue is full, it took too
         long, or there is more attention than is told.
     """
     for _ in range(_TRIES):
@@ -156,9 +163,9 @@ def _answers(answers: asyncio.Future[Sequence[Found]]) -> Sequence[Found]:
     except Stopped:
         raise unavailable("the server ends. Ask another one.") from None
     except InputError as error:
-        raise Refusal(NO_INPUT, str(error)) from None
+        raise HTTPError(NO_INPUT, str(error)) from None
     except T2TError as error:
-        raise Refusal(NO_INPUT, f"this cannot be answered: {error}") from None
+        raise HTTPError(NO_INPUT, f"this cannot be answered: {error}") from None
 
 
 async def _is_gone(request: Request) -> None:
@@ -341,7 +348,7 @@ class Application:
         repository: Repository,
         limits: Limits,
         metrics: Metrics,
-        drain: Drain,
+        drain: GracefulShutdown,
         *,
         log_texts: bool = False,
     ) -> None:
@@ -356,7 +363,11 @@ class Application:
         self._add_addresses()
         self.app = Starlette(
             routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._addresses],
-            exception_handlers={Refusal: _refused, HTTPException: _no_address, Exception: _failed},
+            exception_handlers={
+                HTTPError: _refused,
+                HTTPException: _no_address,
+                Exception: _failed,
+            },
         )
 
     def _add_addresses(self) -> None:
@@ -431,7 +442,7 @@ class Application:
 
         model, samples, found = await self._ask(request, read)
         if not found:
-            raise Refusal(400, "the inputs have no elements: their first dimension is 0.")
+            raise HTTPError(400, "the inputs have no elements: their first dimension is 0.")
         outputs, behind = packed(body, tensors_of(model, samples, found, wanted))
         told: dict[str, Any] = {
             "model_name": model.name,
@@ -568,7 +579,7 @@ def _wrong(message: str, status: int, headers: Mapping[str, str] | None) -> Resp
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
+    assert isinstance(error, HTTPError)
     retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return _wrong(error.message, error.status, retry)
 

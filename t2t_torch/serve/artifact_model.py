@@ -10,9 +10,9 @@ from typing import Any
 
 from t2t_torch.runtime.nesting import put_together
 from t2t_torch.runtime.prediction import Answer, InputError
-from t2t_torch.runtime.session import NO_ATTENTION, Artifact, Stop, TensorArtifact
+from t2t_torch.runtime.session import NO_ATTENTION, Artifact, CancellationToken, TensorArtifact
 from t2t_torch.runtime.signature import Signature
-from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, Refusal
+from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, HTTPError
 from t2t_torch.serve.model import Found, InputField, Model, Nested, OutputTarget, Sample
 
 # An artifact of a trial as a model that is served: tensors, or its nested inputs as JSON.
@@ -40,14 +40,14 @@ def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
     artifact = TensorArtifact(path, threads=threads)
     signature = artifact.signature
 
-    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
         return [Answer(one, {}) for one in artifact.predict(samples, stop=stop)]
 
     def read(number: int, given: Any) -> Sample:
         try:
             return artifact.arrays(number, _unwrapped(given, signature.nesting["inputs"]))
         except InputError as error:
-            raise Refusal(NO_INPUT, str(error)) from None
+            raise HTTPError(NO_INPUT, str(error)) from None
 
     def tell(found: Answer) -> dict[str, Any]:
         value = put_together(
@@ -114,10 +114,10 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
         # What writes texts takes them as they are.
         return [one[alone] if _is_text(one, alone) else one for one in samples]
 
-    def ask(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
         return artifact.predict(given_of(samples), stop=stop, alignments=False)
 
-    def attend(samples: Sequence[Sample], stop: Stop) -> Sequence[Found]:
+    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
         return artifact.attend(given_of(samples), stop=stop, most=MOST_WEIGHTS)
 
     examples = artifact.examples
@@ -143,7 +143,7 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
     )
     if not examples:
         return model
-    return dataclasses.replace(model, told=ask(model.examples[:1], Stop())[0])
+    return dataclasses.replace(model, told=ask(model.examples[:1], CancellationToken())[0])
 
 
 def _why_no_attention(signature: Signature) -> str:

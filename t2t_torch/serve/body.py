@@ -17,8 +17,8 @@ from t2t_torch.serve.limits import (
     NOT_JSON,
     TIMED_OUT,
     TOO_LARGE,
+    HTTPError,
     Limits,
-    Refusal,
     unavailable,
 )
 from t2t_torch.serve.protocol import InferenceRequest
@@ -44,10 +44,10 @@ class Bodies:
 
         Raises:
           ClientDisconnect: who has asked is gone.
-          Refusal: it is too long, takes too long, or is no JSON; or too many others are read.
+          HTTPError: it is too long, takes too long, or is no JSON; or too many others are read.
         """
         if HEADER in request.headers:
-            raise Refusal(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
+            raise HTTPError(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
         return parse_json(await self._whole(request, ("application/json",)))
 
     async def read_tensors(self, request: Request, alone: str) -> InferenceRequest:
@@ -59,7 +59,7 @@ class Bodies:
 
         Raises:
           ClientDisconnect: who has asked is gone.
-          Refusal: as `read`; or as `binary.filled` and `binary.raw`.
+          HTTPError: as `read`; or as `binary.filled` and `binary.raw`.
         """
         length = request.headers.get(HEADER)
         if length is None:
@@ -92,7 +92,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
                     raise _too_long(limits)
                 chunks.append(chunk)
     except TimeoutError:
-        raise Refusal(
+        raise HTTPError(
             TIMED_OUT, f"the body was not there after {limits.seconds:g} seconds."
         ) from None
     return b"".join(chunks)
@@ -101,19 +101,19 @@ async def _read(request: Request, limits: Limits) -> bytes:
 def _check_headers(request: Request, limits: Limits, kinds: Sequence[str]) -> None:
     kind = request.headers.get("content-type", kinds[0]).partition(";")[0].strip()
     if kind.lower() not in kinds:
-        raise Refusal(
+        raise HTTPError(
             NOT_JSON,
             "expected JSON. Send the header  Content-Type: application/json",
         )
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refusal(NOT_JSON, "expected a body as it is, without Content-Encoding.")
+        raise HTTPError(NOT_JSON, "expected a body as it is, without Content-Encoding.")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length.lstrip("0")[:20] or "0") > limits.body_bytes:
         raise _too_long(limits)
 
 
-def _too_long(limits: Limits) -> Refusal:
-    return Refusal(
+def _too_long(limits: Limits) -> HTTPError:
+    return HTTPError(
         TOO_LARGE,
         f"the body has more than {limits.body_bytes:,} bytes, which is all that is read. Put its "
         "inputs into several requests.",
@@ -124,24 +124,26 @@ def parse_json(body: bytes) -> Any:
     """Returns what a body says.
 
     Raises:
-      Refusal: it is no JSON in UTF-8, has half a character, or a number that is none.
+      HTTPError: it is no JSON in UTF-8, has half a character, or a number that is none.
     """
     try:
         value = _loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise Refusal(BAD_REQUEST, f"the body is no UTF-8, at byte {error.start + 1:,}.") from None
+        raise HTTPError(
+            BAD_REQUEST, f"the body is no UTF-8, at byte {error.start + 1:,}."
+        ) from None
     except json.JSONDecodeError as error:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}.",
         ) from None
     except (ValueError, RecursionError):  # a number of too many digits, too many brackets
-        raise Refusal(BAD_REQUEST, "the body is no JSON that can be read.") from None
+        raise HTTPError(BAD_REQUEST, "the body is no JSON that can be read.") from None
     if _HALF.search(body):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 "the body has half a character: an escape from \\ud800 to \\udfff without its "
                 "other half.",

@@ -36,8 +36,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
-from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, Refusal, unavailable
-from t2t_torch.serve.server import LOG, Drain, check_headers, tell
+from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
+from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, tell
 
 # Keys that requests have to show.
 
@@ -282,7 +282,7 @@ _PROCESS = secrets.token_hex(5)  # a number each would be a call of the system f
 _NUMBERS = itertools.count(1)
 
 
-class Gate:
+class RequestMiddleware:
     """An ASGI application around another.
 
     Args:
@@ -292,7 +292,9 @@ class Gate:
       drain: is told of requests, and says when there may be no new ones.
     """
 
-    def __init__(self, inner: ASGIApp, keys: Keys, metrics: Metrics, drain: Drain) -> None:
+    def __init__(
+        self, inner: ASGIApp, keys: Keys, metrics: Metrics, drain: GracefulShutdown
+    ) -> None:
         self._inner = inner
         self._keys = keys
         self._metrics = metrics
@@ -339,7 +341,7 @@ class Gate:
             self._drain.in_flight -= is_asked
             self._note(scope, told, status, time.perf_counter() - start)
 
-    def _refused(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _refused(self, scope: Scope, headers: Headers) -> HTTPError | None:
         refused = check_headers(headers)
         if refused is not None:
             return refused
@@ -347,7 +349,7 @@ class Gate:
         if path not in _OPEN and not self._keys.admit(
             headers.get("authorization"), headers.get("x-api-key")
         ):
-            return Refusal(
+            return HTTPError(
                 UNAUTHORIZED,
                 "expected an API key. Send the header  Authorization: Bearer KEY",
             )
@@ -394,7 +396,7 @@ async def _read_to_end(receive: Receive) -> None:
             pass
 
 
-async def _send(send: Send, refused: Refusal) -> None:
+async def _send(send: Send, refused: HTTPError) -> None:
     body = to_json({"error": refused.message})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if refused.status == UNAUTHORIZED:

@@ -54,7 +54,7 @@ HEAD_TOO_LARGE = 431
 UNAVAILABLE = 503
 
 
-class Refusal(Exception):
+class HTTPError(Exception):
     """A request that is not answered.
 
     Attributes:
@@ -70,6 +70,6 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
 
-def unavailable(message: str, retry_after: int = 1) -> Refusal:
+def unavailable(message: str, retry_after: int = 1) -> HTTPError:
     """Returns a refusal of a request that may be put again."""
-    return Refusal(UNAVAILABLE, message, retry_after)
+    return HTTPError(UNAVAILABLE, message, retry_after)

@@ -17,8 +17,8 @@ from t2t_torch.runtime.prediction import (
     value_record,
     words_record,
 )
-from t2t_torch.runtime.session import Stop
-from t2t_torch.serve.limits import BAD_REQUEST, Refusal
+from t2t_torch.runtime.session import CancellationToken
+from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
@@ -84,7 +84,7 @@ class Nested:
     """How the nested inputs and outputs of a trial are read and told in JSON.
 
     Attributes:
-      read: returns the arrays of an input by field, given its number and JSON; raises Refusal.
+      read: returns the arrays of an input by field, given its number and JSON; raises HTTPError.
       tell: returns what JSON says of an answer.
       fields: as which JSON has the inputs.
       targets: as which it has the outputs.
@@ -108,8 +108,8 @@ class Model:
       platform: what computes.
       fields: what an input consists of.
       targets: what is answered.
-      ask: returns what is found for inputs, in their order, unless the `Stop` is set meanwhile;
-        called by one thread at a time, unless `is_shared`.
+      ask: returns what is found for inputs, in their order, unless the `CancellationToken` is set
+        meanwhile; called by one thread at a time, unless `is_shared`.
       examples: inputs to try.
       told: the parts of a first answer, by which its metadata say what there is; None if unknown.
       attend: returns what is found for inputs with the attention of its texts; called as `ask`
@@ -126,18 +126,18 @@ class Model:
     platform: str
     fields: Sequence[InputField]
     targets: Sequence[OutputTarget]
-    ask: Callable[[Sequence[Sample], Stop], Sequence[Found]]
+    ask: Callable[[Sequence[Sample], CancellationToken], Sequence[Found]]
     examples: Sequence[Sample] = ()
     told: Found | None = None
-    attend: Callable[[Sequence[Sample], Stop], Sequence[Found]] | None = None
+    attend: Callable[[Sequence[Sample], CancellationToken], Sequence[Found]] | None = None
     why_no_attention: str = "it writes no text"
     nested: Nested | None = None
     is_shared: bool = False
 
     def check_attends(self) -> None:
-        """Raises Refusal if nothing tells what the model attends to."""
+        """Raises HTTPError if nothing tells what the model attends to."""
         if self.attend is None:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"attention: {self.name!r} tells none: {self.why_no_attention}. Leave it out.",
             )
@@ -150,7 +150,7 @@ class Model:
           given: a mapping by field; where there is one field, also its value alone.
 
         Raises:
-          Refusal: a field is missing.
+          HTTPError: a field is missing.
         """
         if self.nested is not None:
             return self.nested.read(number, given)
@@ -158,13 +158,13 @@ class Model:
         if not isinstance(given, dict):
             if len(names) == 1:
                 return {names[0]: given}
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"input {number} should be an object with the fields {', '.join(names)}.",
             )
         missing = [name for name in names if name not in given]
         if missing:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"input {number} has no {', '.join(missing)}; this model is asked with the fields "
                 f"{', '.join(names)}.",

@@ -26,7 +26,7 @@ from pydantic import ValidationError as _Invalid
 from pydantic_core import PydanticCustomError
 
 from t2t_torch.runtime.prediction import BEST
-from t2t_torch.serve.limits import BAD_REQUEST, Refusal
+from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
 
 MOST_AXES = 8
 """Of a tensor; those of models have four at most."""
@@ -100,11 +100,11 @@ class InferenceRequest(BaseModel):
     outputs: Annotated[list[RequestOutput], Field(max_length=MOST_TENSORS)] | None = None
 
     def check_extensions(self) -> None:
-        """Raises Refusal if a parameter asks for an extension that this server does not have."""
+        """Raises HTTPError if a parameter asks for an extension that this server does not have."""
         parts: list[Any] = [self, *self.inputs, *(self.outputs or ())]
         for name in (name for part in parts for name in part.parameters):
             if name in _UNSUPPORTED or name.startswith(_RESERVED):
-                raise Refusal(
+                raise HTTPError(
                     BAD_REQUEST,
                     f"the parameter {name!r} asks for an extension that this server does not have. "
                     "Leave it out.",
@@ -191,16 +191,16 @@ def parsed(kind: type[_Body], given: Any) -> _Body:
     """Returns a body in its form.
 
     Raises:
-      Refusal: it has another.
+      HTTPError: it has another.
     """
     if not isinstance(given, dict):
-        raise Refusal(BAD_REQUEST, "the body should be a JSON object.")
+        raise HTTPError(BAD_REQUEST, "the body should be a JSON object.")
     try:
         return kind.model_validate(given)
     except _Invalid as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise Refusal(BAD_REQUEST, f"{place}: {first['msg']}.") from None
+        raise HTTPError(BAD_REQUEST, f"{place}: {first['msg']}.") from None
 
 
 # The elements of a request's tensor.
@@ -212,7 +212,7 @@ _GREATEST = 3.4028235677973366e38  # just beyond float32
 
 
 def flat(tensor: RequestInput) -> list[Any]:
-    """Returns the elements in row-major order; raises Refusal unless the shape has as many."""
+    """Returns the elements in row-major order; raises HTTPError unless the shape has as many."""
     data = tensor.data
     while data and all(isinstance(one, list) for one in data):
         data = [one for row in data for one in row]
@@ -222,40 +222,40 @@ def flat(tensor: RequestInput) -> list[Any]:
 
 
 def strings(tensor: RequestInput) -> list[str]:
-    """Returns the elements of a tensor of strings; raises Refusal if it has others."""
+    """Returns the elements of a tensor of strings; raises HTTPError if it has others."""
     data = flat(tensor)
     _check_type(tensor, ("BYTES",), "strings")
     return _all(tensor, data, str, "a string")
 
 
 def numbers(tensor: RequestInput) -> list[float]:
-    """Returns the elements of a tensor of numbers; raises Refusal if it has others."""
+    """Returns the elements of a tensor of numbers; raises HTTPError if it has others."""
     data = flat(tensor)
     _check_type(tensor, (*_REALS, *_WHOLES), "numbers")
     whole = tensor.datatype in _WHOLES
     found = _all(tensor, data, int if whole else (int, float), "a number")
     if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in found):
-        raise Refusal(BAD_REQUEST, f"{tensor.name!r} has an element that is no finite number.")
+        raise HTTPError(BAD_REQUEST, f"{tensor.name!r} has an element that is no finite number.")
     return found
 
 
-def miscounted(tensor: RequestInput, count: str) -> Refusal:
+def miscounted(tensor: RequestInput, count: str) -> HTTPError:
     """Returns what refuses a tensor that has not as many elements as its shape says."""
-    return Refusal(
+    return HTTPError(
         BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape} and {count} elements."
     )
 
 
-def misshapen(tensor: RequestInput, expected: str) -> Refusal:
+def misshapen(tensor: RequestInput, expected: str) -> HTTPError:
     """Returns what refuses a tensor of another shape than what was expected."""
-    return Refusal(
+    return HTTPError(
         BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}."
     )
 
 
 def _check_type(tensor: RequestInput, allowed: Sequence[str], what: str) -> None:
     if tensor.datatype not in allowed:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
             f"{', '.join(allowed)}.",
@@ -265,7 +265,7 @@ def _check_type(tensor: RequestInput, allowed: Sequence[str], what: str) -> None
 def _all(tensor: RequestInput, data: list[Any], kind: Any, what: str) -> list[Any]:
     for number, one in enumerate(data):
         if not isinstance(one, kind):
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants.",
             )

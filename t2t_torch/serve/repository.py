@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from t2t_torch.errors import ArtifactError, T2TError, UsageError
-from t2t_torch.runtime.session import Stop, Stopped
+from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.gate import Metrics
-from t2t_torch.serve.limits import NOT_FOUND, Limits, Refusal, unavailable
+from t2t_torch.serve.limits import NOT_FOUND, HTTPError, Limits, unavailable
 from t2t_torch.serve.model import Found, Model, Sample, tokens_of
 from t2t_torch.serve.server import tell
 
 # Requests put together: what comes while a model is busy is answered at once when it is free.
 
 
-Ask: TypeAlias = Callable[[Sequence[Sample], Stop], Sequence[Found]]
+Ask: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Found]]
 """Returns what is found for inputs, in their order, unless it is stopped."""
 
 _Result: TypeAlias = "Sequence[Found] | Exception"
@@ -67,7 +67,7 @@ class _Asked(NamedTuple):
     """What the model computes now, and what ends it."""
 
     jobs: Sequence[Job]
-    stop: Stop
+    stop: CancellationToken
 
 
 class Retired(Exception):
@@ -130,7 +130,7 @@ class Batcher:
           ask: what finds its answers in one of the threads, in place of the model as usual.
 
         Raises:
-          Refusal: the queue is full.
+          HTTPError: the queue is full.
           Retired: the batcher was closed.
         """
         job = Job(samples, ask or self._ask, self._stop_if_unwanted)
@@ -270,7 +270,7 @@ class Batcher:
         Raises:
           Stopped: nobody waits for them any more, or the batcher ends.
         """
-        asked = self._asked[number] = _Asked(jobs, Stop())
+        asked = self._asked[number] = _Asked(jobs, CancellationToken())
         try:
             # Another thread first drops a request and then looks what is asked.
             self._stop_if_unwanted()
@@ -535,11 +535,11 @@ class Repository:
         """Returns the versions of a model, the one that answers by default last.
 
         Raises:
-          Refusal: there is no such model.
+          HTTPError: there is no such model.
         """
         served = self._served.get(name)
         if not served:
-            raise Refusal(
+            raise HTTPError(
                 NOT_FOUND, f"there is no model {name!r}; there are: {', '.join(self._served)}."
             )
         return dict(sorted(served.items(), key=lambda one: int(one[0])))
@@ -552,11 +552,11 @@ class Repository:
           version: of it; None is the highest.
 
         Raises:
-          Refusal: there is no such model or version.
+          HTTPError: there is no such model or version.
         """
         if name is None:
             if len(self._sources) > 1:
-                raise Refusal(
+                raise HTTPError(
                     NOT_FOUND,
                     f"there are several models: {', '.join(self._served)}. Ask one of them, at "
                     "/models/NAME/predict.",
@@ -566,7 +566,7 @@ class Repository:
         if version is None:
             return list(versions.values())[-1]
         if version not in versions:
-            raise Refusal(
+            raise HTTPError(
                 NOT_FOUND,
                 f"model {name!r} has no version {version!r}; there are: {', '.join(versions)}.",
             )

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
-from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, Refusal
+from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, HTTPError
 
 # A log of one JSON object a line.
 
@@ -101,21 +101,21 @@ _Stage: TypeAlias = Literal["idle", "head", "body"]
 _Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which have no types of their own
 
 
-def check_headers(headers: Headers) -> Refusal | None:
+def check_headers(headers: Headers) -> HTTPError | None:
     """Returns why a request's headers are refused; None if they are within the bounds."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers.raw}:
-        return Refusal(
+        return HTTPError(
             BAD_REQUEST, "the request has both Content-Length and Transfer-Encoding: expected one."
         )
     if len(headers.raw) > LINES:
-        return Refusal(HEAD_TOO_LARGE, f"the request has more than {LINES} headers.")
+        return HTTPError(HEAD_TOO_LARGE, f"the request has more than {LINES} headers.")
     total = 0
     for name, value in headers.raw:
         total += len(name) + len(value) + 4  # a colon, a space and the line's end
         if total > HEAD_BYTES:
-            return Refusal(HEAD_TOO_LARGE, _TOO_LARGE)
+            return HTTPError(HEAD_TOO_LARGE, _TOO_LARGE)
         if len(name) + len(value) > LINE_BYTES:
-            return Refusal(
+            return HTTPError(
                 HEAD_TOO_LARGE,
                 f"the header {name[:40].decode('latin-1')!r} has more than {LINE_BYTES:,} bytes.",
             )
@@ -411,7 +411,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DRAIN_TICK = 0.02  # seconds
 
 
-class Drain:
+class GracefulShutdown:
     """How far the end is.
 
     Args:
@@ -486,14 +486,14 @@ Python for microseconds between two computations; by default it may wait 5 ms fo
 class _Listener(uvicorn.Server):
     """uvicorn's server, with the house's way to end."""
 
-    def __init__(self, config: uvicorn.Config, drain: Drain, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, drain: GracefulShutdown, url: str) -> None:
         super().__init__(config)
         self._drain = drain
         self._url = url
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Lets `Drain` have the signals, and says where it listens."""
+        """Lets `GracefulShutdown` have the signals, and says where it listens."""
         with self._drain.on_signals(self._end):
             tell("listening", url=self._url)  # not sooner: a signal would find nobody
             yield
@@ -576,7 +576,7 @@ def listen_at(host: str, port: int) -> socket.socket:
 def serve(
     app: ASGIApp,
     listener: socket.socket,
-    drain: Drain,
+    drain: GracefulShutdown,
     *,
     header_seconds: float = 10.0,
     parser: str = "auto",

@@ -22,7 +22,7 @@ from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Answer, Prediction
 from t2t_torch.runtime.signature import Field
-from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, Limits, Refusal
+from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, Limits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
@@ -85,7 +85,7 @@ def word_column_of(
       counts: words of each input, as many as the tensors have rows.
 
     Raises:
-      Refusal: a tensor is of another datatype, shape or size, or a label is there twice.
+      HTTPError: a tensor is of another datatype, shape or size, or a label is there twice.
     """
     shapes = [tensor.shape for tensor in tensors]
     inner = f"words, {field.size}" if field.kind == "word_numbers" else "words, entries"
@@ -95,7 +95,7 @@ def word_column_of(
         raise misshapen(first, f"[N, {inner}]")
     for other in others:
         if other.shape != first.shape:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"{first.name!r} and {other.name!r} have different shapes: {shapes}.",
             )
@@ -123,7 +123,7 @@ def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float
     found = dict(known)
     if len(found) < len(known):
         labels = [label for label, _ in known]
-        raise Refusal(BAD_REQUEST, f"{name!r} has a label twice for one word: {labels}.")
+        raise HTTPError(BAD_REQUEST, f"{name!r} has a label twice for one word: {labels}.")
     return found
 
 
@@ -167,11 +167,11 @@ def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]
       data: its elements, flat; as many as its shape says.
 
     Raises:
-      Refusal: it is of another datatype or shape.
+      HTTPError: it is of another datatype or shape.
     """
     datatype, shape = described_array(field)
     if tensor.datatype not in DATATYPES.values():
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",
         )
@@ -186,7 +186,7 @@ def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]
             rows=True,
         )
     except (DataError, ValueError, OverflowError) as error:
-        raise Refusal(BAD_REQUEST, f"{error} Expected {datatype} {shape}.") from None
+        raise HTTPError(BAD_REQUEST, f"{error} Expected {datatype} {shape}.") from None
     return list(rows)
 
 
@@ -194,11 +194,11 @@ def tensor_of(target: OutputTarget, found: Sequence[Answer]) -> dict[str, Any]:
     """Returns the tensor of answers.
 
     Raises:
-      Refusal: the answers to a request are of different sizes.
+      HTTPError: the answers to a request are of different sizes.
     """
     rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in found]
     if len({row.shape for row in rows}) > 1:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"the answers in {target.name!r} have different shapes, and a tensor has one: ask with "
             "inputs of one size, or at predict.",
@@ -219,9 +219,9 @@ _EACH = 3  # elements of a word, at most: a gazetteer has a mapping, a label and
 
 
 def check_size(count: int, limits: Limits) -> None:
-    """Raises Refusal if a request has too many inputs."""
+    """Raises HTTPError if a request has too many inputs."""
     if count > limits.inputs:
-        raise Refusal(
+        raise HTTPError(
             TOO_LARGE,
             f"the request has {count:,} inputs, and {limits.inputs} are taken at once. Put "
             "them into several requests.",
@@ -229,12 +229,12 @@ def check_size(count: int, limits: Limits) -> None:
 
 
 def check_tensors(tensors: Sequence[RequestInput], limits: Limits) -> None:
-    """Raises Refusal if tensors, which may have no elements yet, are of too many inputs."""
+    """Raises HTTPError if tensors, which may have no elements yet, are of too many inputs."""
     check_size(max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0), limits)
 
 
 def check_lengths(texts: Sequence[str], limits: Limits) -> None:
-    """Raises Refusal if a text, of one input each, is too long by itself."""
+    """Raises HTTPError if a text, of one input each, is too long by itself."""
     for number, text in enumerate(texts):
         _check_length(number, len(text), limits)
 
@@ -248,14 +248,14 @@ def extents_of(model: Model, samples: Sequence[Sample], limits: Limits) -> list[
       limits: of their characters, and so of their elements.
 
     Raises:
-      Refusal: one is too large.
+      HTTPError: one is too large.
     """
     most = sum(_most_elements(field, limits.characters) for field in model.fields)
     found = []
     for number, sample in enumerate(samples):
         extent = extent_of(sample, most)
         if extent is None:
-            raise Refusal(
+            raise HTTPError(
                 TOO_LARGE,
                 f"input {number} has more than {most:,} elements in its lists and objects, which "
                 f"is all that is taken with {limits.characters:,} characters. Cut it.",
@@ -267,7 +267,7 @@ def extents_of(model: Model, samples: Sequence[Sample], limits: Limits) -> list[
 
 def _check_length(number: int, length: int, limits: Limits) -> None:
     if length > limits.characters:
-        raise Refusal(
+        raise HTTPError(
             TOO_LARGE,
             f"input {number} has {length:,} characters, and {limits.characters:,} are taken. "
             "Cut it.",
@@ -341,14 +341,14 @@ def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) ->
       limits: of the texts of whose words there are tensors.
 
     Raises:
-      Refusal: one is missing, not known, or of another datatype, shape or size; or a text is too
+      HTTPError: one is missing, not known, or of another datatype, shape or size; or a text is too
         long.
     """
     given = {tensor.name: tensor for tensor in tensors}
     own = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
     names = [name for several in own.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model is "
             f"asked with {', '.join(names)}, each once.",
@@ -362,7 +362,7 @@ def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) ->
     sizes = {name: len(column) for name, column in columns.items()}
     sizes |= {name: (given[name].shape or [0])[0] for field in of_words for name in own[field.name]}
     if len(set(sizes.values())) > 1:
-        raise Refusal(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
+        raise HTTPError(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
     for field in of_words:
         its = [given[name] for name in own[field.name]]
         texts = columns.get(field.of, [])
@@ -386,7 +386,7 @@ def tensors_of(
       wanted: names of outputs; None is all that there are.
 
     Raises:
-      Refusal: one that is wanted is not there.
+      HTTPError: one that is wanted is not there.
     """
     there = {
         name: target
@@ -397,21 +397,21 @@ def tensors_of(
     names = list(there) if wanted is None else wanted
     missing = [name for name in names if name not in there]
     if missing:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST, f"there is no output {missing[0]!r}; there are {', '.join(there)}."
         )
     return [_tensor(there[name], name, found) for name in names]
 
 
 def check_wanted(model: Model, wanted: Sequence[str]) -> None:
-    """Raises Refusal if a model can have no output of such a name, or one is there twice."""
+    """Raises HTTPError if a model can have no output of such a name, or one is there twice."""
     known = [name for target in model.targets for name in _outputs(target)]
     if len(set(wanted)) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
-        raise Refusal(BAD_REQUEST, f"the output {twice!r} is asked for twice: expected once.")
+        raise HTTPError(BAD_REQUEST, f"the output {twice!r} is asked for twice: expected once.")
     for name in wanted:
         if name not in known:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST, f"there is no output {name!r}; there are {', '.join(known)}."
             )
 
@@ -419,7 +419,7 @@ def check_wanted(model: Model, wanted: Sequence[str]) -> None:
 def _column(field: InputField, tensor: RequestInput) -> list[Any]:
     """Returns the values of a field, one for each input."""
     if field.kind == "value":
-        raise Refusal(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
+        raise HTTPError(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
     if field.kind == "tensor":
         return array_column_of(field, tensor, flat(tensor))
     if field.kind == "image":
@@ -559,12 +559,12 @@ def divided(body: bytes, length: str) -> tuple[bytes, bytes]:
       length: what `HEADER` says.
 
     Raises:
-      Refusal: it is no number, or the body is shorter.
+      HTTPError: it is no number, or the body is shorter.
     """
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
-        raise Refusal(BAD_REQUEST, f"{HEADER}: {length!r} is no number of bytes.")
+        raise HTTPError(BAD_REQUEST, f"{HEADER}: {length!r} is no number of bytes.")
     if int(length) > len(body):
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST, f"{HEADER} says {int(length):,} bytes; the body has {len(body):,}."
         )
     return body[: int(length)], body[int(length) :]
@@ -578,10 +578,10 @@ def raw(name: str, blob: bytes) -> Any:
       blob: the body.
 
     Raises:
-      Refusal: the model is asked otherwise, or the text is no UTF-8.
+      HTTPError: the model is asked otherwise, or the text is no UTF-8.
     """
     if not name:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"{HEADER}: 0 says that the body is the only text which the model is asked with, and "
             "this one is asked with others. Send JSON that tells its tensors.",
@@ -599,7 +599,7 @@ def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
       limits: of how many inputs are read.
 
     Raises:
-      Refusal: the JSON has another form, or asks for what there is not; there are more bytes or
+      HTTPError: the JSON has another form, or asks for what there is not; there are more bytes or
         fewer than the tensors say; or they are no such elements.
     """
     bare = [isinstance(one, dict) and "data" not in one for one in _inputs(told)]
@@ -614,13 +614,15 @@ def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
     for number, (tensor, its) in enumerate(zip(request.inputs, bare, strict=True)):
         size = _size_of(tensor)
         if size is None and its:
-            raise Refusal(BAD_REQUEST, f"inputs.{number}.data: Field required.")
+            raise HTTPError(BAD_REQUEST, f"inputs.{number}.data: Field required.")
         if size is None:
             continue
         if not its:
-            raise Refusal(BAD_REQUEST, f"{tensor.name!r} has both `data` and {SIZE}: expected one.")
+            raise HTTPError(
+                BAD_REQUEST, f"{tensor.name!r} has both `data` and {SIZE}: expected one."
+            )
         if size > len(blob) - at:
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"{tensor.name!r} has {size:,} bytes by its {SIZE}, and {len(blob) - at:,} are "
                 "left behind the JSON.",
@@ -628,7 +630,7 @@ def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
         tensor.data = _elements(tensor, blob[at : at + size])
         at += size
     if at < len(blob):
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"behind the JSON there are {len(blob) - at:,} bytes that are of no tensor; each says "
             f"in its parameter {SIZE} how many are its own.",
@@ -663,13 +665,13 @@ def _inputs(told: Any) -> list[Any]:
 
 
 def _check_booleans(request: InferenceRequest) -> None:
-    """Raises Refusal unless what says which outputs are bytes says yes or no."""
+    """Raises HTTPError unless what says which outputs are bytes says yes or no."""
     told = [(_EVERY, request.parameters)]
     told += [(_ONE, output.parameters) for output in request.outputs or ()]
     for name, parameters in told:
         value = parameters.get(name, False)
         if not isinstance(value, bool):
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST, f"the parameter {name} is {reprlib.repr(value)}: expected a boolean."
             )
 
@@ -680,7 +682,7 @@ def _size_of(tensor: RequestInput) -> int | None:
     if size is None:
         return None
     if type(size) is not int or size < 0:
-        raise Refusal(BAD_REQUEST, f"{SIZE}: {reprlib.repr(size)} is no number of bytes.")
+        raise HTTPError(BAD_REQUEST, f"{SIZE}: {reprlib.repr(size)} is no number of bytes.")
     return size
 
 
@@ -690,7 +692,7 @@ def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
         return _texts(tensor, blob)
     dtype = _DTYPES.get(tensor.datatype)
     if dtype is None or len(blob) % dtype.itemsize:
-        raise Refusal(
+        raise HTTPError(
             BAD_REQUEST,
             f"{tensor.name!r}: {len(blob):,} bytes are no elements of {tensor.datatype}.",
         )
@@ -709,7 +711,7 @@ def _texts(tensor: RequestInput, blob: bytes) -> list[str]:
         if end <= len(blob):
             end += _LENGTH.unpack_from(blob, at)[0]
         if end > len(blob):
-            raise Refusal(
+            raise HTTPError(
                 BAD_REQUEST,
                 f"{tensor.name!r}: element {len(found)} goes beyond the tensor's {len(blob):,} "
                 "bytes. Each has its length before it, four bytes, the lowest first.",
@@ -723,7 +725,7 @@ def _text(name: str, number: int, blob: bytes) -> str:
     try:
         return blob.decode()
     except UnicodeDecodeError:
-        raise Refusal(BAD_REQUEST, f"{name!r}: element {number} is no UTF-8.") from None
+        raise HTTPError(BAD_REQUEST, f"{name!r}: element {number} is no UTF-8.") from None
 
 
 def _bytes(datatype: str, data: Sequence[Any]) -> bytes:

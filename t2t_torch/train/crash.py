@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import NotFiniteError
 
 if TYPE_CHECKING:
-    from t2t_torch.train.estimator import Learner
+    from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.task import Batch
 
 
@@ -67,7 +67,7 @@ _FAULTS = {
 
 def dump(
     directory: Path,
-    run: Learner,
+    run: TrainState,
     seed: int,
     step: int,
     batches: Sequence[tuple[int, Batch]],
@@ -118,12 +118,12 @@ def _first_fault(found: Sequence[Mapping[str, Any]]) -> str:
     return ""
 
 
-def _rows(run: Learner, number: int) -> dict[str, Any]:
+def _rows(run: TrainState, number: int) -> dict[str, Any]:
     rows_of = getattr(run.source, "rows_of", None)  # a user's task need not know
     return {} if rows_of is None else dict(zip(("data_set", "rows"), rows_of(number), strict=True))
 
 
-def _faults(run: Learner, seed: int, number: int, batch: Batch) -> dict[str, Any]:
+def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, Any]:
     if run.is_sharded:  # a pass needs all processes
         return {}
     run.model.zero_grad()

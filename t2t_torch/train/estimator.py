@@ -43,7 +43,7 @@ from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, check_seed, open
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stopping import StopRequest, short_names
 from t2t_torch.train.summary import Summary
-from t2t_torch.train.task import Tally, in_step
+from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:
     from t2t_torch.train.run_directory import RunDirectory
@@ -67,7 +67,7 @@ class Backward:
       seed: of the run.
     """
 
-    def __init__(self, run: Learner, seed: int) -> None:
+    def __init__(self, run: TrainState, seed: int) -> None:
         self._run = run
         self._task = run.task
         self._seed = seed
@@ -181,7 +181,7 @@ def _too_large(pieces: int) -> str:
 
 
 @dataclasses.dataclass
-class Learner:
+class TrainState:
     """What a training loop works with.
 
     Attributes:
@@ -216,7 +216,7 @@ class Learner:
     accumulate: int
     precision: Precision
     average: WeightAverage | None
-    tally: Tally
+    tally: TrainMeter
     device: torch.device
     processes: int
     recent: collections.deque[tuple[int, list[tuple[int, Batch]]]] = dataclasses.field(
@@ -234,7 +234,7 @@ class Learner:
         world: World,
         *,
         train_steps: int,
-    ) -> Learner:
+    ) -> TrainState:
         """Makes what the loop of one process needs.
 
         Args:
@@ -273,7 +273,7 @@ class Learner:
             accumulate=state.batches_per_step // world.size,
             precision=precision,
             average=WeightAverage.of(hparams, model),
-            tally=Tally(world.device, state),
+            tally=TrainMeter(world.device, state),
             device=world.device,
             processes=world.size,
         )
@@ -381,7 +381,7 @@ class Learner:
 
 
 def warm_up(
-    run: Learner, world: World, stop: object = False, say: Callable[[str], None] = print
+    run: TrainState, world: World, stop: object = False, say: Callable[[str], None] = print
 ) -> None:
     """Runs the network once forward and backward for each shape that the data's batches have.
 
@@ -585,7 +585,7 @@ class Estimator:
         self.saving = Saving(self.checkpoints, config, world)
         self.state = TrainerState(version=t2t_torch.__version__)
         self.signal = 0
-        self.run: Learner | None = None
+        self.run: TrainState | None = None
         self.train_steps = config.train_steps
         self.summary = Summary(directory.path, leads=world.leads)
         self._stop = StopRequest() if stop is None else stop  # false is what it is before a signal
@@ -683,7 +683,7 @@ class Estimator:
             hook.after_evaluation(self, split, results)
         return results
 
-    def begin(self) -> Learner:
+    def begin(self) -> TrainState:
         """Takes the run directory and makes what the loop needs, as the newest checkpoint left it.
 
         Done by the first `train`; does nothing when it has been done.
@@ -701,7 +701,7 @@ class Estimator:
         else:
             begun = first_weights(self.task, self.model, self.config)
         self.train_steps = steps_of_run(self.config, self.state)
-        run = Learner.create(
+        run = TrainState.create(
             self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
         )
         self._precision = run.precision
@@ -826,7 +826,7 @@ class Estimator:
             self.save()
         return self.signal != 0 or self._out_of_time
 
-    def _look_at_skipped(self, run: Learner) -> None:
+    def _look_at_skipped(self, run: TrainState) -> None:
         """Ends the run if nothing but steps that are not finite have come for too long."""
         skipped = run.tally.skipped_in_a_row()
         step, batches = run.recent[0 if run.tally.is_late else -1]
@@ -837,7 +837,7 @@ class Estimator:
                 self.directory.path, run, self.state.seed, step, batches, self.world.rank, skipped
             )
 
-    def _report(self, run: Learner) -> None:
+    def _report(self, run: TrainState) -> None:
         report = run.tally.read()
         report["learning_rate"] = max(group["lr"] for group in run.optimizer.param_groups)
         report["checkpoint_failures"] = float(self.saving.failures)

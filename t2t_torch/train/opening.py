@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.checkpoint.warm_start import WarmStartReport
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.estimator import Estimator, Learner
+    from t2t_torch.train.estimator import Estimator, TrainState
     from t2t_torch.train.task import Task
 
 
 WARM_START_FILE = "warm_start.txt"
 
 
-def opening_lines(estimator: Estimator, data: PlanReport, run: Learner) -> Iterator[str]:
+def opening_lines(estimator: Estimator, data: PlanReport, run: TrainState) -> Iterator[str]:
     """Yields what a user should know before waiting for hours.
 
     Args:
@@ -86,7 +86,7 @@ def tell_warm_start(estimator: Estimator, report: WarmStartReport | None) -> Non
         estimator.say(report.warning)
 
 
-def _how(task: Task, run: Learner) -> Iterator[str]:
+def _how(task: Task, run: TrainState) -> Iterator[str]:
     """Yields the optimizer, and what is not as usual: the loss, a teacher, a mean of weights."""
     hparams = task.hparams
     if isinstance(task, ProblemTask | MultiTask):
@@ -125,7 +125,7 @@ def _early_end(estimator: Estimator) -> Iterator[str]:
         )
 
 
-def _never_reached(estimator: Estimator, run: Learner) -> Iterator[str]:
+def _never_reached(estimator: Estimator, run: TrainState) -> Iterator[str]:
     """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
     hparams, last = estimator.task.hparams, estimator.train_steps
     fitting = max(last // 10, 1)
@@ -151,7 +151,7 @@ def _never_reached(estimator: Estimator, run: Learner) -> Iterator[str]:
         )
 
 
-def _rates(estimator: Estimator, run: Learner) -> str:
+def _rates(estimator: Estimator, run: TrainState) -> str:
     """Tells the rates of the next step, of the warm-up's end if it is to come, and of the last."""
     if run.learning_rate is None:
         now = sorted({group["lr"] for group in run.optimizer.param_groups})
@@ -232,7 +232,7 @@ class Progress:
             self._bar.update(step - self._bar.n)
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows what `Tally.read` returned, the learning rate, and the seconds of the run."""
+        """Shows what `TrainMeter.read` returned, the learning rate, and the seconds of the run."""
         numbers = (
             f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
             f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"

@@ -16,7 +16,7 @@ from t2t_torch.distributed.process_group import SideChannel
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.distributed.process_group import World
-    from t2t_torch.train.estimator import Learner
+    from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Hook
 
@@ -173,7 +173,7 @@ class Saving:
         return True
 
     def save(
-        self, run: Learner, state: TrainerState, hooks: Sequence[Hook], *, must_succeed: bool
+        self, run: TrainState, state: TrainerState, hooks: Sequence[Hook], *, must_succeed: bool
     ) -> None:
         """Saves a step, if it was not yet; returns while the disk still works on it.
 
@@ -200,7 +200,7 @@ class Saving:
         self._asked = False
         self.step = state.step
 
-    def _save_whole(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
+    def _save_whole(self, run: TrainState, state: TrainerState, *, must_succeed: bool) -> None:
         with self._world.leader_first() as leads:
             if not leads:
                 return
@@ -213,7 +213,7 @@ class Saving:
             if must_succeed:
                 self._saver.wait()
 
-    def _save_share(self, run: Learner, state: TrainerState, *, must_succeed: bool) -> None:
+    def _save_share(self, run: TrainState, state: TrainerState, *, must_succeed: bool) -> None:
         """Each process hands over its own parts; what fails in one fails in all."""
         self._settle(must_succeed=must_succeed)
         with self._world.leader_first() as leads:

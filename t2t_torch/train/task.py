@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import Output
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.estimator import Estimator, Learner
+    from t2t_torch.train.estimator import Estimator, TrainState
     from t2t_torch.train.run_directory import RunDirectory
 
 
@@ -78,7 +78,7 @@ def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
     return torch.stack([total.to(torch.float64) for total in totals])
 
 
-class Tally:
+class TrainMeter:
     """Sums over the steps since the last report; steps that were skipped are only counted.
 
     What is counted goes into checkpoints: reports are those of a run that never stopped.
@@ -421,7 +421,7 @@ class Hook:
 
     All processes call each hook equally often, so that a hook may talk to the others; only
     `estimator.world.leads` should write.  A hook sees `estimator.model`, `.state`, `.task`,
-    `.config`, `.world`, `.run` (the `Learner`) and writes with `estimator.summary`.
+    `.config`, `.world`, `.run` (the `TrainState`) and writes with `estimator.summary`.
     """
 
     def begin(self, estimator: Estimator) -> None:
@@ -459,7 +459,7 @@ _NONE, _BATCH, _STOP = range(3)  # what a process has; the greatest of all is wh
 
 
 def in_step(
-    batches: Iterable[Batch], run: Learner | None, world: World, stop: object = False
+    batches: Iterable[Batch], run: TrainState | None, world: World, stop: object = False
 ) -> Iterator[tuple[Batch, bool]]:
     """Yields (batch, whether it counts) until they end or a signal comes.
 

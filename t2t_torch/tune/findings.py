@@ -20,7 +20,7 @@ from t2t_torch.files import staged
 from t2t_torch.reports.section import counted, number, percent
 from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord
-from t2t_torch.tune.subject import read_ones, written
+from t2t_torch.tune.search_target import read_ones, written
 
 # What speaks for the best trial of a search: comparisons at equal steps alone.
 

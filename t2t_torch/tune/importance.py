@@ -171,7 +171,7 @@ _PER_NAME = 10  # trials for each hyperparameter from which on shares are more t
 
 
 @dataclass(frozen=True)
-class Share:
+class HparamImportance:
     """How much one hyperparameter matters.
 
     Attributes:
@@ -196,7 +196,7 @@ class Importance:
       told: how much that is worth, in a sentence.
     """
 
-    shares: tuple[Share, ...]
+    shares: tuple[HparamImportance, ...]
     step: int | None
     told: str
 
@@ -228,14 +228,14 @@ def importance_of(record: SearchRecord) -> Importance:
     )
     chance = np.percentile(by_chance, _CHANCE, axis=0)
     made = [
-        Share(axis.name, float(share), float(often))
+        HparamImportance(axis.name, float(share), float(often))
         for axis, share, often in zip(space, found, chance, strict=True)
     ]
     made.sort(key=lambda one: -one.share)
     return Importance(tuple(made), step, _told(len(kept), made, step, record.metric))
 
 
-def _told(trials: int, made: Sequence[Share], step: int, metric: str) -> str:
+def _told(trials: int, made: Sequence[HparamImportance], step: int, metric: str) -> str:
     names = counted(len(made), "hyperparameter")
     above = sum(one.share > one.chance for one in made)
     base = f"{counted(trials, 'trial')} for {names}, ranked by {metric} at step {number(step)}: "

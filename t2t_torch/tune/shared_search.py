@@ -20,7 +20,7 @@ from t2t_torch.train.stopping import full_name, short_names
 from t2t_torch.tune.search_plan import SearchPlan, differences
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
 from t2t_torch.tune.searcher import Searcher, Task, TrialState, axes_of
-from t2t_torch.tune.study import Ledger, Presence, optuna_module, whereabouts
+from t2t_torch.tune.study import Heartbeat, TrialHistory, optuna_module, whereabouts
 
 NONE_BEGUN = (
     "no search was begun here. Begin one: t2t-tuner --problem=... --model=... --hparams_set=... "
@@ -41,7 +41,7 @@ class SharedSearch:
       subject: what is trained, as the search was begun with.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: TrialHistory) -> None:
         self.ledger = ledger
         self.began = 0.0
         self.last = 0.0
@@ -128,7 +128,7 @@ class SharedSearch:
         may = entry["do"] == "begin" and self.searcher.is_blank
         return may and bool(self._differences(entry))
 
-    def take(self, presence: Presence) -> Task | None:
+    def take(self, presence: Heartbeat) -> Task | None:
         """Claims what is to be done next; None if there is nothing for this tuner now."""
 
         def is_reachable(trial: TrialState) -> bool:
@@ -152,7 +152,7 @@ class SharedSearch:
             if self._add(entry):
                 return task
 
-    def tell(self, presence: Presence, do: str, trial: int, **more: Any) -> bool:
+    def tell(self, presence: Heartbeat, do: str, trial: int, **more: Any) -> bool:
         """Adds what became of a trial; returns whether it was this tuner's to tell."""
         return self._add({"do": do, "tuner": presence.tuner, "trial": trial, **more})
 
@@ -160,7 +160,7 @@ class SharedSearch:
         """Returns the machine and the folder of who trained a trial last; empty if unknown."""
         return whereabouts(self.ledger, self.searcher.trials[trial].place)
 
-    def free_lost(self, presence: Presence) -> list[TrialState]:
+    def free_lost(self, presence: Heartbeat) -> list[TrialState]:
         """Frees the trials of tuners that are dead; returns those that this call has freed."""
         held = [trial for trial in self.searcher.trials if trial.status == "held"]
         freed = []
@@ -184,7 +184,7 @@ class SharedSearch:
 # The study of a search's name, for optuna's own tools: its dashboard, its importances.
 
 
-def publish(ledger: Ledger, searcher: Searcher) -> None:
+def publish(ledger: TrialHistory, searcher: Searcher) -> None:
     """Adds finished trials to the study of the search's name, where optuna's tools look.
 
     What is there already, from whichever tuner, is not added again.  Nothing is read back: if the

@@ -183,7 +183,7 @@ _T = TypeVar("_T")
 _PATIENCE_SECONDS = 60.0  # with a database that does not answer
 
 
-class Ledger:
+class TrialHistory:
     """The entries of one search.
 
     Args:
@@ -289,7 +289,7 @@ _PREFIX = "alive/"
 _PLACES = "place/"
 
 
-class Presence:
+class Heartbeat:
     """This tuner among others; as a context manager it is alive.
 
     Args:
@@ -302,7 +302,7 @@ class Presence:
       place: of `output_dir`.
     """
 
-    def __init__(self, output_dir: Path, ledger: Ledger, *, beats: bool) -> None:
+    def __init__(self, output_dir: Path, ledger: TrialHistory, *, beats: bool) -> None:
         self.tuner = uuid.uuid4().hex[:12]
         self._output_dir = output_dir
         self._folder = output_dir / "tuners"
@@ -317,7 +317,7 @@ class Presence:
     def _file(self) -> Path:
         return self._folder / f"{self.tuner}.lock"
 
-    def __enter__(self) -> Presence:
+    def __enter__(self) -> Heartbeat:
         self._descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         os.write(self._descriptor, f"process {os.getpid()}\n".encode())
@@ -368,7 +368,7 @@ class Presence:
         return found
 
 
-def whereabouts(ledger: Ledger, place: str) -> str:
+def whereabouts(ledger: TrialHistory, place: str) -> str:
     """Returns the machine and the folder that a place is; empty if nobody has said it."""
     return str(ledger.notes().get(f"{_PLACES}{place}", ""))
 

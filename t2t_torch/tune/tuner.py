@@ -18,6 +18,7 @@ from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
 from t2t_torch.files import is_locked, staged
 from t2t_torch.train.stopping import StopRequest
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
+from t2t_torch.tune.search_target import SearchTarget
 from t2t_torch.tune.searcher import Task
 from t2t_torch.tune.shared_search import (
     Evaluations,
@@ -25,8 +26,7 @@ from t2t_torch.tune.shared_search import (
     read_evaluations,
     trial_directory,
 )
-from t2t_torch.tune.study import Presence
-from t2t_torch.tune.subject import Subject
+from t2t_torch.tune.study import Heartbeat
 
 # One training of a search: a process of t2t-trainer, which pauses at a rung.
 
@@ -276,8 +276,8 @@ class Tuner:
     def __init__(
         self,
         search: SharedSearch,
-        subject: Subject,
-        presence: Presence,
+        subject: SearchTarget,
+        presence: Heartbeat,
         config: TunerConfig,
         *,
         stop: StopRequest,

@@ -21,7 +21,7 @@ import t2t_torch
 from t2t_torch.errors import ArtifactError, DecodeError, UsageError
 from t2t_torch.runtime import session
 from t2t_torch.runtime.prediction import InputError
-from t2t_torch.runtime.session import Artifact, Stop
+from t2t_torch.runtime.session import Artifact, CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -357,18 +357,18 @@ def test_after_a_long_input_memory_is_given_back(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[bool] = []
-    run = Stop.run
+    run = CancellationToken.run
 
-    def noted(self: Stop, *, gives_back: bool = False) -> Any:
+    def noted(self: CancellationToken, *, gives_back: bool = False) -> Any:
         given.append(gives_back)
         return run(self, gives_back=gives_back)
 
-    monkeypatch.setattr(Stop, "run", noted)
+    monkeypatch.setattr(CancellationToken, "run", noted)
     artifact = Artifact(folder, threads=1)
     short, long = asked(), asked(note="letters " * session.LONG)
     assert artifact.predict([long]) == artifact.predict([short])
     assert given == [True]
-    artifact.predict([short, long], stop=Stop())
+    artifact.predict([short, long], stop=CancellationToken())
     assert sorted(given[1:]) == [False, True]
 
 
@@ -400,7 +400,7 @@ def test_memory_that_is_given_back_is_the_systems(tmp_path: Path) -> None:
 
     def run(size: int, gives_back: bool) -> None:
         values = np.ones(size, np.float32)
-        with Stop().run(gives_back=gives_back) as options:
+        with CancellationToken().run(gives_back=gives_back) as options:
             opened.run(None, {"column": values[:, None], "row": values[None]}, options)
 
     run(1, False)

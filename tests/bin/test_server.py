@@ -13,7 +13,7 @@ from served import write_artifact
 from t2t_torch.bin import server
 from t2t_torch.serve import server as listening
 from t2t_torch.serve import server as log
-from t2t_torch.serve.gate import Gate
+from t2t_torch.serve.gate import RequestMiddleware
 from t2t_torch.serve.limits import Limits
 
 
@@ -22,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What is served, and where; the server ends at once."""
     seen: dict[str, Any] = {}
 
-    def serve(app: Gate, listener: Any, drain: Any, *, header_seconds: float) -> int:
+    def serve(app: RequestMiddleware, listener: Any, drain: Any, *, header_seconds: float) -> int:
         seen.update(app=app, host=listener.getsockname()[0], drain=drain)
         listener.close()
         return 0

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from t2t_torch.checkpoint.storage import Patience
+from t2t_torch.checkpoint.storage import RetryPolicy
 
 
 def pauses(patience):
@@ -15,11 +15,11 @@ def pauses(patience):
 
 
 def test_there_are_three_pauses_each_longer_than_the_one_before():
-    assert pauses(Patience(lambda: False)) == [1.0, 5.0, 25.0, None]
+    assert pauses(RetryPolicy(lambda: False)) == [1.0, 5.0, 25.0, None]
 
 
 def test_after_a_signal_they_are_less_than_five_seconds_in_all():
-    hurried = pauses(Patience(lambda: True))
+    hurried = pauses(RetryPolicy(lambda: True))
     assert hurried[2:] == [None, None]
     assert sum(hurried[:2]) < 5
 
@@ -48,7 +48,7 @@ def test_a_pause_under_way_ends_when_there_is_a_reason(shorten, expected):
         asked.set()
         return found
 
-    patience = Patience(is_hurried)
+    patience = RetryPolicy(is_hurried)
     waiting = threading.Thread(target=patience.wait, args=(600.0,))
     waiting.start()
     assert asked.wait(30)  # else the pause might begin after the reason
@@ -60,11 +60,11 @@ def test_a_pause_under_way_ends_when_there_is_a_reason(shorten, expected):
 
 def test_without_a_reason_it_waits_to_its_end():
     start = time.monotonic()
-    Patience(lambda: False).wait(0.25)
+    RetryPolicy(lambda: False).wait(0.25)
     assert time.monotonic() - start >= 0.25
 
 
 def test_who_is_hurried_already_waits_too():
     start = time.monotonic()
-    Patience(lambda: True).wait(0.25)
+    RetryPolicy(lambda: True).wait(0.25)
     assert time.monotonic() - start >= 0.25

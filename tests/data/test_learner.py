@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.data.vocabulary_builder import (
-    CharacterLearner,
-    LabelLearner,
-    MomentsLearner,
-    SubwordLearner,
-    WordLearner,
+    CharacterVocabularyBuilder,
+    LabelVocabularyBuilder,
+    MomentsBuilder,
+    SubwordVocabularyBuilder,
+    WordVocabularyBuilder,
     learn,
     load_moments,
 )
@@ -47,11 +47,11 @@ def test_all_is_learnt_in_one_pass(tmp_path: Path) -> None:
         yield from SAMPLES
 
     learners = [
-        SubwordLearner("subwords", texts, 280, None, seed=1),
-        WordLearner("words", words, 6),
-        CharacterLearner("symbols", texts),
-        LabelLearner("labels", labels),
-        MomentsLearner("moments", "dense"),
+        SubwordVocabularyBuilder("subwords", texts, 280, None, seed=1),
+        WordVocabularyBuilder("words", words, 6),
+        CharacterVocabularyBuilder("symbols", texts),
+        LabelVocabularyBuilder("labels", labels),
+        MomentsBuilder("moments", "dense"),
     ]
     learn(learners, samples(), tmp_path)
     assert passes == [1]
@@ -73,7 +73,7 @@ def test_all_is_learnt_in_one_pass(tmp_path: Path) -> None:
 
 
 def test_the_most_frequent_words_are_kept_and_reserved_ones_are_none(tmp_path: Path) -> None:
-    learn([WordLearner("words", words, 6)], iter(SAMPLES), tmp_path)
+    learn([WordVocabularyBuilder("words", words, 6)], iter(SAMPLES), tmp_path)
     lines = (tmp_path / "words").read_text().split()
     assert lines == ["<pad>", "<EOS>", "<UNK>", "the", "cat", "dog"]
     encoder = TokenEncoder.load(tmp_path / "words", replace_oov="<UNK>")
@@ -81,17 +81,17 @@ def test_the_most_frequent_words_are_kept_and_reserved_ones_are_none(tmp_path: P
 
 
 def test_rare_words_can_be_left_out(tmp_path: Path) -> None:
-    learn([WordLearner("words", words, 99, min_count=3)], iter(SAMPLES), tmp_path)
+    learn([WordVocabularyBuilder("words", words, 99, min_count=3)], iter(SAMPLES), tmp_path)
     assert (tmp_path / "words").read_text().split()[3:] == ["the"]
 
 
 @pytest.mark.parametrize(
     "learner",
     [
-        WordLearner("x", words, 9),
-        LabelLearner("x", labels),
-        MomentsLearner("x", "dense"),
-        SubwordLearner("x", texts, 300, None, seed=0),
+        WordVocabularyBuilder("x", words, 9),
+        LabelVocabularyBuilder("x", labels),
+        MomentsBuilder("x", "dense"),
+        SubwordVocabularyBuilder("x", texts, 300, None, seed=0),
     ],
 )
 def test_nothing_is_learnt_from_nothing(learner, tmp_path: Path) -> None:
@@ -102,20 +102,20 @@ def test_nothing_is_learnt_from_nothing(learner, tmp_path: Path) -> None:
 
 def test_numbers_that_are_none_or_not_as_many_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 numbers after 1"):
-        learn([MomentsLearner("x", "d")], iter([{"d": [1]}, {"d": [1, 2]}]), tmp_path)
+        learn([MomentsBuilder("x", "d")], iter([{"d": [1]}, {"d": [1, 2]}]), tmp_path)
     with pytest.raises(DataError, match="no number"):
-        learn([MomentsLearner("x", "d")], iter([{"d": ["?"]}]), tmp_path)
+        learn([MomentsBuilder("x", "d")], iter([{"d": ["?"]}]), tmp_path)
 
 
 def test_a_label_with_a_line_break_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line break"):
-        learn([LabelLearner("x", labels)], iter([{"label": "a\nb"}]), tmp_path)
+        learn([LabelVocabularyBuilder("x", labels)], iter([{"label": "a\nb"}]), tmp_path)
 
 
 def test_words_with_joiners_and_odd_spaces_are_learnt_as_they_are(tmp_path: Path) -> None:
     kept = ["می‌روم", "क्‍ष", "10\u00a0000", "co\u00adop", "a\u2028b", "\rx", "\u0085"]
     left_out = ["a\nb", "a\r", "\ud800"]
-    learner = WordLearner("vocab", lambda sample: sample["words"], 100)
+    learner = WordVocabularyBuilder("vocab", lambda sample: sample["words"], 100)
     learn([learner], iter([{"words": [*kept, *left_out]}]), tmp_path)
     encoder = TokenEncoder.load(tmp_path / "vocab", replace_oov="<UNK>")
     ids = [i for (i,) in encoder.encode_words([*kept, *left_out])]
@@ -126,4 +126,4 @@ def test_words_with_joiners_and_odd_spaces_are_learnt_as_they_are(tmp_path: Path
 @pytest.mark.parametrize("label", ["a\r", "\udfff"])
 def test_a_label_that_a_file_cannot_hold_is_refused(label: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Take it out"):
-        learn([LabelLearner("x", labels)], iter([{"label": label}]), tmp_path)
+        learn([LabelVocabularyBuilder("x", labels)], iter([{"label": label}]), tmp_path)

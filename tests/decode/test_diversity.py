@@ -11,12 +11,14 @@ from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
 from t2t_torch.decode.constraints import Constraints, Diversity, Phrase, Phrases
-from t2t_torch.decode.search import Rules, beam_search
+from t2t_torch.decode.search import SearchConstraints, beam_search
 
 VOCAB, LIMIT = 12, 8
 
 
-def search(model: TableModel, rules: Rules | None, beam_size: int, *rows: int) -> Hypotheses:
+def search(
+    model: TableModel, rules: SearchConstraints | None, beam_size: int, *rows: int
+) -> Hypotheses:
     state = model.state(*rows)
     return beam_search(
         model.step,
@@ -64,7 +66,7 @@ def test_groups_find_what_the_algorithm_written_out_finds(
         model = random_table(1, LIMIT, VOCAB, seed)
         model.logits[..., EOS] += 1.0
         expected = written_out(model.logits[0], groups, size, strength)
-        rules = Rules(diversity=Diversity(groups, strength))
+        rules = SearchConstraints(diversity=Diversity(groups, strength))
         found = search(model, rules, groups * size)
         scores = [score for score in found.scores[0].tolist() if score > -1e6]
         assert [ended(ids) for ids in found.ids[0, : len(scores)]] == [ids for _, ids in expected]
@@ -73,7 +75,7 @@ def test_groups_find_what_the_algorithm_written_out_finds(
 
 def test_a_score_is_the_log_probability_without_the_penalty() -> None:
     model = random_table(1, LIMIT, VOCAB, 7)
-    found = search(model, Rules(diversity=Diversity(2, 5.0)), 4)
+    found = search(model, SearchConstraints(diversity=Diversity(2, 5.0)), 4)
     for ids, score in zip(found.ids[0], found.scores[0], strict=True):
         own = log_prob(model.logits[0], ended(ids))
         assert score.item() == pytest.approx(penalized(own, len(ended(ids)), 0.6), abs=1e-5)
@@ -83,7 +85,7 @@ def test_strong_groups_take_different_ids_first() -> None:
     model = random_table(3, LIMIT, VOCAB, 8)
     model.logits[:, 0, :, EOS] = -50.0
     plain = search(model, None, 4)
-    apart = search(model, Rules(diversity=Diversity(4, 100.0)), 4)
+    apart = search(model, SearchConstraints(diversity=Diversity(4, 100.0)), 4)
 
     def firsts(found: Hypotheses, row: int) -> list[int]:
         return [ids[0] for ids in found.ids[row, found.scores[row] > -1e6].tolist()]
@@ -110,7 +112,7 @@ def test_a_row_is_searched_alike_alone_and_in_a_batch() -> None:
             beam_size=6,
             alpha=0.6,
             prefix=prefix[list(rows)],
-            rules=Rules(constraints=Constraints(asked), diversity=Diversity(3, 0.7)),
+            rules=SearchConstraints(constraints=Constraints(asked), diversity=Diversity(3, 0.7)),
         )
 
     together = found(0, 1, 3)
@@ -129,5 +131,5 @@ def search_plain(model: TableModel, row: int) -> Hypotheses:
         max_lengths=torch.tensor([LIMIT]),
         beam_size=6,
         alpha=0.6,
-        rules=Rules(diversity=Diversity(3, 0.7)),
+        rules=SearchConstraints(diversity=Diversity(3, 0.7)),
     )

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
 from t2t_torch.decode.constraints import (
-    Ban,
     Constraints,
     Coverage,
     ForbiddenPhrases,
+    LogitsProcessor,
     MinimumLength,
     Phrase,
     Phrases,
     RepeatedNgrams,
     Written,
 )
-from t2t_torch.decode.search import Rules, beam_search
+from t2t_torch.decode.search import SearchConstraints, beam_search
 from t2t_torch.errors import HParamsError
 
 CPU = torch.device("cpu")
@@ -61,7 +61,11 @@ def best_of_all(
 
 
 def search(
-    model: TableModel, rules: Rules | None, beam_size: int, *rows: int, alpha: float = 0.6
+    model: TableModel,
+    rules: SearchConstraints | None,
+    beam_size: int,
+    *rows: int,
+    alpha: float = 0.6,
 ) -> Hypotheses:
     state = model.state(*rows)
     return beam_search(
@@ -76,7 +80,7 @@ def search(
     )
 
 
-CASES: dict[str, tuple[Ban, Callable[[list[int]], bool]]] = {
+CASES: dict[str, tuple[LogitsProcessor, Callable[[list[int]], bool]]] = {
     "at least four": (
         MinimumLength(torch.tensor([4])),
         lambda ids: len(ids) >= 4 and 0 not in ids[:3],
@@ -98,7 +102,7 @@ def test_a_wide_beam_finds_the_best_of_what_is_allowed(case: str, seed: int) -> 
     model.logits[..., 3] += 1.0  # what several of them forbid is likely
     model.logits[..., 1] += 1.0
     score, ids = best_of_all(model.logits[0], 0.6, is_right)
-    found = search(model, Rules((ban,)), WIDE)
+    found = search(model, SearchConstraints((ban,)), WIDE)
     assert ended(found.ids[0, 0]) == ids
     assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-5)
     for row, value in zip(found.ids[0], found.scores[0], strict=True):
@@ -110,14 +114,14 @@ def test_a_wide_beam_finds_the_best_of_what_is_allowed(case: str, seed: int) -> 
 def test_a_narrow_beam_keeps_to_what_is_allowed(case: str, beam_size: int) -> None:
     ban, is_right = CASES[case]
     for seed in range(10):
-        found = search(random_table(1, LIMIT, VOCAB, seed), Rules((ban,)), beam_size)
+        found = search(random_table(1, LIMIT, VOCAB, seed), SearchConstraints((ban,)), beam_size)
         best = ended(found.ids[0, 0])
         assert is_right([*best, 1] if best[-1] != 1 else best)
 
 
 def test_what_is_forbidden_makes_nothing_else_likelier() -> None:
     model = random_table(1, LIMIT, VOCAB, 4)
-    found = search(model, Rules((RepeatedNgrams(1),)), 3, alpha=0.0)
+    found = search(model, SearchConstraints((RepeatedNgrams(1),)), 3, alpha=0.0)
     for row, score in zip(found.ids[0], found.scores[0], strict=True):
         assert score.item() == pytest.approx(log_prob(model.logits[0], ended(row)), abs=1e-5)
 
@@ -125,7 +129,7 @@ def test_what_is_forbidden_makes_nothing_else_likelier() -> None:
 def test_the_end_may_follow_where_nothing_else_may() -> None:
     scores = torch.zeros(1, 3)
     bans = (MinimumLength(torch.tensor([9])), ForbiddenPhrases(of([[2]])))
-    rules = Rules(bans)
+    rules = SearchConstraints(bans)
     rules.forbid(scores, Written(torch.tensor([[2, 2]]), torch.tensor([0])))
     assert scores.tolist() == [[-torch.inf, 0.0, -torch.inf]]
 
@@ -170,7 +174,7 @@ def test_a_wide_beam_finds_the_best_that_has_all_phrases(
     score, ids = best_of_all(
         model.logits[0], 0.6, lambda ids: has_all(ids) and no_padding_before(ids)
     )
-    rules = Rules(constraints=Constraints(of(phrases)))
+    rules = SearchConstraints(constraints=Constraints(of(phrases)))
     found = search(model, rules, WIDE)
     assert ended(found.ids[0, 0]) == ids
     assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-5)
@@ -185,7 +189,7 @@ def test_however_narrow_the_beam_all_phrases_are_written(
         model = random_table(1, LIMIT, VOCAB, seed)
         for identity in {i for phrase in phrases for i in phrase}:
             model.logits[..., identity] -= 6.0  # never of itself
-        rules = Rules(constraints=Constraints(of(phrases)))
+        rules = SearchConstraints(constraints=Constraints(of(phrases)))
         best = ended(search(model, rules, beam_size).ids[0, 0])
         assert all(holds(best, phrase) for phrase in phrases)
         assert best[-1] == 1
@@ -203,14 +207,18 @@ def test_a_phrase_may_have_another_form_where_a_text_begins(seed: int) -> None:
     asked = Phrases.of([[Phrase(tuple(inside), tuple(first)), Phrase(tuple(other))]], CPU)
     model.logits[..., 0] = -50.0
     score, ids = best_of_all(model.logits[0], 0.6, has_all)
-    found = search(model, Rules(constraints=Constraints(asked)), WIDE)
+    found = search(model, SearchConstraints(constraints=Constraints(asked)), WIDE)
     assert ended(found.ids[0, 0]) == ids
     assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-5)
     for beam_size in (2, 4):
         assert has_all(
-            ended(search(model, Rules(constraints=Constraints(asked)), beam_size).ids[0, 0])
+            ended(
+                search(model, SearchConstraints(constraints=Constraints(asked)), beam_size).ids[
+                    0, 0
+                ]
+            )
         )
-    out = Rules((ForbiddenPhrases(asked),))
+    out = SearchConstraints((ForbiddenPhrases(asked),))
     best = ended(search(model, out, WIDE).ids[0, 0])
     assert not holds(best, inside) and best[:2] != first and not holds(best, other)
 
@@ -218,7 +226,7 @@ def test_a_phrase_may_have_another_form_where_a_text_begins(seed: int) -> None:
 def test_a_phrase_may_repeat_what_nothing_else_may() -> None:
     model = random_table(1, LIMIT, VOCAB, 5)
     phrases = [[2, 2, 2]]
-    rules = Rules((RepeatedNgrams(1),), Constraints(of(phrases)))
+    rules = SearchConstraints((RepeatedNgrams(1),), Constraints(of(phrases)))
     assert holds(ended(search(model, rules, 4).ids[0, 0]), [2, 2, 2])
 
 
@@ -227,13 +235,13 @@ def test_a_row_does_not_depend_on_what_is_asked_of_its_mates() -> None:
     constraints = [[[5]], [], [[2, 3], [7]], [], [[4, 4]], []]
     forbidden = [[], [[3], [4, 5]], [[5, 7]], [], [], [[2]]]
 
-    def rules(rows: list[int]) -> Rules | None:
+    def rules(rows: list[int]) -> SearchConstraints | None:
         wanted, out = [constraints[row] for row in rows], [forbidden[row] for row in rows]
         if not any([*wanted, *out]):
             return None
         bans = (ForbiddenPhrases(of(*out)),) if any(out) else ()
         asked = Constraints(of(*wanted)) if any(wanted) else None
-        return Rules(bans, asked)
+        return SearchConstraints(bans, asked)
 
     together = search(model, rules(list(range(6))), 4)
     for row in range(6):
@@ -260,7 +268,7 @@ def test_coverage_is_the_formula_of_wu_et_al() -> None:
         return penalized(log_prob(model.logits[0], ids), len(ids), 0.6) + beta * covered
 
     score, ids = max((scored(ids), ids) for ids in every_ended(VOCAB, LIMIT))
-    found = search(model, Rules(coverage=Coverage(beta)), WIDE)
+    found = search(model, SearchConstraints(coverage=Coverage(beta)), WIDE)
     assert ended(found.ids[0, 0]) == ids
     assert found.scores[0, 0].item() == pytest.approx(score, abs=1e-4)
     plain = search(model, None, WIDE)
@@ -272,9 +280,9 @@ def test_coverage_of_a_row_does_not_depend_on_its_mates() -> None:
     model = random_table(4, LIMIT, VOCAB, 10)
     model.attention = torch.randn(4, LIMIT, VOCAB, 3, generator=generator).mul(3).softmax(-1)
     model.words = 3
-    together = search(model, Rules(coverage=Coverage(1.0)), 4)
+    together = search(model, SearchConstraints(coverage=Coverage(1.0)), 4)
     for row in range(4):
-        alone = search(model, Rules(coverage=Coverage(1.0)), 4, row)
+        alone = search(model, SearchConstraints(coverage=Coverage(1.0)), 4, row)
         assert torch.equal(together.ids[row, :, : alone.ids.size(-1)], alone.ids[0])
         torch.testing.assert_close(together.scores[row], alone.scores[0])
 
@@ -296,7 +304,7 @@ def test_what_was_attended_to_goes_with_its_hypothesis(beam_size: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         weights = torch.randn(1, LIMIT, VOCAB, 3, generator=generator)
         model.attention = weights.mul(3).softmax(-1)
-        found = search(model, Rules(coverage=Coverage(0.7)), beam_size)
+        found = search(model, SearchConstraints(coverage=Coverage(0.7)), beam_size)
         over = [
             (score, ended(ids))
             for ids, score in zip(found.ids[0], found.scores[0].tolist(), strict=True)

@@ -13,7 +13,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags, Text
 from t2t_torch.layers import cross_entropy as module
 from t2t_torch.layers.cross_entropy import entropy, kl_divergence
-from t2t_torch.modality import Beside, Hidden
+from t2t_torch.modality import ExtraLossInputs, Hidden
 from t2t_torch.model import T2TModel
 from t2t_torch.text.encoder import IntegerEncoder
 
@@ -43,7 +43,7 @@ def test_what_cannot_be_adds_nothing_and_has_no_gradient():
 def of_logits(modality, passes, targets, weights=None, taught=None):
     """The training loss of logits, as if `top` had made them."""
     modality.top = torch.nn.Identity()
-    beside = Beside(tuple(passes[1:]))
+    beside = ExtraLossInputs(tuple(passes[1:]))
     if taught is not None:
         beside = beside._replace(teacher=modality, taught=Hidden(taught))
     return modality.train().training_loss(passes[0], targets, weights, beside)
@@ -135,7 +135,7 @@ def text_loss(settings, weights, chunk_bytes, monkeypatch):
     generator = torch.Generator().manual_seed(1)
     shape = (*targets.shape, 6)
     states = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(2)]
-    beside = Beside(tuple(states[1:]) if "r_drop_alpha" in settings else ())
+    beside = ExtraLossInputs(tuple(states[1:]) if "r_drop_alpha" in settings else ())
     if "distill_from" in settings:
         teacher = modality_of(Text)
         torch.nn.init.normal_(teacher.top.weight)
@@ -285,7 +285,7 @@ def test_padding_changes_no_addition():
     states = [torch.randn(*targets.shape, 6) for _ in range(3)]
 
     def loss(targets, first, second, taught):
-        beside = Beside((second,), None, modality, Hidden(taught))
+        beside = ExtraLossInputs((second,), None, modality, Hidden(taught))
         return modality.training_loss(first, targets, None, beside)
 
     padded = F.pad(targets, (0, 2))

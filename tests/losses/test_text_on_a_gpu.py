@@ -14,7 +14,7 @@ from loss_targets import batch_of, modality_of
 from t2t_torch.features import Text
 from t2t_torch.layers.cross_entropy import rows_at_a_time
 from t2t_torch.modalities import text
-from t2t_torch.modality import Beside, Hidden
+from t2t_torch.modality import ExtraLossInputs, Hidden
 
 SETTINGS = [
     {},
@@ -36,7 +36,7 @@ def loss_and_gradients(settings, weights, device="cpu"):
     teacher = modality_of(Text).to(device)
     modality.to(device)
     first, second, taught = (one.to(device).requires_grad_() for one in states)
-    beside = Beside((second,) if "r_drop_alpha" in settings else ())
+    beside = ExtraLossInputs((second,) if "r_drop_alpha" in settings else ())
     if "distill_from" in settings:
         beside = beside._replace(teacher=teacher, taught=Hidden(taught))
     weights = None if weights is None else weights.to(device)

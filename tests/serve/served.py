@@ -18,15 +18,15 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from t2t_torch.runtime.prediction import Answer, Attention, Hypothesis, Prediction
-from t2t_torch.runtime.session import Stop
+from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
-from t2t_torch.serve.gate import Gate, Keys, Metrics
+from t2t_torch.serve.gate import Keys, Metrics, RequestMiddleware
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import InputField, Model, OutputTarget
 from t2t_torch.serve.repository import Repository, Source
-from t2t_torch.serve.server import Drain
+from t2t_torch.serve.server import GracefulShutdown
 
 _TESTS = Path(__file__).parent.parent
 ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
@@ -165,7 +165,7 @@ def stub_source(
         target = OutputTarget("targets", "class", ("long", "short"))
         fields = [InputField("inputs", "text")]
 
-        def found(samples: Sequence[Any], stop: Stop) -> Sequence[Any]:
+        def found(samples: Sequence[Any], stop: CancellationToken) -> Sequence[Any]:
             return ask(samples)
 
         return Model(name, "1", "p", "m", "none", fields, [target], found, examples)
@@ -177,11 +177,11 @@ def translator_source(name: str = "translator") -> Source:
     """A model that turns the words of a text round, and tells with which weights it looked."""
 
     def load(name: str, version: str, path: Path) -> Model:
-        def found(samples: Sequence[Any], stop: Stop) -> list[Prediction]:
+        def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             texts = (" ".join(sample["inputs"].split()[::-1]) for sample in samples)
             return [Prediction((Hypothesis(text, (), -1.5),)) for text in texts]
 
-        def attend(samples: Sequence[Any], stop: Stop) -> list[Prediction]:
+        def attend(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             told = []
             for sample, one in zip(samples, found(samples, stop), strict=True):
                 read, written = sample["inputs"].split(), one.text.split()
@@ -221,7 +221,7 @@ def listed_source(asked: list[Any], name: str = "listed") -> Source:
             InputField("picture", "image", shape=(1, 2, 3)),
         ]
 
-        def found(samples: Sequence[Any], stop: Stop) -> list[Answer]:
+        def found(samples: Sequence[Any], stop: CancellationToken) -> list[Answer]:
             asked.extend(samples)
             return [Answer({"part": sample["inputs"][:2]}, {"part": 0.5}) for sample in samples]
 
@@ -251,11 +251,11 @@ class Served:
         bounds = Limits(**limits)
         self.repository = Repository(sources, bounds, self.metrics)
         self.repository.load()
-        self.drain = Drain()
+        self.drain = GracefulShutdown()
         application = Application(
             self.repository, bounds, self.metrics, self.drain, log_texts=log_texts
         )
-        self.app = Gate(application.app, Keys(keys), self.metrics, self.drain)
+        self.app = RequestMiddleware(application.app, Keys(keys), self.metrics, self.drain)
 
     async def send(self, method: str, path: str, **given: Any) -> httpx.Response:
         """Sends a request, in a loop that runs."""

@@ -11,8 +11,8 @@ import pytest
 
 from t2t_torch.errors import DataError
 from t2t_torch.runtime.prediction import InputError
-from t2t_torch.runtime.session import Stop
-from t2t_torch.serve.limits import Limits, Refusal
+from t2t_torch.runtime.session import CancellationToken
+from t2t_torch.serve.limits import HTTPError, Limits
 from t2t_torch.serve.repository import Batcher, Job, Retired
 
 
@@ -24,7 +24,7 @@ class Slow:
         self.begun = threading.Semaphore(0)
         self.may = threading.Semaphore(0)
 
-    def __call__(self, samples: Sequence[Any], stop: Stop) -> list[Any]:
+    def __call__(self, samples: Sequence[Any], stop: CancellationToken) -> list[Any]:
         texts = [sample["inputs"] for sample in samples]
         self.asked.append(texts)
         self.begun.release()
@@ -175,7 +175,7 @@ def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slo
         queue = batcher(queue=2)
         await busy(queue, model)
         dropped, kept = submit(queue, "a"), submit(queue, "b")
-        with pytest.raises(Refusal, match=r"2 requests wait for this model") as refused:
+        with pytest.raises(HTTPError, match=r"2 requests wait for this model") as refused:
             submit(queue, "c")
         assert (refused.value.status, refused.value.retry_after) == (503, 1)
         dropped.drop()

@@ -12,7 +12,7 @@ from served import ROW, Served, length_of, stub_source
 
 from t2t_torch.serve.body import parse_json, to_json
 from t2t_torch.serve.gate import GONE
-from t2t_torch.serve.limits import Limits, Refusal
+from t2t_torch.serve.limits import HTTPError, Limits
 from t2t_torch.serve.model import InputField, Model, extent_of, texts_of, tokens_of
 from t2t_torch.serve.tensors import extents_of
 
@@ -106,7 +106,7 @@ def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
     limits = Limits(characters=10)
     (extent,) = extents_of(model, [sample], limits)
     assert extent.texts == ["a"] * 10
-    with pytest.raises(Refusal, match="input 1 has more than"):
+    with pytest.raises(HTTPError, match="input 1 has more than"):
         extents_of(model, [sample, {**sample, "dense": [0.5] * 10_000}], limits)
 
 

@@ -15,7 +15,7 @@ import pytest
 from served import Served, artifact_source
 
 from t2t_torch.errors import ArtifactError, DecodeError
-from t2t_torch.runtime.session import Artifact, Stop
+from t2t_torch.runtime.session import Artifact, CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, Signature, Written
 from t2t_torch.serve.artifact_model import artifact_model
 
@@ -129,7 +129,7 @@ def test_attention_that_is_too_much_is_never_made_a_list(
         raise AssertionError("weights were listed")
 
     monkeypatch.setattr("t2t_torch.runtime.feeds._attention", listed)
-    artifact, stop = Artifact(phrases, threads=1), Stop()
+    artifact, stop = Artifact(phrases, threads=1), CancellationToken()
     with pytest.raises(DecodeError, match=r"input 1 has \d+ pairs .* told of 0"):
         artifact.attend(["", "one two three"], stop=stop, most=0)
     assert artifact.predict(["one two three"])[0].hypotheses[0].alignment

@@ -16,7 +16,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, Tags, Text, Words
-from t2t_torch.runtime.session import Stop, Stopped
+from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve.model import Model
 from t2t_torch.serve.repository import Source
 from t2t_torch.serve.run_model import _field, _target, run_model
@@ -109,12 +109,12 @@ def test_too_much_attention_is_refused_and_the_answer_without_is_not(
 
 
 def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
-    model, stop = source(run).load("dates", "", run), Stop()
+    model, stop = source(run).load("dates", "", run), CancellationToken()
     samples = [{"inputs": "May 3rd"}]
     assert model.ask(samples, stop)
     steps: list[int] = []
 
-    class Told(Stop):
+    class Told(CancellationToken):
         def check(self) -> None:
             steps.append(1)
             if len(steps) == 3:  # the batch, and two of its steps
@@ -124,7 +124,7 @@ def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
     with pytest.raises(Stopped):
         model.ask(samples, Told())
     assert len(steps) == 3
-    assert model.ask(samples, Stop())  # what was stopped leaves nothing behind
+    assert model.ask(samples, CancellationToken())  # what was stopped leaves nothing behind
 
 
 @pytest.mark.parametrize("text", [5, None, {}, [1, 2], [["a"]], ["a", {}], True])

@@ -21,7 +21,7 @@ from served import ROW, write_artifact
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve import server as server_module
-from t2t_torch.serve.server import Drain, listen_at
+from t2t_torch.serve.server import GracefulShutdown, listen_at
 
 ROOT = Path(__file__).parent.parent.parent
 _UNUSED = ("torch", "torchmetrics", "pyarrow", "sentencepiece", "tensorboard", "sacrebleu")
@@ -213,7 +213,7 @@ def test_connections_have_one_deadline_to_close(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(server_module, "_CLOSING", 0.1)
     monkeypatch.setattr(server_module._Listener, "_is_asked", lambda self: True)
     config = uvicorn.Config(lambda: None, timeout_graceful_shutdown=5, log_config=None)
-    listener = server_module._Listener(config, Drain(), "http://x/")
+    listener = server_module._Listener(config, GracefulShutdown(), "http://x/")
     listener.servers = []
     asyncio.run(listener.shutdown())
     assert left == [pytest.approx(0.04, abs=0.02)]

@@ -13,7 +13,7 @@ import pytest
 from served import Served, artifact_source, write_counter
 from test_server import Process, until
 
-from t2t_torch.runtime.session import Artifact, Stop, Stopped
+from t2t_torch.runtime.session import Artifact, CancellationToken, Stopped
 from t2t_torch.serve.limits import Limits
 from t2t_torch.serve.model import InputField, Model
 from t2t_torch.serve.repository import Batcher, Source
@@ -28,7 +28,7 @@ def counter(tmp_path: Path) -> Path:
 
 
 def test_a_graph_is_stopped_in_its_loop_and_that_is_no_fault_of_an_input(counter: Path) -> None:
-    artifact, stop = Artifact(counter, threads=1), Stop()
+    artifact, stop = Artifact(counter, threads=1), CancellationToken()
     timer = threading.Timer(0.05, stop.set)
     timer.start()
     with pytest.raises(Stopped):
@@ -38,7 +38,7 @@ def test_a_graph_is_stopped_in_its_loop_and_that_is_no_fault_of_an_input(counter
 
 
 def test_what_is_stopped_before_it_begins_computes_nothing(counter: Path) -> None:
-    stop = Stop()
+    stop = CancellationToken()
     stop.set()
     with pytest.raises(Stopped):
         Artifact(counter, threads=1).predict([FOR_A_MINUTE], stop=stop)
@@ -111,7 +111,7 @@ class Endless:
         self.stopped = threading.Event()
         self.obeys = obeys
 
-    def __call__(self, samples: Sequence[Any], stop: Stop) -> list[Any]:
+    def __call__(self, samples: Sequence[Any], stop: CancellationToken) -> list[Any]:
         self.begun.release()
         while not self.may_end.wait(0.005):
             if stop.is_set:
@@ -196,7 +196,7 @@ def test_all_models_are_stopped_before_any_is_waited_for(
     ended = []
 
     def load(name: str, version: str, path: Path) -> Model:
-        def ask(samples: Sequence[Any], stop: Stop) -> Sequence[Any]:
+        def ask(samples: Sequence[Any], stop: CancellationToken) -> Sequence[Any]:
             try:
                 return models[name](samples, stop)
             finally:

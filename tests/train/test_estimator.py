@@ -345,8 +345,8 @@ def test_what_a_gpu_tells_a_step_late_is_written_down_of_its_own_step(make_estim
         counts.append(int(self._in_a_row))
         return counts[-2]
 
-    monkeypatch.setattr("t2t_torch.train.task.Tally.skipped_in_a_row", late)
-    monkeypatch.setattr("t2t_torch.train.task.Tally.is_late", True)
+    monkeypatch.setattr("t2t_torch.train.task.TrainMeter.skipped_in_a_row", late)
+    monkeypatch.setattr("t2t_torch.train.task.TrainMeter.is_late", True)
     run = make_estimator(max_consecutive_nonfinite=1)
     with pytest.raises(T2TError, match="not finite at step 3"):
         run.train(10)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from t2t_torch.optim.gradient import GradientFinisher
-from t2t_torch.train.task import Tally
+from t2t_torch.train.task import TrainMeter
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(0.25, 8.0), (4.0, 0.5), (0.0, 2.0)])
@@ -21,6 +21,6 @@ def test_gradients_are_divided_by_the_weight_of_the_step(weight, expected):
 
 @pytest.mark.parametrize(("loss", "weight", "expected"), [(0.5, 0.25, 2.0), (0.0, 0.0, 0.0)])
 def test_the_reported_loss_is_a_mean_over_the_weights(loss, weight, expected):
-    tally = Tally(torch.device("cpu"))
+    tally = TrainMeter(torch.device("cpu"))
     tally.add(torch.tensor([loss, weight, 3.0, 3.0]).double(), torch.tensor(1.0))
     assert tally.read()["loss"] == pytest.approx(expected)

@@ -16,23 +16,23 @@ pytest.importorskip("optuna")
 
 from t2t_torch.tune import study
 from t2t_torch.tune.shared_search import SharedSearch
-from t2t_torch.tune.study import JOURNAL, Ledger, Presence, open_storage, without_password
+from t2t_torch.tune.study import JOURNAL, Heartbeat, TrialHistory, open_storage, without_password
 
 PLAN = SearchPlan("random", "loss", lower_is_better=True, length=10, max_trials=3)
 SPACE = Space({"x": Double(0.0, 1.0)})
 WRITER = """
 import sys
 from pathlib import Path
-from t2t_torch.tune.study import Ledger
+from t2t_torch.tune.study import TrialHistory
 from t2t_torch.tune.study import open_storage
-ledger = Ledger(open_storage(Path(sys.argv[1]), sys.argv[2]), "s")
+ledger = TrialHistory(open_storage(Path(sys.argv[1]), sys.argv[2]), "s")
 for number in range(20):
     ledger.append({"do": "x", "who": sys.argv[3], "number": number})
 """
 
 
-def ledger(folder) -> Ledger:
-    return Ledger(open_storage(folder, ""), "s")
+def ledger(folder) -> TrialHistory:
+    return TrialHistory(open_storage(folder, ""), "s")
 
 
 def joined(folder) -> SharedSearch:
@@ -82,8 +82,8 @@ def test_a_journal_that_is_damaged_inside_is_told(tmp_path) -> None:
 def test_of_two_that_ask_for_one_trial_one_has_it(tmp_path) -> None:
     one, other = joined(tmp_path), joined(tmp_path)
     with (
-        Presence(tmp_path, one.ledger, beats=False) as a,
-        Presence(tmp_path, other.ledger, beats=False) as b,
+        Heartbeat(tmp_path, one.ledger, beats=False) as a,
+        Heartbeat(tmp_path, other.ledger, beats=False) as b,
     ):
         assert a.place == b.place
         taken = [one.take(a), other.take(b), one.take(a)]
@@ -96,12 +96,12 @@ def test_of_two_that_ask_for_one_trial_one_has_it(tmp_path) -> None:
 
 def test_the_trials_of_the_dead_are_freed_once(tmp_path) -> None:
     one, other = joined(tmp_path), joined(tmp_path)
-    with Presence(tmp_path, one.ledger, beats=False) as a:
+    with Heartbeat(tmp_path, one.ledger, beats=False) as a:
         one.take(a)
-        with Presence(tmp_path, other.ledger, beats=False) as b:
+        with Heartbeat(tmp_path, other.ledger, beats=False) as b:
             other.sync()
             assert other.free_lost(b) == []
-    with Presence(tmp_path, other.ledger, beats=False) as b:
+    with Heartbeat(tmp_path, other.ledger, beats=False) as b:
         assert [trial.number for trial in other.free_lost(b)] == [0]
         assert other.free_lost(b) == []
 
@@ -111,14 +111,14 @@ def test_a_trial_waits_for_those_who_have_its_checkpoint(tmp_path, monkeypatch) 
     storage = f"sqlite:///{tmp_path}/search.db"
     pytest.importorskip("sqlalchemy")
     searches = [
-        SharedSearch(Ledger(open_storage(folder, storage), "s")) for folder in (here, there)
+        SharedSearch(TrialHistory(open_storage(folder, storage), "s")) for folder in (here, there)
     ]
     for search in searches:
         search.begin(PLAN, SPACE, {})
     now = [1000.0]
     monkeypatch.setattr("t2t_torch.tune.study.time.monotonic", lambda: now[0])
-    with Presence(there, searches[1].ledger, beats=True) as b:
-        a = Presence(here, searches[0].ledger, beats=True)
+    with Heartbeat(there, searches[1].ledger, beats=True) as b:
+        a = Heartbeat(here, searches[0].ledger, beats=True)
         a.__enter__()
         assert searches[0].take(a).trial == 0
         searches[0].tell(a, "leave", 0)
@@ -147,15 +147,15 @@ def test_of_two_that_begin_the_same_search_one_begins_it(tmp_path) -> None:
 
 def test_whose_ledger_is_there_can_be_looked_for(tmp_path) -> None:
     storage = open_storage(tmp_path, "")
-    assert not Ledger.is_in(storage, "s")
-    Ledger(storage, "s")
-    assert Ledger.is_in(storage, "s")
-    assert not Ledger.is_in(storage, "t")
+    assert not TrialHistory.is_in(storage, "s")
+    TrialHistory(storage, "s")
+    assert TrialHistory.is_in(storage, "s")
+    assert not TrialHistory.is_in(storage, "t")
 
 
 def test_a_place_tells_where_it_is_if_there_are_others(tmp_path) -> None:
     search = joined(tmp_path)
-    with Presence(tmp_path, search.ledger, beats=True) as presence:
+    with Heartbeat(tmp_path, search.ledger, beats=True) as presence:
         search.take(presence)
     assert search.whereabouts(0).endswith(f":{tmp_path}")
 
@@ -173,7 +173,7 @@ def test_a_database_that_others_begin_at_this_moment_is_opened_again(tmp_path, m
     monkeypatch.setattr(study, "_database", busy)
     monkeypatch.setattr(study, "_PAUSES", (0.0, 0.0))
     url = f"sqlite:///{tmp_path}/search.db"
-    Ledger(open_storage(tmp_path, url), "s")
+    TrialHistory(open_storage(tmp_path, url), "s")
     assert (tmp_path / "search.db.lock").exists()
     said[:] = ["deadlock detected"] * 3
     with pytest.raises(UsageError, match="deadlock"):
@@ -189,7 +189,7 @@ def test_many_begin_a_database_at_once(tmp_path) -> None:
 
 def test_another_search_is_told_what_it_differs_in(tmp_path) -> None:
     first = joined(tmp_path)
-    with Presence(tmp_path, first.ledger, beats=False) as presence:
+    with Heartbeat(tmp_path, first.ledger, beats=False) as presence:
         first.take(presence)
         other = Space({"x": Double(0.0, 2.0), "y": Double(0.0, 1.0)})
         with pytest.raises(CheckpointError) as caught:

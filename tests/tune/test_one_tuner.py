@@ -15,7 +15,7 @@ from searching import PATIENCE_SECONDS
 from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.shared_search import SharedSearch
-from t2t_torch.tune.study import Ledger, Presence, open_storage
+from t2t_torch.tune.study import Heartbeat, TrialHistory, open_storage
 from t2t_torch.tune.tuner import Tuner, TunerConfig
 
 SLEEPS = ("sh", "-c", "exec sleep 600", "training")
@@ -52,10 +52,10 @@ def tuned(tmp_path):
 
     def run(command, is_enough, max_trials=1, show=lambda changed: None):
         plan = SearchPlan("random", "loss", True, length=10, max_trials=max_trials)
-        search = SharedSearch(Ledger(open_storage(tmp_path, ""), "s"))
+        search = SharedSearch(TrialHistory(open_storage(tmp_path, ""), "s"))
         search.begin(plan, Space({"x": Double(0.0, 1.0)}), {})
         told = []
-        with Presence(tmp_path, search.ledger, beats=False) as presence:
+        with Heartbeat(tmp_path, search.ledger, beats=False) as presence:
             Tuner(
                 search,
                 Anything(),
@@ -71,8 +71,8 @@ def tuned(tmp_path):
 
 
 def test_a_tuner_whose_slots_are_full_sees_what_others_do(tuned, tmp_path) -> None:
-    other = SharedSearch(Ledger(open_storage(tmp_path, ""), "s"))
-    presence = Presence(tmp_path, other.ledger, beats=False)
+    other = SharedSearch(TrialHistory(open_storage(tmp_path, ""), "s"))
+    presence = Heartbeat(tmp_path, other.ledger, beats=False)
 
     def show(changed: bool) -> None:
         other.sync()

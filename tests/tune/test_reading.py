@@ -12,7 +12,7 @@ from t2t_torch.bin import tuner
 from t2t_torch.errors import HParamsError
 from t2t_torch.optim.settings import check_settings
 from t2t_torch.search_space import RangedHParams, Space
-from t2t_torch.tune.subject import ProblemSubject, check_read, read_ones, unread
+from t2t_torch.tune.search_target import ProblemSearchTarget, check_read, read_ones, unread
 
 
 def space_of(name: str) -> Space:
@@ -70,7 +70,7 @@ def test_all_that_is_never_read_is_told() -> None:
 
 
 def test_a_training_is_told_only_what_it_reads() -> None:
-    subject = ProblemSubject(
+    subject = ProblemSearchTarget(
         problem="dates_to_iso",
         model="transformer",
         hparams_set="transformer_tiny",

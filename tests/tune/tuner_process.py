@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from t2t_torch.tune import subject, tuner
+from t2t_torch.tune import search_target, tuner
 
-subject.ProblemSubject.check_data = lambda self: None  # the trainings read no data
+search_target.ProblemSearchTarget.check_data = lambda self: None  # the trainings read no data
 tuner.TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_trainer.py"))
 
 from t2t_torch.bin.tuner import main  # noqa: E402 -- after the trainer is another one

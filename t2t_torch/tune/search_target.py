@@ -83,7 +83,7 @@ _KEPT = ("--keep_checkpoint_max=1", "--keep_checkpoint_best=1")
 """The newest checkpoint, to go on from, and the best one."""
 
 
-class Subject(Protocol):
+class SearchTarget(Protocol):
     """What is trained: a problem by a model, or a PyTorchTrial."""
 
     @property
@@ -105,7 +105,7 @@ class Subject(Protocol):
 
 
 @dataclass(frozen=True)
-class ProblemSubject:
+class ProblemSearchTarget:
     """A problem, a model and the set that trials change.
 
     Attributes:
@@ -172,7 +172,7 @@ class ProblemSubject:
 
 
 @dataclass(frozen=True)
-class TrialSubject:
+class TrialSearchTarget:
     """A PyTorchTrial and its experiment's file.
 
     Attributes:
