@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files: atomic writes, lines of text files, and targets of outputs."""
 
 from __future__ import annotations
 

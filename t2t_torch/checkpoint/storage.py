@@ -1,4 +1,4 @@
-"""The system calls of a save; the process may end before any of them.
+"""Storage of checkpoints: system calls, retries, joint saves of processes, file names.
 
 A file is flushed to the disk before anything refers to it, so that a power cut, too, leaves what
 `directory.py` promises.

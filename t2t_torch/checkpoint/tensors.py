@@ -1,4 +1,4 @@
-"""Weights and optimizer slots as safetensors: by name, a shared tensor once."""
+"""Weights and optimizer slots as safetensors: whole files, or slices of processes."""
 
 from __future__ import annotations
 

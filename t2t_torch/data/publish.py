@@ -1,4 +1,4 @@
-"""What data set is asked for, and whether it is there already."""
+"""Publication of a data set: the request, its vocabulary files, shards and manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A raw file of a data set: where users keep it, else from the network."""
+"""Raw files of a data set: found, downloaded, unpacked, locked and read as samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words and phrases that have to be written, and a beam that finds where.
+"""Constraints on generated text: required and banned phrases, coverage, diversity, requests.
 
 Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
 Machine Translation", NAACL, arXiv:1804.06609.  Banks that have too little leave their places to the

@@ -1,4 +1,4 @@
-"""Decoding from file to file, and from a data set."""
+"""Decoding from file to file, and of a data set; texts and labels."""
 
 from __future__ import annotations
 

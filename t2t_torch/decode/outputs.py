@@ -1,4 +1,4 @@
-"""How what was found is written: names of files, lines, JSON and tables."""
+"""Outputs of decoding: file names, lines, JSON, tables, records, progress, shards of inputs."""
 
 from __future__ import annotations
 

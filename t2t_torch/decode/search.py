@@ -1,4 +1,4 @@
-"""Beam search over a model's `step`.  Greedy search is a beam of one with one candidate.
+"""Beam search and sampling over a model's `step`, and the constraints that both apply.
 
 The rules are tensor2tensor's (utils/beam_search.py), with one difference: a row whose result is
 certain leaves the batch at once.  So a row's result depends on that row alone, and the work shrinks

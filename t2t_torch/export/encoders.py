@@ -1,4 +1,4 @@
-"""Ids as texts in a graph: what an encoder's `decode` does in Python."""
+"""Encoders of text in an ONNX graph: words, characters, integers, bytes, subwords; decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A beam search in a graph: the networks of a search, the second of them in a loop.
+"""Beam search in an ONNX graph: its networks, decode state, attention and Loop.
 
 Sentences that are done leave the loop, so that each step is of those alone that go on.  (A loop
 within a loop, where only every now and then some leave, was slower for one sentence.)

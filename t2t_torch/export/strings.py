@@ -1,4 +1,4 @@
-"""Texts as single characters in a graph, and single characters as texts."""
+"""Strings in an ONNX graph: characters, classes of characters, lower case, UTF-8, fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of what is exported: a model that answers with labels, or one that writes texts."""
+"""Export targets: models of labels and models of texts, their tracing and signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes: one, several, one among candidates, or a distribution over them."""
+"""Features of labels: classes, tags, answer spans, places of documents."""
 
 from __future__ import annotations
 

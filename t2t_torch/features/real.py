@@ -1,4 +1,4 @@
-"""Numbers."""
+"""Features of numbers and pictures."""
 
 from __future__ import annotations
 

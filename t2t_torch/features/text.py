@@ -1,4 +1,4 @@
-"""Texts as sequences of ids."""
+"""Features of texts and trees, and comparison of their meanings."""
 
 from __future__ import annotations
 

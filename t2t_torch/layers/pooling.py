@@ -1,4 +1,4 @@
-"""One vector for a sequence, of the positions that hold data alone."""
+"""Masks and pooling: softmax over valid positions, one or several vectors of a sequence."""
 
 from __future__ import annotations
 

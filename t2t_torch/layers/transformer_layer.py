@@ -1,4 +1,4 @@
-"""A layer of a Transformer's encoder."""
+"""The Transformer's encoder layer and its parts: sublayers, positions, joined inputs."""
 
 from __future__ import annotations
 

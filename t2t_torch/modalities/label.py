@@ -1,4 +1,4 @@
-"""Classes: a linear map of what the model makes of an example."""
+"""Modalities of classes, numbers, answer spans and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text, to one of several classes."""
+"""Problems of classes, numbers and rankings: of a text, pairs, turns or a picture."""
 
 from __future__ import annotations
 

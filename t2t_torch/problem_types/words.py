@@ -1,4 +1,4 @@
-"""The contract of problems whose texts are lists of words, with what is known of each word."""
+"""Problems whose texts are lists of words: tags, intents and slots, trees, answer spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences as one word a line, with columns, and a blank line after each."""
+"""Words with labels: CoNLL, CoNLL-U, and folders of seq.in, seq.out and label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of fields: CSV and TSV."""
+"""Tables: CSV, TSV, Parquet and data sets of Hugging Face."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of text, line by line, with what cannot be text reported."""
+"""Text files: lines, labelled lines, parallel files, segments, and bad records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One stored feature of a split: by row, and in blocks of bounded size."""
+"""Statistics of stored features: labels, lengths, numbers, unknowns, buckets, duplicates."""
 
 from __future__ import annotations
 

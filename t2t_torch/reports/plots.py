@@ -1,4 +1,4 @@
-"""Plots of a census, as SVG that takes its colours from the page it stands in."""
+"""Plots of reports: statistics, curves with axes, heat maps."""
 
 from __future__ import annotations
 

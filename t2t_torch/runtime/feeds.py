@@ -1,4 +1,4 @@
-"""From inputs to the tensors that a graph is given."""
+"""Inputs of an exported graph as tensors, and its outputs as answers and alignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes: its name, its key, the count and the log."""
+"""Middleware of every request: API keys, request ids, metrics for Prometheus, log."""
 
 from __future__ import annotations
 

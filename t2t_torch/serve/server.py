@@ -1,4 +1,4 @@
-"""A server that listens, until it is told to end."""
+"""The HTTP server: bounded connections, graceful shutdown, log."""
 
 from __future__ import annotations
 

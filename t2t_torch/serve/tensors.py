@@ -1,4 +1,4 @@
-"""Inputs and answers as the tensors of the Open Inference Protocol.
+"""Tensors of the Open Inference Protocol: texts, words, arrays, binary data and their bounds.
 
 A field is a tensor of its name, a target one of its name and others beside it, as the graph of an
 artifact has them; so a client can ask Triton and this server alike.

@@ -1,4 +1,4 @@
-"""Spans of words, read off tags."""
+"""Tags of words: spans, and which tag may follow which."""
 
 from __future__ import annotations
 

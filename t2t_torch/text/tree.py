@@ -1,4 +1,4 @@
-"""Bracketed trees over words: phrase structure, and requests as nested intents and slots."""
+"""Bracketed trees over words: parsing, transitions that build them, comparison."""
 
 from __future__ import annotations
 

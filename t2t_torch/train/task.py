@@ -1,4 +1,4 @@
-"""What can be trained: the contract between a task and the loop."""
+"""What can be trained: the task, its batches, running statistics of steps, and hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a run of a trial to an artifact: one graph, compared with the model row by row, or nothing.
+"""Export of a trial: ONNX graph with verification, or weights as safetensors.
 
 The trial's code, its data and its validation loader are needed here, and none of it afterwards.
 """

@@ -1,4 +1,4 @@
-"""What a trial's methods return, checked: each fault by the name of the method that made it."""
+"""Results of a trial's methods: checks, averages of an evaluation, training reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial's model that answers: `t2t_torch.load("run")` of a trial's run.
+"""A trial's model that answers, the run that it is opened from, and recorded calls.
 
 predictor = t2t_torch.load("run")
 predictor([{"image": image}, {"image": other}])     # -> an output for each, of numpy arrays

@@ -1,4 +1,4 @@
-"""From a trial's code to its task, in an order that a user may rely on.
+"""Preparation of a trial: download, task, smoke check of the evaluation, test mode.
 
 1. The shim is there, the context is entered, the generators are seeded alike in all processes.
 2. The code is imported, which may ask for hyperparameters.

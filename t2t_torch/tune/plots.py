@@ -1,4 +1,4 @@
-"""How the plots of a search look alike: colours by rank, marks of states."""
+"""Plots of a search: parallel coordinates, slices, learning curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a search is kept: optuna's storage, a journal file of its own or any database.
+"""Storage of a search: the study, its history, and heartbeats of tuners.
 
 The journal is locked by the kernel (`flock`), not by a file that a killed process leaves behind;
 and what such a process left half written is cut off before the next entry.

@@ -381,8 +381,8 @@ def keep_runs(workspace: Workspace, folder: Path) -> None:
             workspace.train(model)
         target = folder / model
         shutil.rmtree(target, ignore_errors=True)
-        for_people = shutil.ignore_patterns("events.*", "eval", "report.html", "*.lock")
-        shutil.copytree(run, target / "run", ignore=for_people)
+        unread = ("events.*", "eval", "report.html", "starts.jsonl", "*.lock")
+        shutil.copytree(run, target / "run", ignore=shutil.ignore_patterns(*unread))
         command(
             "exporter",
             t2t_usr_dir=workspace.raw,
