@@ -344,7 +344,7 @@ def test_every_word_for_make_is_one(page: Path):
 
 
 def test_the_tree_of_the_readme_is_that_of_the_repository():
-    tree = blocks(section(ROOT / "README.md", "What is where"), "text")[0]
+    tree = blocks(section(ROOT / "README.md", "Repository layout"), "text")[0]
     top, inside = [], []
     for line in tree.splitlines():
         words = re.split(r"\s{2,}", line.strip())[0].split()
