@@ -275,7 +275,7 @@ class OptimizationHParams(Params):
     )
     swa_every: int = hp(1, "Steps between the weights that the mean is of.", low=1)
     learning_rate_schedule: str = hp(
-        "legacy", "Factors joined by *, as in constant*linear_warmup*rsqrt_decay."
+        "legacy", "Registered schedules joined by *, as in constant*linear_warmup*rsqrt_decay."
     )
     learning_rate_constant: float = hp(1.0, "The factor constant.", low=0)
     learning_rate_decay_scheme: Literal["none", "noam", "exp", "piecewise", "cosine", "sqrt"] = hp(

@@ -1,4 +1,4 @@
-"""Names -> things: problems, models, hparams sets and ranges, optimizers, metrics, losses, hooks.
+"""Names -> things: problems, models, hparams sets and ranges, optimizers, schedules, metrics ...
 
 A name is declared by a decorator, which grep finds and tensor2tensor spells the same way:
 
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 
 KINDS = (
-    "problem", "model", "hparams", "ranged_hparams", "optimizer", "metric", "loss", "hook",
+    "problem", "model", "hparams", "ranged_hparams", "optimizer", "schedule", "metric", "loss",
+    "hook",
 )  # fmt: skip
 """Every kind of thing that has names."""
 
@@ -344,6 +345,7 @@ _TITLES = {
     "hparams": "hparams set",
     "ranged_hparams": "hparams range",
     "optimizer": "optimizer",
+    "schedule": "learning-rate schedule",
     "metric": "metric",
     "loss": "loss",
     "hook": "hook",
@@ -354,6 +356,7 @@ _BUILT_IN_SHELVES = {
     "hparams": "hparams",
     "ranged_hparams": "hparams",
     "optimizer": "optimizers",
+    "schedule": "schedules",
     "metric": "metrics",
     "loss": "losses",
     "hook": "hooks",
@@ -395,6 +398,8 @@ register_ranged_hparams = Register("ranged_hparams")
 """Declares a function that sets ranges in the `RangedHParams` which is its only argument."""
 register_optimizer = Register("optimizer")
 """Declares a function that makes an optimizer."""
+register_schedule = Register("schedule")
+"""Declares a function (hparams, train_steps) -> learning rate, or a factor of it, by the step."""
 register_metric = Register("metric")
 """Declares a `Metric`, or a function (logits, targets, counted) -> (sum of values, of weights)."""
 register_loss = Register("loss")
@@ -430,6 +435,11 @@ def ranged_hparams(name: str) -> RangedHParams:
 def optimizer(name: str) -> Callable[..., Any]:
     """Returns the function that makes the optimizer of this name."""
     return cast("Callable[..., Any]", _find("optimizer", name))
+
+
+def schedule(name: str) -> Callable[..., Any]:
+    """Returns the function that makes the learning-rate schedule of this name."""
+    return cast("Callable[..., Any]", _find("schedule", name))
 
 
 def metric(name: str) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from t2t_torch.params import Params
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "t2t_torch"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-SHELVES = ("problems", "models", "hparams", "hooks")
+SHELVES = ("problems", "models", "hparams", "hooks", "schedules")
 COMMANDS = sorted(
     path.stem for path in PACKAGE.glob("bin/*.py") if "\ndef main(" in path.read_text("utf-8")
 )
@@ -34,8 +34,8 @@ FLOORS = {
     "pipeline": 3, "layers": 3,
     "metrics": 4, "loss": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
     "ensemble": 4,
-    "checkpoint": 5, "optimizers": 5, "optim": 5, "distributed": 5, "hooks": 5, "train": 5,
-    "decode": 5, "export": 5,
+    "checkpoint": 5, "optimizers": 5, "optim": 5, "schedules": 5, "distributed": 5, "hooks": 5,
+    "train": 5, "decode": 5, "export": 5,
     "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6,
 }  # fmt: skip
 TORCH_LINE = 2

@@ -29,7 +29,9 @@ BANNED = frozenset(
 )
 """Names that only this project used, and that have been replaced by the field's."""
 
-REGISTRY_FOLDERS = ("problems", "models", "hparams", "optimizers", "losses", "metrics", "hooks")
+REGISTRY_FOLDERS = (
+    "problems", "models", "hparams", "optimizers", "schedules", "losses", "metrics", "hooks",
+)  # fmt: skip
 
 BUDGETS = {
     "export": 4100, "decode": 3900, "bin": 3300, "trial": 3400, "tune": 2600, "train": 3100,

@@ -114,7 +114,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
 
 
 class Average(Protocol):
-    """A running mean of the weights, as `train.weight_average.WeightAverage` is one."""
+    """A running mean of the weights, as `optim.gradient.WeightAverage` is one."""
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Returns the means by the parameters' names, of a shared one by its first."""

@@ -1,19 +1,19 @@
-"""Which settings of training are read, and the refusal of those that are not.
+"""Checks that every setting of training that a user has set is read.
 
-What reads a setting of the optimizer or the schedule says so beside its definition: optimizers with
-`@reads(...)`, the factors of a learning rate with `@factor(...)`.  Of the other groups, those that
-depend on another setting are listed here; `train/problem_task.py` has those of the loss.
+Optimizers and schedules declare the settings that they read with `@reads(...)`.  Settings of other
+groups that depend on another setting are listed here; `train/problem_task.py` has those of the
+loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import OptimizationHParams
-from t2t_torch.optim.learning_rate import FACTORS, LEGACY_DECAYS, Factor, factor_names
+from t2t_torch.optim.learning_rate import factor_names
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -69,11 +69,12 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
 
 
 def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
-    """Declares which settings an optimizer reads; `@register_optimizer` stands above it.
+    """Declares which settings an optimizer or a schedule reads, below `@register_...`.
 
     Args:
-      names: that it reads in any case.
-      only_if: name=(other name, value): it is read where the other has that value.
+      names: settings that it always reads; of a schedule also "train_steps", if it depends on the
+        step at which the run ends.
+      only_if: name=(other name, value): read where the other setting has that value.
     """
 
     def declare(made: _Made) -> _Made:
@@ -114,7 +115,7 @@ def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Itera
 
     Where nobody has chosen anything of it, it is as tensor2tensor has it.
     """
-    names = ["learning_rate_schedule", *sorted(FACTORS["exp_decay"].reads)]
+    names = ["learning_rate_schedule", *sorted(_declared("schedule", "exp_decay") or ())]
     chosen = any(
         hparams.provenance[name] not in nobodys
         and (before is None or getattr(before, name) != getattr(hparams, name))
@@ -146,33 +147,35 @@ def _is_read(hparams: HParams, name: str) -> bool:
         usual = type(hparams).model_fields[name].default
         return getattr(hparams, name) == usual or not _unmet(hparams, name)
     if name.startswith("optimizer_"):
-        declared = _declared(hparams.optimizer)
-        # An optimizer of a user's that declares nothing may read anything.
-        return declared is None or (name in declared and _holds(hparams, declared[name]))
+        return _reads(hparams, "optimizer", hparams.optimizer, name)
     if name.startswith("learning_rate"):
-        chosen = [FACTORS[factor] for factor in factor_names(hparams)]
         if hparams.learning_rate_minimum is not None and name == "learning_rate_warmup_steps":
             return True
-        return any(name in factor.reads for factor in _with_decays(hparams, chosen))
+        factors = factor_names(hparams)
+        return any(_reads(hparams, "schedule", factor, name) for factor in factors)
     return True
 
 
-def _with_decays(hparams: HParams, chosen: Iterable[Factor]) -> Iterator[Factor]:
-    for factor in chosen:
-        yield factor
-        if factor is FACTORS["legacy"]:
-            yield LEGACY_DECAYS[hparams.learning_rate_decay_scheme]
+def reads_train_steps(schedule: str) -> bool:
+    """Whether a registered schedule says that it depends on the step at which the run ends."""
+    return "train_steps" in (_declared("schedule", schedule) or ())
 
 
-def _declared(optimizer: str) -> Mapping[str, _Condition | None] | None:
-    declared: Mapping[str, _Condition | None] | None = getattr(
-        registry.optimizer(optimizer), "reads", None
-    )
+def _declared(kind: str, name: str) -> Mapping[str, _Condition | None] | None:
+    """Returns what a registered optimizer or schedule reads; None if it declares nothing."""
+    thing: object = getattr(registry, kind)(name)
+    declared: Mapping[str, _Condition | None] | None = getattr(thing, "reads", None)
     return declared
 
 
-def _holds(hparams: HParams, condition: _Condition | None) -> bool:
-    return condition is None or getattr(hparams, condition[0]) == condition[1]
+def _reads(hparams: HParams, kind: str, thing: str, name: str) -> bool:
+    declared = _declared(kind, thing)
+    if declared is None:  # a user's that declares nothing may read anything
+        return True
+    condition = declared.get(name)
+    return name in declared and (
+        condition is None or getattr(hparams, condition[0]) == condition[1]
+    )
 
 
 def _fault(hparams: HParams, name: str) -> str:
@@ -182,28 +185,22 @@ def _fault(hparams: HParams, name: str) -> str:
         return f"{name}={value} is read by nothing: it needs {needed}. Set that, or leave it out."
     if name.startswith("optimizer_"):
         chosen = f"optimizer={hparams.optimizer}"
-        readers = f"optimizer={', '.join(_optimizers_that_read(name))}"
+        readers = f"optimizer={', '.join(_readers('optimizer', name))}"
     else:
         chosen = f"learning_rate_schedule={hparams.learning_rate_schedule}"
         if "legacy" in factor_names(hparams):
             chosen += f" with learning_rate_decay_scheme={hparams.learning_rate_decay_scheme}"
-        readers = f"a learning_rate_schedule with {', '.join(_factors_that_read(name))}"
+        readers = f"a learning_rate_schedule with {', '.join(_readers('schedule', name))}"
     return (
         f"{name}={value} is read by nothing: {chosen} does not read it; {readers} would. "
         "Leave it out, or choose one of these."
     )
 
 
-def _optimizers_that_read(name: str) -> Iterator[str]:
-    for optimizer in registry.list_names("optimizer"):
-        declared = _declared(optimizer) or {}
+def _readers(kind: str, name: str) -> Iterator[str]:
+    """Yields the optimizers or schedules that read a setting, and the condition of each."""
+    for thing in registry.list_names(kind):
+        declared = _declared(kind, thing) or {}
         if name in declared:
             condition = declared[name]
-            yield f"{optimizer} ({condition[0]}={condition[1]})" if condition else optimizer
-
-
-def _factors_that_read(name: str) -> Iterator[str]:
-    yield from (factor for factor, made in FACTORS.items() if name in made.reads)
-    schemes = [scheme for scheme, made in LEGACY_DECAYS.items() if name in made.reads]
-    if schemes:
-        yield f"legacy (learning_rate_decay_scheme={'|'.join(schemes)})"
+            yield f"{thing} ({condition[0]}={condition[1]})" if condition else thing

@@ -1,1 +1,1 @@
-"""SHELF: optimizers, each a function of (parameters, hparams)."""
+"""Registry folder: optimizers, each a function of (parameters, hparams)."""

@@ -1,1 +1,1 @@
-"""The training room: the loop, what is trained, the run directory, schedules of a run."""
+"""Training: the loop, tasks, the run directory, schedules of a run."""

@@ -35,14 +35,12 @@ from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.errors import HParamsError, T2TError
 from t2t_torch.mode import Split
-from t2t_torch.optim.gradient import GradientFinisher, WeightNoise
-from t2t_torch.optim.weight_average import WeightAverage
+from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
 from t2t_torch.train.crash import INITIALIZATION, dump, seed_batch
-from t2t_torch.train.opening import Progress, opening_lines, tell_warm_start
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, check_seed, open_data, steps_of_run
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stopping import StopRequest, short_names
-from t2t_torch.train.summary import Summary
+from t2t_torch.train.summary import Progress, Summary, opening_lines, tell_warm_start
 from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:

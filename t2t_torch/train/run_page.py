@@ -447,6 +447,8 @@ class RunReport(Hook):
     a run: it is warned of, once for each cause.
     """
 
+    in_banner = False  # every run has one
+
     def __init__(self) -> None:
         self._written_at = 0.0
         self._told: set[str] = set()

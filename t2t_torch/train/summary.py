@@ -1,26 +1,40 @@
-"""What a run reports: `metrics.jsonl`, TensorBoard, and the newest figures as PNG files."""
+"""Reports of a run: run banner, progress, `metrics.jsonl`, TensorBoard, figures as PNG files."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from t2t_torch.files import staged
+from t2t_torch.optim.learning_rate import factor_names
+from t2t_torch.optim.settings import reads_train_steps
 from t2t_torch.reports.page import png
+from t2t_torch.train.multi_model import MultiModel, table
+from t2t_torch.train.multi_task import MultiTask
+from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.utils.tensorboard import SummaryWriter
+
+    from t2t_torch.checkpoint.checkpoint import TrainerState
+    from t2t_torch.checkpoint.warm_start import WarmStartReport
+    from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.train.estimator import Estimator, TrainState
+    from t2t_torch.train.task import Task
 
 
 EVAL_FOLDER = "eval"
@@ -218,3 +232,269 @@ def _print_no_traceback_of_writers() -> None:
             print_traceback(failure)
 
     threading.excepthook = hook
+
+
+# What a user reads on the terminal: the run banner, progress, reports.
+
+
+WARM_START_FILE = "warm_start.txt"
+
+
+def opening_lines(estimator: Estimator, data: PlanReport, run: TrainState) -> Iterator[str]:
+    """Yields what a user should know before waiting for hours.
+
+    Args:
+      estimator: that begins to train.
+      data: what the plan keeps, drops and pads.
+      run: what its loop works with.
+    """
+    task, state = estimator.task, estimator.state
+    processes = f"{run.processes} processes on {run.device.type}"
+    if run.processes == 1:
+        processes = _device_name(run.device)
+    yield f"{task.name} learnt by {type(run.model).__name__}, {run.precision.name}, on {processes}"
+    packed = f" in {data.packed_rows:,} rows" if data.packed_rows else ""
+    epoch = "" if data.mixed_tokens else f"{data.batches:,} batches an epoch, "
+    yield (
+        f"data: {data.kept:,} of {data.examples:,} examples{packed} ({data.too_long:,} too long, "
+        f"{data.too_short:,} too short), {epoch}padding {data.padding_fraction:.1%}"
+    )
+    unit = "tokens" if task.paddings else "examples"
+    yield f"step: {state.batches_per_step} batches, {size_of_step(data, state, unit)}"
+    sizes = [(p.numel(), p.requires_grad) for p in run.model.parameters()]
+    frozen = sum(size for size, trained in sizes if not trained)
+    told = f", {frozen:,} of them frozen" if frozen else ""
+    yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
+    if isinstance(run.model, MultiModel):
+        yield "\n".join(["parts, and the problems that have them:", *table(run.model.parts)])
+    yield f"trained with: {', '.join(_how(task, run))}"
+    if task.hparams.shard_weights and run.processes == 1:
+        yield "shard_weights=True does nothing in one process alone; torchrun starts several"
+    yield f"learning rate: {_rates(estimator, run)}"
+    yield from _early_end(estimator)
+    yield from _never_reached(estimator, run)
+    watching = [type(hook).__name__ for hook in estimator.hooks if hook.in_banner]
+    if watching:
+        yield f"hooks: {', '.join(watching)}"
+    if state.step:
+        yield f"resuming from step {state.step}, batch {state.batches_consumed:,} of the data"
+
+
+def tell_warm_start(estimator: Estimator, report: WarmStartReport | None) -> None:
+    """Says what a new run begins with; `warm_start.txt` has all names, one a line.
+
+    Args:
+      estimator: that begins to train, in the leading process.
+      report: None if it begins with nothing of another run.
+    """
+    if report is None:
+        return
+    file = estimator.directory.path / WARM_START_FILE
+    with staged(file) as temporary:
+        temporary.write_text(report.table, encoding="utf-8")
+    estimator.say(f"{report}\n  all names: {file}")
+    if report.warning:
+        estimator.say(report.warning)
+
+
+def _how(task: Task, run: TrainState) -> Iterator[str]:
+    """Yields the optimizer, and what is not as usual: the loss, a teacher, a mean of weights."""
+    hparams = task.hparams
+    if isinstance(task, ProblemTask | MultiTask):
+        yield hparams.optimizer
+        declared = task.features.losses.values()
+        loss = hparams.loss or ", ".join(dict.fromkeys(declared))
+        if loss:
+            yield f"loss {loss}"
+        if hparams.distill_from:
+            teacher = f"the teacher {hparams.distill_from}"
+            if isinstance(task, MultiTask):
+                teacher += ", of the problems that it has learnt"
+            yield f"{hparams.distill_weight:.0%} of the loss by {teacher}"
+    else:
+        yield type(run.optimizer).__name__
+    if hparams.ema_decay:
+        yield f"EMA {hparams.ema_decay:g} of the weights"
+    if hparams.swa_start_step:
+        every = f", every {hparams.swa_every}" if hparams.swa_every > 1 else ""
+        yield f"SWA of the weights from step {hparams.swa_start_step}{every}"
+    if hparams.swa_patience:
+        yield f"SWA of the weights once {hparams.swa_patience} evaluations bring nothing better"
+
+
+def _early_end(estimator: Estimator) -> Iterator[str]:
+    """Warns of a rate that falls to a number of steps that nobody has chosen."""
+    config = estimator.config
+    if not config.train_seconds or config.train_epochs:
+        return
+    names = [name for name in factor_names(estimator.task.hparams) if reads_train_steps(name)]
+    if names and config.train_steps == RunConfig().train_steps:
+        yield (
+            f"WARNING: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
+            f"the default, and --train_seconds={config.train_seconds} may end the run long before; "
+            "give --train_steps, too: about as many as there will be"
+        )
+
+
+def _never_reached(estimator: Estimator, run: TrainState) -> Iterator[str]:
+    """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
+    hparams, last = estimator.task.hparams, estimator.train_steps
+    fitting = max(last // 10, 1)
+    rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
+    if run.learning_rate is not None and "cyclic" in factor_names(hparams):
+        rises["learning_rate_decay_steps"] = hparams.learning_rate_decay_steps
+    for name, steps in rises.items():
+        if run.learning_rate is None or last > steps:
+            continue
+        reached, peak = run.learning_rate(last - 1), run.learning_rate(steps)
+        if reached < peak:
+            yield (
+                f"WARNING: the run ends at step {last:,}, before the learning rate has risen to "
+                f"its peak at step {steps:,} ({name}={steps}): it reaches {reached:.3g} of "
+                f"{peak:.3g}, and the model learns little. Give more --train_steps, or "
+                f"--hparams={name}={fitting}"
+            )
+    if hparams.swa_start_step > last:
+        yield (
+            f"WARNING: the run ends at step {last:,}, and swa_start_step={hparams.swa_start_step} "
+            f"begins the mean of the weights after it: there will be none. Give more "
+            f"--train_steps, or --hparams=swa_start_step={last - fitting}"
+        )
+
+
+def _rates(estimator: Estimator, run: TrainState) -> str:
+    """Tells the rates of the next step, of the warm-up's end if it is to come, and of the last."""
+    if run.learning_rate is None:
+        now = sorted({group["lr"] for group in run.optimizer.param_groups})
+        return f"{', '.join(f'{float(rate):.3g}' for rate in now)} now, as the optimizer has it"
+    learning_rate = run.learning_rate
+    state, last = estimator.state, estimator.train_steps
+    following = min(state.step + 1, last)
+    # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends at the
+    # peak.
+    warm = min(estimator.task.hparams.learning_rate_warmup_steps + 1, last)
+    groups = run.optimizer.param_groups
+    scale = state.plateau_factor * max(group.get("lr_scale", 1.0) for group in groups)
+    rates = ", ".join(
+        f"{scale * learning_rate(step - 1):.3g} at step {step}"
+        for step in sorted({following, max(following, warm), last})
+    )
+    if state.plateau_factor != 1.0:
+        rates += f"; {state.plateau_factor:g} times the schedule's, as the metric stood still"
+    return rates
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} {'thread' if threads == 1 else 'threads'} of a CPU"
+
+
+def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
+    """Returns what a step is of; problems that are mixed have no epoch in common."""
+    per_step = f"about {data.tokens_per_batch * state.batches_per_step:,.0f} {unit}"
+    if data.mixed_tokens:
+        return f"{per_step} by the shares at step 0"
+    return f"{per_step}; an epoch is {data.batches / state.batches_per_step:,.1f} steps"
+
+
+# What a user sees while waiting: bars on a terminal, lines in a log file.
+
+
+_Item = TypeVar("_Item")
+
+
+class Progress:
+    """A bar on a terminal, lines in a log file: loss, rate and time left either way.
+
+    Args:
+      total: steps at which the run ends, as far as is known; 0 if it is not.
+      shown: whether this process talks.
+      counted: what the loss is a mean over, "tokens" or "examples".
+    """
+
+    def __init__(self, total: int, *, shown: bool, counted: str = "tokens") -> None:
+        self._total = total
+        self._seconds = 0
+        self._counted = counted
+        self._shown = shown
+        self._bar: tqdm[object] | None = None
+
+    def start(self, step: int, total: int = 0, seconds: int = 0) -> None:
+        """Begins after `step` steps.
+
+        Args:
+          step: steps that are done.
+          total: if it is not 0, it is known better than before.
+          seconds: of training after which the run ends, if it is not 0.
+        """
+        self._total = total or self._total
+        self._seconds = seconds
+        if self._shown and sys.stderr.isatty():
+            known = self._total or None
+            self._bar = tqdm(
+                total=known, initial=step, unit="step", desc="train", dynamic_ncols=True
+            )
+
+    def advance(self, step: int) -> None:
+        """Shows that `step` steps are done."""
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
+    def report(self, step: int, values: Mapping[str, float]) -> None:
+        """Shows what `TrainMeter.read` returned, the learning rate, and the seconds of the run."""
+        numbers = (
+            f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
+            f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"
+        )
+        if values.get("skipped_steps"):
+            numbers += f"  {values['skipped_steps']:.0f} skipped"
+        if self._bar is not None:
+            self._bar.set_postfix_str(numbers)
+            return
+        if not self._total:
+            self.say(f"step {step}  {numbers}")
+            return
+        left = (self._total - step) / max(values["steps_per_second"], 1e-9)
+        if self._seconds:
+            left = min(left, max(self._seconds - values["seconds"], 0.0))
+        self.say(f"step {step}/{self._total}  {numbers}  {tqdm.format_interval(left)} left")
+
+    def evaluation(
+        self, batches: Iterable[_Item], limit: int | None, split: str
+    ) -> Iterator[_Item]:
+        """Yields the batches of an evaluation; a second bar tells how many are done.
+
+        Args:
+          batches: of this process.
+          limit: how many of them are evaluated; None is all.
+          split: what is evaluated.
+        """
+        chosen = itertools.islice(batches, limit)
+        if not self._shown or not sys.stderr.isatty():
+            yield from chosen
+            return
+        total = limit
+        if isinstance(batches, Sized):
+            total = len(batches) if limit is None else min(limit, len(batches))
+        # It goes when it is done: the results are told in a line.
+        with tqdm(
+            total=total, unit="batch", desc=f"evaluate {split}", dynamic_ncols=True, leave=False
+        ) as bar:
+            for batch in chosen:
+                yield batch
+                bar.update()
+
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stderr)
+        elif self._shown:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Ends the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

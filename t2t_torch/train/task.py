@@ -422,7 +422,12 @@ class Hook:
     All processes call each hook equally often, so that a hook may talk to the others; only
     `estimator.world.leads` should write.  A hook sees `estimator.model`, `.state`, `.task`,
     `.config`, `.world`, `.run` (the `TrainState`) and writes with `estimator.summary`.
+
+    Attributes:
+      in_banner: whether the run banner lists it.
     """
+
+    in_banner = True
 
     def begin(self, estimator: Estimator) -> None:
         """Training is about to begin or to go on; `estimator.run` is there."""

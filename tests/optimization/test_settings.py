@@ -9,8 +9,7 @@ from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, OptimizationHParams
 from t2t_torch.optim import settings
-from t2t_torch.optim.learning_rate import FACTORS, LEGACY_DECAYS
-from t2t_torch.optim.settings import check_settings
+from t2t_torch.optim.settings import check_settings, reads_train_steps
 
 
 def check(hparams, base="transformer_base"):
@@ -26,7 +25,7 @@ def test_every_named_set_is_accepted(name):
     "hparams, reader",
     [
         ("learning_rate=0.5", r"a learning_rate_schedule with legacy would"),
-        ("learning_rate_decay_steps=9", r"linear_decay, .*legacy \(learning_rate_decay_scheme=exp"),
+        ("learning_rate_decay_steps=9", r"legacy \(learning_rate_decay_scheme=exp\), linear_decay"),
         ("learning_rate_cosine_cycle_steps=9", r"legacy \(learning_rate_decay_scheme=cosine\)"),
         ("learning_rate_decay_scheme=exp", r"with legacy would"),
         ("learning_rate_schedule=constant,learning_rate_warmup_steps=9", r"linear_warmup"),
@@ -118,20 +117,38 @@ class Recorder:
 VALUES = "learning_rate_boundaries=[5,9],learning_rate_multiples=[0.5,0.1]"
 
 
-@pytest.mark.parametrize("name", [*FACTORS, *(f"legacy/{scheme}" for scheme in LEGACY_DECAYS)])
-def test_a_factor_reads_what_it_declares(name):
-    factor, _, scheme = name.partition("/")
-    made = LEGACY_DECAYS[scheme] if scheme else FACTORS[factor]
-    declared = made.reads | (FACTORS["legacy"].reads if scheme else set())
-    if factor == "legacy" and not scheme:
-        scheme = "none"
-        declared = declared | LEGACY_DECAYS["none"].reads
-    hparams = HParams().parse(f"{VALUES},learning_rate_decay_scheme={scheme or 'none'}")
+SCHEMES = ("noam", "none", "exp", "piecewise", "cosine", "sqrt")
+SCHEDULES = [name for name in registry.list_names("schedule") if name != "legacy"]
+
+
+@pytest.mark.parametrize("name", [*SCHEDULES, *(f"legacy/{scheme}" for scheme in SCHEMES)])
+def test_a_schedule_reads_what_it_declares(name):
+    name, _, scheme = name.partition("/")
+    make = registry.schedule(name)
+    hparams = HParams().parse(
+        f"{VALUES},learning_rate_decay_scheme={scheme or 'none'},learning_rate_decay_rate=0.5"
+    )
+    declared = {
+        setting
+        for setting, condition in make.reads.items()
+        if condition is None or getattr(hparams, condition[0]) == condition[1]
+    }
     recorder = Recorder(hparams)
+    factor = make(recorder, 1000)
     for step in (0, 50, 150, 700):
-        FACTORS[factor].formula(recorder, 1000, step)
+        factor(step)
     asked = {name for name in recorder.asked if name.startswith("learning_rate")}
-    assert asked == declared
+    assert asked == declared - {"train_steps"}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_schedule_depends_on_the_end_of_the_run_if_it_says_so(name):
+    hparams = HParams().parse("learning_rate_decay_rate=0.5,learning_rate_warmup_steps=10")
+    steps = [11, 200, 390]
+    short, long = (
+        [registry.schedule(name)(hparams, end)(step) for step in steps] for end in (400, 800)
+    )
+    assert (short != long) == reads_train_steps(name)
 
 
 @pytest.mark.parametrize("name", registry.list_names("optimizer"))
@@ -146,7 +163,7 @@ def test_an_optimizer_reads_what_it_declares(name):
 
 def test_every_setting_of_an_optimizer_or_a_schedule_has_a_reader():
     read = set().union(*(registry.optimizer(n).reads for n in registry.list_names("optimizer")))
-    read = read.union(*(factor.reads for factor in [*FACTORS.values(), *LEGACY_DECAYS.values()]))
+    read = read.union(*(registry.schedule(n).reads for n in registry.list_names("schedule")))
     for name in OptimizationHParams.model_fields:
         if name.startswith(("optimizer_", "learning_rate")):
             assert name in read | settings._ALWAYS

@@ -9,7 +9,7 @@ from torch import nn
 
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.hparam import HParams
-from t2t_torch.optim.weight_average import WeightAverage
+from t2t_torch.optim.gradient import WeightAverage
 
 
 class Model(nn.Module):

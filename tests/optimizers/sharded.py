@@ -20,9 +20,8 @@ from t2t_torch import registry
 from t2t_torch.distributed import process_group
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.hparam import HParams
-from t2t_torch.optim.gradient import GradientFinisher
+from t2t_torch.optim.gradient import GradientFinisher, WeightAverage
 from t2t_torch.optim.parameter_groups import parameter_groups
-from t2t_torch.optim.weight_average import WeightAverage
 
 ROWS = 8
 

@@ -7,15 +7,14 @@ from pathlib import Path
 
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
-from t2t_torch.optim.learning_rate import FACTORS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "optimizers.md").read_text("utf-8")
 ROWS = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
 TOLD = {name for row in ROWS for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_every_optimizer_and_every_factor_has_a_row_and_nothing_else():
-    assert {*registry.list_names("optimizer"), *FACTORS} == TOLD
+def test_every_optimizer_and_every_schedule_has_a_row_and_nothing_else():
+    assert {*registry.list_names("optimizer"), *registry.list_names("schedule")} == TOLD
 
 
 def test_every_setting_that_is_named_exists_and_is_read_as_written():

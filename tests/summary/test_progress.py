@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from t2t_torch.train.opening import Progress
+from t2t_torch.train.summary import Progress
 
 REPORT = {
     "loss": 2.5,
