@@ -21,31 +21,15 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor, found_of
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import (
-    cells_of,
-    columns_of,
     found_record,
-    marks_spans,
     prediction_record,
-    readable,
     write_table,
 )
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import Sentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.features import (
-    ClassLabel,
-    Feature,
-    Features,
-    Image,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-    TreeFeature,
-)
+from t2t_torch.features import Feature, Features
 from t2t_torch.files import check_target, open_target, read_lines, staged
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.mode import Split
@@ -149,15 +133,14 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
             read |= dict.fromkeys(_READ_OF_LABELS)
         elif features.has_inputs:  # a language model's texts are measured, not decoded
             read |= dict.fromkeys(_READ_OF_TEXTS)
-            if any(isinstance(target, TreeFeature) for target in targets):
-                read |= dict.fromkeys(_READ_OF_TREES)
+            read |= dict.fromkeys(name for its in targets for name in its.search_settings)
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
-    """Returns how texts are decoded: without what others of several problems read."""
-    trees = any(isinstance(target, TreeFeature) for target in features.targets.values())
-    names = _READ_OF_LABELS if trees else (*_READ_OF_LABELS, *_READ_OF_TREES)
+    """Returns how texts are decoded: without the settings of other targets."""
+    own = {name for its in features.targets.values() for name in its.search_settings}
+    names = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
     default = DecodeHParams()
     return hparams.replace(**{name: getattr(default, name) for name in names})
 
@@ -233,7 +216,7 @@ class EvaluatedRows:
         self.confusion: dict[str, Counter[tuple[str | None, str | None]]] = {
             name: Counter()
             for name, feature in predictor.features.targets.items()
-            if isinstance(feature, ClassLabel | Tags)
+            if feature.classifies
         }
 
     @property
@@ -245,10 +228,10 @@ class EvaluatedRows:
         header += _told(features)
         for name, feature in features.targets.items():
             header.append(name)
-            if features.has_inputs or not isinstance(feature, Text):
-                header += columns_of(f"{name}_found", feature)
-                header += [] if isinstance(feature, Real | SoftLabel) else [f"{name}_is_right"]
-            if isinstance(feature, Text):
+            if features.has_inputs or not feature.is_text:
+                header += [f"{name}_found{column}" for column in feature.table_columns]
+                header += [f"{name}_is_right"] if feature.is_discrete else []
+            if feature.is_text:
                 header.append(f"{name}_loss")
         return header
 
@@ -256,13 +239,13 @@ class EvaluatedRows:
         """Returns a row's values, by `header`."""
         features = self._predictor.features
         cells: list[Any] = [row.problem, row.number] if len(self._parts) > 1 else [row.number]
-        cells += [readable(features.inputs[name], row.inputs[name]) for name in _told(features)]
+        cells += [features.inputs[name].table_value(row.inputs[name]) for name in _told(features)]
         for name, feature in features.targets.items():
-            cells.append(readable(feature, row.right[name]))
-            if features.has_inputs or not isinstance(feature, Text):
-                cells += cells_of(feature, row.records[name])
-                cells += [] if isinstance(feature, Real | SoftLabel) else [row.is_right(name)]
-            if isinstance(feature, Text):
+            cells.append(feature.table_value(row.right[name]))
+            if features.has_inputs or not feature.is_text:
+                cells += feature.table_cells(row.records[name])
+                cells += [row.is_right(name)] if feature.is_discrete else []
+            if feature.is_text:
                 cells.append(row.records[name].get("loss"))
         return cells
 
@@ -340,7 +323,7 @@ class EvaluatedRows:
             name: values for name, values in on_device.items() if name not in features.targets
         }
         guesses: dict[str, Any] = {}
-        texts = [name for name, its in features.targets.items() if isinstance(its, Text)]
+        texts = [name for name, its in features.targets.items() if its.is_text]
         with autocast(self._dtype, device):
             found = model(on_device).logits if texts else model.logits(inputs)
         for name, logits in found.items():
@@ -365,13 +348,13 @@ class EvaluatedRows:
     ) -> Evaluated:
         records: dict[str, Mapping[str, Any]] = {}
         for name, feature in features.targets.items():
-            if isinstance(feature, Text):
+            if feature.is_text:
                 records[name] = {"loss": guesses[name]}
                 continue
-            words = values[feature.of] if isinstance(feature, Tags | Span) else None
-            tags = len(values[name]) if isinstance(feature, Tags) else None
+            words = None if feature.refers_to is None else values[feature.refers_to]
+            tags = None if feature.aligned_to is None else len(values[name])
             found = found_of(feature, guesses[name], tags)
-            if isinstance(feature, Span):
+            if feature.selects_words:
                 found = found._replace(value=_part(words, found.value))
                 values[name] = _part(words, values[name])
             own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
@@ -392,7 +375,7 @@ def _told(features: Features) -> list[str]:
     return [
         name
         for name, feature in features.inputs.items()
-        if not isinstance(feature, Image) and feature.aligned_to is None
+        if not feature.is_image and feature.aligned_to is None
     ]
 
 
@@ -495,10 +478,7 @@ def label_metrics(feature: Feature) -> tuple[str, ...]:
     """Returns the metrics that a target's table of labels is made of: spans' where tags mark some;
     none of what has no labels.
     """
-    if not isinstance(feature, ClassLabel | Tags | MultiLabel):
-        return ()
-    spans = isinstance(feature, Tags) and marks_spans(feature)
-    return tuple(f"{'span_' if spans else ''}{column}_per_label" for column in _COLUMNS)
+    return feature.label_metrics
 
 
 def label_tables(

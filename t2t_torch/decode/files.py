@@ -22,15 +22,12 @@ from t2t_torch.decode.outputs import (
     Decoding,
     Shard,
     answer_record,
-    cells_of,
-    columns_of,
     decodes_name,
     holds_json,
     made_of,
     name_of_shard,
     one_line,
     read_json,
-    readable,
     rows_of_shard,
     shard_of,
     text_of,
@@ -42,18 +39,7 @@ from t2t_torch.decode.outputs import (
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Gazetteer,
-    Real,
-    Span,
-    Tags,
-    Text,
-    WordReal,
-)
-from t2t_torch.features.word import WordLabel
+from t2t_torch.features import Feature
 from t2t_torch.files import check_target, goes_to_stdout, open_target, read_lines
 from t2t_torch.mode import Split
 from t2t_torch.runtime.prediction import Answer, Input, InputError, Prediction
@@ -358,9 +344,6 @@ def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: Decod
 # What an input may look like, for those who are to write one.
 
 
-_MANY = 8  # numbers that an example writes out
-
-
 def example_of(kinds: Mapping[str, Feature], lists: Collection[str]) -> dict[str, Any]:
     """Returns an input, of two words where it is a list of them.
 
@@ -368,25 +351,7 @@ def example_of(kinds: Mapping[str, Feature], lists: Collection[str]) -> dict[str
       kinds: by field, a feature that is made of it.
       lists: the fields that are given as lists.
     """
-    return {field: _value_of(kind, field in lists) for field, kind in kinds.items()}
-
-
-def _value_of(kind: Feature, is_list: bool) -> Any:
-    if isinstance(kind, Text):
-        return ["...", "..."] if is_list else "..."
-    if isinstance(kind, Gazetteer):
-        return [{kind.encoder.labels[0]: 1.0}, {}]
-    if isinstance(kind, WordLabel):
-        return [kind.encoder.labels[0]] * 2
-    if isinstance(kind, WordReal):
-        return [_numbers(kind.size)] * 2
-    if isinstance(kind, Real):
-        return 0.5 if kind.size == 1 else _numbers(kind.size)
-    return ["..."]
-
-
-def _numbers(size: int) -> Any:
-    return [0.5] * size if size <= _MANY else [f"{size} numbers"]
+    return {field: kind.example(as_list=field in lists) for field, kind in kinds.items()}
 
 
 # Labels for the lines of a file.
@@ -556,14 +521,17 @@ def table_of(
     targets = predictor.features.targets
     header = list(predictor.fields)
     for name, feature in targets.items():
-        header += columns_of(name, feature)
+        header += [f"{name}{column}" for column in feature.table_columns]
     rows = []
     for given, answer in zip(inputs, answers, strict=True):
         record = record_of(predictor, given, answer, best)
         inputs_of = predictor.features.inputs
-        row = [readable(inputs_of.get(f), record["input"][f]) for f in predictor.fields]
+        row = [
+            inputs_of[field].table_value(value) if field in inputs_of else value
+            for field, value in ((field, record["input"][field]) for field in predictor.fields)
+        ]
         for name, feature in targets.items():
-            row += cells_of(feature, record["output"][name])
+            row += feature.table_cells(record["output"][name])
         rows.append(row)
     return header, rows
 
@@ -575,13 +543,12 @@ def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
     joined by spaces, unless some tag has one in it; all else, and several targets, is JSON.
     """
     targets = list(predictor.features.targets.values())
-    if len(targets) > 1:
-        return _as_json
-    if isinstance(targets[0], ClassLabel | Choice | Span):
-        return _as_text
-    if isinstance(targets[0], Tags) and not any(" " in tag for tag in targets[0].encoder.labels):
-        return _joined
-    return _as_json
+
+    def written(value: Any) -> str:
+        line = targets[0].line(value) if len(targets) == 1 else None
+        return json.dumps(value, ensure_ascii=False) if line is None else line
+
+    return written
 
 
 def _json(line: str) -> Any:
@@ -607,15 +574,3 @@ def example_line(predictor: LabelPredictor) -> str:
     example |= {field: its.example for field, its in known.items()}
     meanings = "".join(f", where {field} is {its.meaning}" for field, its in known.items())
     return json.dumps(example, ensure_ascii=False) + meanings
-
-
-def _as_text(value: Any) -> str:
-    return " ".join(str(value).splitlines())
-
-
-def _joined(value: Sequence[str]) -> str:
-    return " ".join(value)
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

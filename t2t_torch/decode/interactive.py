@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from t2t_torch.decode.files import example_line, how_to_write, input_of, record_of
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
-from t2t_torch.decode.outputs import tagged
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import T2TError
-from t2t_torch.features import Feature, Tags, Text, Turns
 from t2t_torch.runtime.prediction import InputError
 
 HELP = """Type an input and Enter.  Commands:
@@ -138,8 +135,8 @@ class LabelPrompt:
         self._hparams = hparams
         self._write = write
         hparams.check_of_labels()
-        kinds = list(predictor.kinds.values())
-        is_text = len(kinds) == 1 and isinstance(kinds[0], Text) and not isinstance(kinds[0], Turns)
+        kinds = [spec.kind for spec in predictor.specs.values()]
+        is_text = kinds in (["text"], ["words"])
         how = f"{'a text, or ' if is_text else ''}JSON such as {example_line(predictor)}"
         self._help = LABEL_HELP.format(how=how)
 
@@ -173,23 +170,5 @@ class LabelPrompt:
         told = []
         for name, feature in targets.items():
             told += [f"{name}:"] if len(targets) > 1 else []
-            told += told_record(feature, record["output"][name])
+            told += feature.console_lines(record["output"][name])
         return "".join(f"{line}\n" for line in told)
-
-
-def told_record(feature: Feature, record: Mapping[str, Any]) -> list[str]:
-    """Returns what was found for a target in lines: labels after their probabilities, the best one
-    first; words with their tags, and the spans that they mark; else the value.
-
-    Args:
-      feature: the target.
-      record: as `record.found_record` makes it.
-    """
-    if isinstance(feature, Tags):
-        spans = [f"  {span['kind']}: {span['text']}" for span in record.get("spans", [])]
-        return [tagged(record["words"], record["value"]), *spans]
-    scores = record.get("probabilities")
-    if isinstance(scores, Mapping):
-        return [f"{score:8.4f}  {label}" for label, score in scores.items()]
-    value = " ".join(str(record["value"]).splitlines())
-    return [f"{record['probability']:8.4f}  {value}" if "probability" in record else value]

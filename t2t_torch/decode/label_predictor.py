@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,18 +19,7 @@ from t2t_torch.decode.outputs import DecodeProgress
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    MultiLabel,
-    Span,
-    Tags,
-    Text,
-    Turns,
-    Words,
-)
+from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.modality import Guess
 from t2t_torch.model import T2TModel
@@ -37,7 +27,7 @@ from t2t_torch.pipeline.collate import padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position
 from t2t_torch.problem import Found, Problem
-from t2t_torch.runtime.prediction import Answer, Input, InputError, Question, ranked
+from t2t_torch.runtime.prediction import Answer, Input, InputError, Question
 from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
@@ -117,7 +107,8 @@ class LabelPredictor:
     Attributes:
       fields: what an input consists of.
       kinds: by field, the first of the features that are made of it.
-      lists: those of them that are lists: of words, utterances, numbers.
+      specs: by field, the form of its values.
+      lists: the fields that are given as lists: of words, utterances, numbers.
       limits: to what length they are cut.
       before_batch: called before each batch is labelled; what it raises ends the labelling.
     """
@@ -142,15 +133,13 @@ class LabelPredictor:
         self.limits = Limits.of(features, model.hparams, bound=bound)
         self.fields = tuple(self.kinds)
         self._question = Question(problem.full_name, self.fields)
-        # A span is found in a text as it is written, which its family cuts into words itself.
-        cuts = any(isinstance(feature, Span) for feature in features.targets.values())
-        self.lists = {
-            field
-            for field, feature in self.kinds.items()
-            if not isinstance(feature, Text)
-            or isinstance(feature, Turns)
-            or (isinstance(feature, Words) and not cuts)
-        }
+        self.specs = {field: its.input_spec(field, features) for field, its in self.kinds.items()}
+        # A span is found in a text as it is written, which the problem cuts into words.
+        if any(feature.selects_words for feature in features.targets.values()):
+            for field, spec in self.specs.items():
+                if spec.kind == "words":
+                    self.specs[field] = dataclasses.replace(spec, kind="text")
+        self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the value found for each input, in their order; see `Answer.value`."""
@@ -249,8 +238,8 @@ class LabelPredictor:
             raise InputError(number, f"{told} is not of the form that was expected.") from None
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-        for field, kind in self.kinds.items():
-            if isinstance(kind, Words) and field in self.lists:
+        for field, spec in self.specs.items():
+            if spec.kind == "words":
                 check_whole(words_of(sample[field]))
         row = {
             name: feature.encode(sample[feature.source or name])
@@ -303,8 +292,8 @@ class LabelPredictor:
 
     def _value(self, name: str, guess: Guess, sample: Mapping[str, Any]) -> Found:
         feature, words = self.features.targets[name], None
-        if isinstance(feature, Tags):
-            words = len(words_of(sample[self.features.sources[feature.of]]))
+        if feature.aligned_to is not None:
+            words = len(words_of(sample[self.features.sources[feature.aligned_to]]))
         return found_of(feature, guess, words)
 
 
@@ -317,11 +306,8 @@ def found_of(feature: Feature, guess: Guess, words: int | None = None) -> Found:
       words: how many of a sequence are the example's; the rest fills up a batch.
     """
     scores: Mapping[str, float] | Sequence[float] | None = guess.scores
-    if scores is not None and isinstance(feature, ClassLabel | MultiLabel | Choice):
-        labels = feature.candidates if isinstance(feature, Choice) else feature.encoder.labels
-        scores = ranked(labels, guess.scores or ())
-    elif scores is not None:
-        scores = list(scores)[:words]
+    if guess.scores is not None:
+        scores = feature.named_scores(list(guess.scores)[:words])
     numbers = guess.numbers if words is None else guess.numbers[:words]
     return Found(feature.decode(numbers), guess.probability, scores)
 

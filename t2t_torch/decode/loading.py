@@ -33,7 +33,6 @@ from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import import_usr_dirs
-from t2t_torch.reports.column_statistics import labels_of
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -186,7 +185,7 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
             if name not in here
             or name not in there
             or meanings(ours, name) != meanings(theirs, name)
-            or labels_of(here[name]) != labels_of(there[name])
+            or here[name].labels != there[name].labels
         ]
         if differ:
             name = differ[0]

@@ -23,7 +23,7 @@ from t2t_torch.decode.journal import (
 )
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features import Feature, Features, Real, SoftLabel, Span, Tags, Text, Words
+from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import words_of
 from t2t_torch.files import is_replaced, open_target
 from t2t_torch.problem import Found
@@ -31,7 +31,6 @@ from t2t_torch.runtime.prediction import (
     BEST,
     Answer,
     Prediction,
-    mark_spans,
     prediction_record,
     span_records,
     value_record,
@@ -96,14 +95,9 @@ def _quoted(value: Any) -> str:
 __all__ = [
     "BEST",
     "answer_record",
-    "cells_of",
-    "columns_of",
     "found_record",
-    "marks_spans",
     "prediction_record",
-    "readable",
     "span_records",
-    "tagged",
 ]
 
 
@@ -122,8 +116,8 @@ def answer_record(
     for name, feature in features.targets.items():
         found = Found(answer.values[name], answer.probabilities.get(name), answer.scores.get(name))
         words = None
-        if isinstance(feature, Tags):
-            words = words_of(sample[features.sources[feature.of]])
+        if feature.aligned_to is not None:
+            words = words_of(sample[features.sources[feature.aligned_to]])
         record[name] = found_record(feature, found, words, best)
     return record
 
@@ -144,62 +138,9 @@ def found_record(
       best: labels of a class that are told.
     """
     record = value_record(found.value, found.probability, found.scores, best)
-    if isinstance(feature, Tags) and words is not None:
-        record |= words_record(found.value, words, feature.encoder.labels)
+    if feature.aligned_to is not None and words is not None:
+        record |= words_record(found.value, words, feature.labels)
     return record
-
-
-def marks_spans(feature: Tags) -> bool:
-    """Whether tags mark spans, as B-city and I-city do, and parts of speech do not."""
-    return mark_spans(feature.encoder.labels)
-
-
-def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:
-    """Returns words with their tags, as in "to/O new/B-city york/I-city"."""
-    return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(words, tags, strict=True))
-
-
-def columns_of(name: str, feature: Feature) -> list[str]:
-    """Returns the names of a table's columns for what is found of a target."""
-    if isinstance(feature, Text):
-        return [name, f"{name}_score"]
-    if isinstance(feature, Real | SoftLabel):
-        return [name]
-    columns = [name, f"{name}_probability"]
-    if not isinstance(feature, Span):
-        columns.append(f"{name}_probabilities")
-    return [*columns, f"{name}_tagged"] if isinstance(feature, Tags) else columns
-
-
-def readable(feature: Feature | None, value: Any) -> Any:
-    """Returns a value as a table has it: words, and tags without spaces, joined by spaces; a number
-    alone, several to six digits.
-    """
-    if isinstance(value, str | int | float) or value is None:
-        return value
-    if isinstance(feature, Real):
-        numbers = [float(f"{number:.6g}") for number in value]
-        return numbers[0] if len(numbers) == 1 else numbers
-    if isinstance(feature, Words):
-        return " ".join(value)
-    if isinstance(feature, Tags) and not any(" " in tag for tag in feature.encoder.labels):
-        return " ".join(tag or "?" for tag in value)
-    return value
-
-
-def cells_of(feature: Feature, record: Mapping[str, Any]) -> list[Any]:
-    """Returns the values of `columns_of` for a record of that target."""
-    if isinstance(feature, Text):
-        return [record["value"], record.get("score")]
-    cells = [readable(feature, record["value"])]
-    if isinstance(feature, Real | SoftLabel):
-        return cells
-    cells.append(record.get("probability"))
-    if not isinstance(feature, Span):
-        cells.append(record.get("probabilities"))
-    if isinstance(feature, Tags):
-        cells.append(tagged(record["words"], record["value"]))
-    return cells
 
 
 # Inputs that are decoded in parts, by several processes, and what is joined of them.

@@ -339,18 +339,9 @@ def add_answers(
             graph.output(f"{name}_scores", _float(graph, scores), "float32", ["batch", axis])
 
 
-def labels_of(feature: Feature) -> list[str]:
-    """Returns the names of what a target's scores are of, in their order; none of numbers."""
-    if isinstance(feature, Choice):
-        return list(feature.candidates)
-    if isinstance(feature, ClassLabel | MultiLabel | SoftLabel | Tags):
-        return list(feature.encoder.labels)
-    return []
-
-
 def _named(graph: Graph, feature: Feature, numbers: str) -> str:
     """Returns the labels of numbers.  [...] int64 -> [...] string."""
-    return graph.add("Gather", graph.constant(labels_of(feature)), numbers)
+    return graph.add("Gather", graph.constant(list(feature.labels)), numbers)
 
 
 def _unscaled(graph: Graph, feature: Real, numbers: str) -> str:

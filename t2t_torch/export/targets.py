@@ -22,7 +22,7 @@ from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor, RunInfo
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import ExportError
-from t2t_torch.export.answers import ContextWindows, add_answers, labels_of, windows_of
+from t2t_torch.export.answers import ContextWindows, add_answers, windows_of
 from t2t_torch.export.attention import add_attention
 from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
 from t2t_torch.export.graph import OPSETS, Graph
@@ -335,7 +335,7 @@ def _target(predictor: LabelPredictor, name: str) -> Target:
     if isinstance(feature, Real):
         return Target(name, kind, size=feature.size)
     of = predictor.features.sources[feature.of] if isinstance(feature, Tags | Span) else ""
-    return Target(name, kind, tuple(labels_of(feature)), of=of)
+    return Target(name, kind, feature.labels, of=of)
 
 
 # What answers with labels, tags or numbers, on its way to an artifact.

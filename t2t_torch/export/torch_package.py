@@ -25,7 +25,6 @@ from t2t_torch.decode.predictor import RunInfo
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
-from t2t_torch.export.answers import labels_of
 from t2t_torch.export.network import Network, axes_of, frozen, quiet
 from t2t_torch.export.request import (
     Exported,
@@ -545,7 +544,7 @@ def _tensors(features: Features, example: Mapping[str, Tensor]) -> dict[str, Any
             "kind": type(feature).__name__,
         }
     targets = {
-        name: {"kind": type(feature).__name__, "labels": labels_of(feature)}
+        name: {"kind": type(feature).__name__, "labels": list(feature.labels)}
         for name, feature in features.targets.items()
     }
     return {"inputs": inputs, "targets": targets}

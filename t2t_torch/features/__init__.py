@@ -1,6 +1,6 @@
 """What data is: the kinds of value that an example consists of."""
 
-from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features
+from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.label import (
     NO_SPAN,
     Choice,
@@ -35,8 +35,10 @@ __all__ = [
     "Gazetteer",
     "GazetteerWeights",
     "Image",
+    "InputSpec",
     "MultiLabel",
     "OriginalWords",
+    "OutputSpec",
     "Place",
     "Real",
     "RowWeight",

@@ -6,12 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import ExportError, UsageError
+
+if TYPE_CHECKING:
+    from t2t_torch.export.graph import Graph
 
 Role: TypeAlias = Literal["inputs", "targets", "notes", "kept"]
 """What a feature is to a model: given, produced, only known of the example, or only stored."""
@@ -23,51 +26,178 @@ IGNORED = -100
 """What fills up sequences of labels, whose ids start at 0: it counts for nothing."""
 
 
-class Feature(ABC):
-    """One value of an example: how it becomes numbers, is stored, and becomes a value again.
+# What a model takes and answers, as artifacts and servers publish it.
 
-    An example's numbers are stored as one flat list; `shape` says how they lie in a batch.  How a
-    feature enters and leaves a network is its modality's business.
+
+InputKind: TypeAlias = Literal[
+    "text",
+    "words",
+    "labels",
+    "numbers",
+    "word_numbers",
+    "gazetteer",
+    "image",
+    "tensor",
+    "value",
+]
+"""The form of an input in JSON: a text; words, as a list or separated by spaces; a label for each
+word, likewise; a list of numbers; a list of numbers for each word; for each word a mapping of
+labels to weights; an image as nested lists; an array of a trial; any other JSON value."""
+
+OutputKind: TypeAlias = Literal[
+    "class",
+    "multilabel",
+    "tags",
+    "numbers",
+    "distribution",
+    "choice",
+    "span",
+    "text",
+    "tree",
+    "tensor",
+    "value",
+]
+"""The form of an output in JSON; "value" is any JSON value, such as a date as a string."""
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """An input field.
+
+    The kinds are a closed set, which clients in any language can implement.  A new kind of feature
+    maps to one of them with `Feature.input_spec`.
+
+    Attributes:
+      name: name of the field, and of the input of an exported graph.
+      kind: form of a value.
+      dtype: element type of the graph's input: "string" [batch]; "float32" [batch, size] for
+        numbers; for numbers of words "float32" [batch, words, size]; for a gazetteer "string"
+        [batch, words, entries], with the weights in a second input, `<name>_weights`, float64; for
+        an image "uint8" [batch, height, width, channels]; for a tensor its own.
+      size: number of numbers; 0 for strings.
+      of: for values with an entry for each word, the field of the words.
+      longest: number of words or tokens at which the input is truncated, or, if `tagged`, above
+        which it is an error; 0: no limit.
+      tagged: whether some target has a tag for each word of the field.
+      shape: shape of an image, or of a tensor without the batch axis; -1 is any size.
     """
+
+    name: str
+    kind: InputKind
+    dtype: str = "string"
+    size: int = 0
+    of: str = ""
+    longest: int = 0
+    tagged: bool = False
+    shape: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """A target.
+
+    The outputs of an exported graph are `<name>`, and `<name>_probability` and `<name>_scores`
+    where they exist; for a span also `<name>_span`.
+
+    Attributes:
+      name: name of the target.
+      kind: form of a value.
+      labels: in the order of the scores; empty for kinds without labels.
+      of: for tags and spans, the field of the words or of the text.
+      size: number of numbers; for texts, of hypotheses.
+      dtype: element type of a tensor.
+      shape: shape of a tensor without the batch axis; -1 is any size.
+    """
+
+    name: str
+    kind: OutputKind
+    labels: Sequence[str] = ()
+    of: str = ""
+    size: int = 0
+    dtype: str = ""
+    shape: Sequence[int] = ()
+
+
+# The contract.
+
+
+Row: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""The stored numbers of an example, by feature."""
+
+
+class Feature(ABC):
+    """One value of an example: its numbers, its form in JSON and in print, its statistics.
+
+    The numbers of an example are stored as one flat list; `shape` is their layout in a batch.  The
+    modality of a feature embeds and predicts them.
+
+    A new kind of feature is a subclass with `arrow_type`, `encode` and `decode`, and a modality.
+    The other methods have defaults; see docs/add_a_feature.md.
+
+    Attributes:
+      is_text: whether the numbers are ids of a text vocabulary, with a row of an embedding each.
+      is_discrete: whether a prediction is either right or wrong; false for numbers.
+      classifies: whether each item is exactly one of `labels`.
+      is_image: whether `decode` returns an image, [height, width, channels] of bytes.
+      selects_words: whether a value is a part of the text `refers_to`, which users give uncut.
+      is_listed_by_word: whether reports print the entries of `aligned_to` below its words.
+      produced_like: the kind of target whose hidden states this one takes, for models that name the
+        kinds that they produce; None is the class itself.
+    """
+
+    is_text: ClassVar[bool] = False
+    is_discrete: ClassVar[bool] = True
+    classifies: ClassVar[bool] = False
+    is_image: ClassVar[bool] = False
+    selects_words: ClassVar[bool] = False
+    is_listed_by_word: ClassVar[bool] = False
+    produced_like: ClassVar[type[Feature] | None] = None
+
+    # Numbers.
 
     @property
     @abstractmethod
     def arrow_type(self) -> str:
-        """The Arrow type of the feature's column in the shards, a list of numbers."""
+        """The Arrow type of the column in the shards, a list of numbers."""
 
     @property
     def vocab_size(self) -> int:
-        """The number of different ids; 0 where the numbers are no ids."""
+        """The number of ids; 0 if the numbers are not ids."""
         return 0
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Of one example in a batch; None, which only the first may be, is as long as it takes."""
+        """The shape of one example in a batch; only the first size may be None, any length."""
         return (None,)
 
     @property
     def padding(self) -> int:
-        """What fills up shorter examples of a batch."""
+        """The value that shorter examples of a batch are padded with."""
         return 0
 
     @property
     def lowest_id(self) -> int:
-        """The lowest id that `encode` gives."""
+        """The lowest id that `encode` returns."""
         return 0
 
     @property
     def source(self) -> str | None:
-        """The field of a sample that it is made from; None is the one of the feature's name."""
+        """The field of a sample that it is made from; None: the field with the feature's name."""
         return None
 
     @property
     def aligned_to(self) -> str | None:
-        """The feature of words that it has one entry for each word of, if it has."""
+        """The feature of words of which this one has an entry for each word; None if none."""
         return None
 
     @property
+    def refers_to(self) -> str | None:
+        """The feature whose words a value is about: those that are tagged, or contain a span."""
+        return self.aligned_to
+
+    @property
     def generates(self) -> bool:
-        """Whether a model produces it id after id, ended by `EOS`; true of texts."""
+        """Whether a model generates it id by id until `EOS`; true for texts."""
         return False
 
     @property
@@ -76,7 +206,7 @@ class Feature(ABC):
         return self.shape[:1] == (None,)
 
     def lengths(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns positions from counts of stored numbers; what is no sequence has one.  [N]."""
+        """Returns numbers of positions from counts of stored numbers; 1 if no sequence.  [N]."""
         if not self.is_sequence:
             return np.ones_like(stored)
         width = math.prod(size or 1 for size in self.shape[1:])
@@ -84,15 +214,202 @@ class Feature(ABC):
 
     @abstractmethod
     def encode(self, value: Any) -> Sequence[Any]:
-        """Returns the numbers of a raw value, flat; DataError if it has none."""
+        """Returns the numbers of a value, flat.
+
+        A value is what JSON has for it, or what `decode` returns.
+
+        Raises:
+          DataError: it is no such value.
+        """
 
     def encode_batch(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """Returns the numbers of many raw values, each as `encode` would."""
+        """Returns the numbers of many values; the same as `encode` for each."""
         return [self.encode(value) for value in values]
 
     @abstractmethod
     def decode(self, ids: Iterable[Any]) -> Any:
-        """Returns the raw value of numbers, padded or not."""
+        """Returns the value of numbers, padded or not, as JSON has it."""
+
+    # Specification: what artifacts, servers and documentation say about it.
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the ids, or of the places of a row, in their order; empty if none."""
+        return ()
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns what an input field of this feature takes.
+
+        Args:
+          name: the field.
+          features: the problem's.
+        """
+        return InputSpec(name, "value")
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns what a target of this feature answers.
+
+        Args:
+          name: the target.
+          features: the problem's.
+        """
+        return OutputSpec(name, "value", self.labels)
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns a value for documentation and error messages.
+
+        Args:
+          as_list: whether a text is given as a list, of two words.
+        """
+        return ["..."]
+
+    # Export: the parts of a graph that do the same as `encode` and `decode`.
+
+    def encode_graph(self, name: str, inputs: Any) -> str:
+        """Adds to a graph what makes the numbers of a field's value.
+
+        Args:
+          name: the feature.
+          inputs: the graph's inputs and the parts that are made of them.
+
+        Returns:
+          The tensor [batch, *shape] that the model takes.
+
+        Raises:
+          ExportError: a graph cannot do it.
+        """
+        raise ExportError(
+            f"the field {name!r} is a {type(self).__name__}, which a graph cannot be given yet. "
+            "Train on a problem without it, or answer with  t2t-decoder"
+        )
+
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> None:
+        """Adds to a graph what makes the answer of a prediction, and the graph's outputs.
+
+        Args:
+          name: the target.
+          outputs: outputs of the network, by name: `<target>.numbers`, and `.probability`,
+            `.scores` and `.mask` where they exist.
+          graph: the graph that contains the network.
+
+        Raises:
+          ExportError: a graph cannot do it.
+        """
+        raise ExportError(
+            f"target {name!r} is a {type(self).__name__}, which no artifact can answer "
+            "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
+            "text in problems of questions about one (SpanQAProblem) can be exported."
+        )
+
+    # Decoding: how predictions are printed and written.
+
+    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float] | Sequence[float]:
+        """Returns the scores of a prediction as users read them: by label, highest first."""
+        return scores
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """Suffixes of a target's columns in a table, named after parts of its record."""
+        return "", "_probability"
+
+    def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
+        """Returns the cells of `table_columns`.
+
+        Args:
+          record: JSON record of a prediction, as `runtime.prediction.record_of` makes it.
+        """
+        parts = [column.removeprefix("_") or "value" for column in self.table_columns]
+        record = {**record, "value": self.table_value(record["value"])}
+        return [record.get(part) for part in parts]
+
+    def table_value(self, value: Any) -> Any:
+        """Returns a value as a cell of a table has it."""
+        return value
+
+    def line(self, value: Any) -> str | None:
+        """Returns a value as a line of a text file; None: as JSON."""
+        return " ".join(value.splitlines()) if isinstance(value, str) else None
+
+    def console_lines(self, record: Mapping[str, Any]) -> list[str]:
+        """Returns the lines that the prompt prints for the JSON record of a prediction."""
+        scores = record.get("probabilities")
+        if isinstance(scores, Mapping):
+            return [f"{score:8.4f}  {label}" for label, score in scores.items()]
+        value = " ".join(str(record["value"]).splitlines())
+        return [f"{record['probability']:8.4f}  {value}" if "probability" in record else value]
+
+    @property
+    def search_settings(self) -> tuple[str, ...]:
+        """Decoding settings that only its own search reads, of a target that is generated."""
+        return ()
+
+    @property
+    def label_metrics(self) -> tuple[str, ...]:
+        """Registered metrics that make its table of precision, recall, F1 and support by label."""
+        return ()
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """Names of the scores by which outputs are compared with references by default."""
+        return ("exact_match",)
+
+    # Statistics: what `t2t-datagen` and the data report say about stored numbers.
+
+    @property
+    def scale(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and standard deviation by which numbers were standardized; empty if not."""
+        return (), ()
+
+    @property
+    def num_channels(self) -> int:
+        """How many numbers stand side by side, each with a mean of its own; 0 for ids."""
+        return 0
+
+    @property
+    def empty_length(self) -> int:
+        """The length of an empty value: 1 for a text that `EOS` ends."""
+        return 0
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the value of a row as text, for reports.
+
+        Args:
+          name: the feature.
+          features: the problem's.
+          row: stored numbers.
+          limit: characters that are printed; a longer text need not be whole.
+        """
+        return self.describe_value(self.decode(row[name]))
+
+    def describe_value(self, value: Any) -> str:
+        """Returns a value as one line of a report."""
+        if value is None:
+            return "(none)"
+        if isinstance(value, list | tuple):
+            return " ".join(map(describe_entry, value))
+        return describe_entry(value)
+
+    def summary(self, rows: npt.NDArray[Any]) -> dict[str, float | str]:
+        """Returns further statistics of a split, by name, for the data report.
+
+        Args:
+          rows: stored numbers of all rows, [rows, numbers of a row]; not called for sequences.
+        """
+        return {}
+
+
+def describe_entry(value: Any) -> str:
+    """Returns an entry of a list as text, for reports."""
+    if value is None:
+        return "(unknown)"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ",".join(map(describe_entry, value)) or "-" if isinstance(value, list) else str(value)
+
+
+def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
+    """Returns the score of each label, highest first; equal ones in the order of the labels."""
+    return dict(sorted(zip(labels, scores, strict=True), key=lambda one: -one[1]))
 
 
 @dataclass(frozen=True)

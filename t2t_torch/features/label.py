@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature
+from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputSpec, Row, ranked
 from t2t_torch.text.encoder import ClassLabelEncoder
+from t2t_torch.text.tags import marks_spans
 
 _SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1
+_LABEL_COLUMNS = ("", "_probability", "_probabilities")
+_PER_LABEL = tuple(f"{name}_per_label" for name in ("precision", "recall", "f1", "support"))
+_MAX_SOFT_LABELS = 5  # of a distribution that reports print
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class ClassLabel(Feature):
       allow_unknown: whether a label that is not among them becomes `UNKNOWN`, as labels that only
         the evaluation data has; else it is an error.
     """
+
+    classifies: ClassVar[bool] = True
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
@@ -60,6 +66,37 @@ class ClassLabel(Feature):
         """Returns the label; None if it is unknown."""
         identity = next(int(i) for i in ids)
         return None if identity < 0 else self.encoder.decode(identity)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in the order of their ids."""
+        return self.encoder.labels
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the classes."""
+        return OutputSpec(name, "class", self.labels)
+
+    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
+        """Returns the score of each label, highest first."""
+        return ranked(self.labels, scores)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The value, its probability, and those of all labels."""
+        return _LABEL_COLUMNS
+
+    def line(self, value: Any) -> str:
+        """Returns the value as it is, on one line."""
+        return " ".join(str(value).splitlines())
+
+    @property
+    def label_metrics(self) -> tuple[str, ...]:
+        """Precision, recall, F1 and support of each label."""
+        return _PER_LABEL
+
+    def describe_value(self, value: Any) -> str:
+        """Returns the label."""
+        return "(unknown)" if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -99,6 +136,33 @@ class MultiLabel(Feature):
         """Returns the labels, in the order of the classes."""
         return [label for label, there in zip(self.encoder.labels, ids, strict=True) if there]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in the order of their ids."""
+        return self.encoder.labels
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the classes."""
+        return OutputSpec(name, "multilabel", self.labels)
+
+    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
+        """Returns the score of each label, highest first."""
+        return ranked(self.labels, scores)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The value, its probability, and those of all labels."""
+        return _LABEL_COLUMNS
+
+    @property
+    def label_metrics(self) -> tuple[str, ...]:
+        """Precision, recall, F1 and support of each label."""
+        return _PER_LABEL
+
+    def describe_value(self, value: Any) -> str:
+        """Returns the labels, separated by commas."""
+        return ", ".join(value) or "(none)"
+
 
 @dataclass(frozen=True)
 class SoftLabel(Feature):
@@ -107,6 +171,8 @@ class SoftLabel(Feature):
     Attributes:
       encoder: the classes.
     """
+
+    is_discrete: ClassVar[bool] = False
 
     encoder: ClassLabelEncoder
 
@@ -143,6 +209,26 @@ class SoftLabel(Feature):
     def decode(self, ids: Iterable[float]) -> dict[str, float]:
         """Returns the probability of each label."""
         return dict(zip(self.encoder.labels, map(float, ids), strict=True))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in the order of their ids."""
+        return self.encoder.labels
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the classes."""
+        return OutputSpec(name, "distribution", self.labels)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The distribution alone."""
+        return ("",)
+
+    def describe_value(self, value: Any) -> str:
+        """Returns the most probable labels with their probabilities."""
+        top = sorted(value.items(), key=lambda pair: -pair[1])[:_MAX_SOFT_LABELS]
+        more = ", …" if len(value) > len(top) else ""
+        return ", ".join(f"{label} {probability:.3g}" for label, probability in top) + more
 
 
 @dataclass(frozen=True)
@@ -185,6 +271,28 @@ class Choice(Feature):
         """Returns the candidate's name."""
         return self.candidates[next(int(i) for i in ids)]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the candidates."""
+        return tuple(self.candidates)
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the candidates."""
+        return OutputSpec(name, "choice", self.labels)
+
+    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
+        """Returns the score of each label, highest first."""
+        return ranked(self.labels, scores)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The value, its probability, and those of all labels."""
+        return _LABEL_COLUMNS
+
+    def line(self, value: Any) -> str:
+        """Returns the value as it is, on one line."""
+        return " ".join(str(value).splitlines())
+
 
 # A label for each word.
 
@@ -199,6 +307,9 @@ class Tags(Feature):
       allow_unknown: whether a label that is not among them becomes `UNKNOWN`, as labels that only
         the evaluation data has; else it is an error.
     """
+
+    classifies: ClassVar[bool] = True
+    is_listed_by_word: ClassVar[bool] = True
 
     encoder: ClassLabelEncoder
     of: str = "inputs"
@@ -242,6 +353,55 @@ class Tags(Feature):
         known = (int(i) for i in ids)
         return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in the order of their ids."""
+        return self.encoder.labels
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the labels, and the field of the words."""
+        return OutputSpec(name, "tags", self.labels, of=features.sources[self.of])
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """Tags, probabilities, and words with their tags."""
+        return (*_LABEL_COLUMNS, "_tagged")
+
+    def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
+        """Returns the cells of `table_columns`."""
+        return super().table_cells({**record, "tagged": tagged(record["words"], record["value"])})
+
+    def table_value(self, value: Any) -> Any:
+        """Returns tags separated by spaces, unless a label contains one."""
+        if isinstance(value, str) or value is None or self._has_spaces:
+            return value
+        return " ".join(tag or "?" for tag in value)
+
+    def line(self, value: Any) -> str | None:
+        """Returns tags separated by spaces, unless a label contains one."""
+        return None if self._has_spaces else " ".join(value)
+
+    def console_lines(self, record: Mapping[str, Any]) -> list[str]:
+        """Returns words with their tags, and a line for each span that they mark."""
+        spans = [f"  {span['kind']}: {span['text']}" for span in record.get("spans", [])]
+        return [tagged(record["words"], record["value"]), *spans]
+
+    @property
+    def label_metrics(self) -> tuple[str, ...]:
+        """Metrics of each label, or of each kind of span where tags mark spans."""
+        if marks_spans(self.labels):
+            return tuple(f"span_{name}" for name in _PER_LABEL)
+        return _PER_LABEL
+
+    @property
+    def _has_spaces(self) -> bool:
+        return any(" " in label for label in self.labels)
+
+
+def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:
+    """Returns words with their tags, as in "to/O new/B-city york/I-city"."""
+    return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(words, tags, strict=True))
+
 
 # The part of a text that answers a question.
 
@@ -257,6 +417,8 @@ class Span(Feature):
     Attributes:
       of: the feature of words that it is a part of.
     """
+
+    selects_words: ClassVar[bool] = True
 
     of: str = "context"
 
@@ -287,6 +449,36 @@ class Span(Feature):
         """Returns (first, last); None if there is no answer."""
         first, last = (int(place) for place in ids)
         return None if first == NO_SPAN else (first, last)
+
+    @property
+    def refers_to(self) -> str:
+        """The feature of words."""
+        return self.of
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the field of the text."""
+        return OutputSpec(name, "span", of=features.sources[self.of])
+
+    def line(self, value: Any) -> str:
+        """Returns the value as it is, on one line."""
+        return " ".join(str(value).splitlines())
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """Exact match and F1 as SQuAD defines them."""
+        return "squad_exact_match", "squad_f1"
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the words of the span, with their numbers."""
+        place = self.decode(row[name])
+        if place is None:
+            return "(no answer)"
+        first, last = place
+        numbers = f"word {first}" if first == last else f"words {first} to {last}"
+        words = features.all[self.of].decode(row[self.of]) if self.of in features.all else None
+        if not isinstance(words, list):
+            return numbers
+        return f"{' '.join(words[first : last + 1])}  ({numbers} of {self.of})"
 
 
 # Which document of which query an example is.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 
+_MANY = 8  # numbers that an example writes out
 _LARGEST = 3.4028234663852886e38  # of the finite 32-bit floats
 
 
@@ -24,6 +25,8 @@ class Real(Feature):
       mean: what is subtracted from each, [size]; nothing if empty.
       std: what each is then divided by, [size]; nothing if empty.
     """
+
+    is_discrete: ClassVar[bool] = False
 
     size: int = 1
     mean: Sequence[float] = ()
@@ -62,6 +65,45 @@ class Real(Feature):
             return numbers
         return [x * s + m for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
 
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns how many numbers there are."""
+        return InputSpec(name, "numbers", "float32", size=self.size)
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns how many numbers there are."""
+        return OutputSpec(name, "numbers", size=self.size)
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns a number, or a list of them."""
+        return 0.5 if self.size == 1 else example_numbers(self.size)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The numbers alone."""
+        return ("",)
+
+    def table_value(self, value: Any) -> Any:
+        """Returns numbers with six digits; one number is not a list."""
+        if not isinstance(value, list | tuple):
+            return value
+        numbers = [float(f"{number:.6g}") for number in value]
+        return numbers[0] if len(numbers) == 1 else numbers
+
+    @property
+    def scale(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Mean and standard deviation."""
+        return self.mean, self.std
+
+    @property
+    def num_channels(self) -> int:
+        """`size`."""
+        return self.size
+
+
+def example_numbers(size: int) -> list[Any]:
+    """Returns so many numbers for documentation; for many, a text that says how many."""
+    return [0.5] * size if size <= _MANY else [f"{size} numbers"]
+
 
 @dataclass(frozen=True)
 class RowWeight(Feature):
@@ -70,6 +112,8 @@ class RowWeight(Feature):
     Attributes:
       of: the target whose loss it weights; None is all of them.
     """
+
+    is_discrete: ClassVar[bool] = False
 
     of: str | None = None
 
@@ -93,6 +137,11 @@ class RowWeight(Feature):
     def decode(self, ids: Iterable[float]) -> float:
         """Returns the weight."""
         return next(float(x) for x in ids)
+
+    @property
+    def num_channels(self) -> int:
+        """One number."""
+        return 1
 
 
 def numbers_of(value: Any) -> list[float]:
@@ -131,6 +180,8 @@ class Image(Feature):
       channels: 1 for grey, 3 for red, green and blue.
     """
 
+    is_image: ClassVar[bool] = True
+
     height: int
     width: int
     channels: int = 3
@@ -155,6 +206,20 @@ class Image(Feature):
         """Returns the picture, [height, width, channels]."""
         pixels = np.fromiter((int(i) for i in ids), np.uint8)
         return pixels.reshape(self.height, self.width, self.channels)
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns the size in pixels."""
+        shape = self.height, self.width, self.channels
+        return InputSpec(name, "image", "uint8", shape=shape)
+
+    @property
+    def num_channels(self) -> int:
+        """`channels`."""
+        return self.channels
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the size; reports show the picture itself."""
+        return f"picture of {self.height} x {self.width} pixels"
 
 
 def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:

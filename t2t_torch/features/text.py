@@ -7,14 +7,14 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features
-from t2t_torch.features.real import Real
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
 
+_MAX_IDS = 4096  # of a longer text only the start is decoded for reports
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 
 
@@ -26,6 +26,8 @@ class Text(Feature):
       encoder: between the text and ids.
       add_eos: whether `EOS` follows the text's ids.
     """
+
+    is_text: ClassVar[bool] = True
 
     encoder: TextEncoder
     add_eos: bool = True
@@ -68,6 +70,40 @@ class Text(Feature):
         """Returns the text before the first `EOS`, `PAD` skipped."""
         return self.encoder.decode(ids)
 
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns a text."""
+        return InputSpec(name, "text")
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns a text."""
+        return OutputSpec(name, "text")
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns a text, or a list of two."""
+        return ["...", "..."] if as_list else "..."
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The text, and its score."""
+        return "", "_score"
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """BLEU and chrF."""
+        return "bleu", "chrf"
+
+    @property
+    def empty_length(self) -> int:
+        """1 if `EOS` ends the text."""
+        return int(self.add_eos)
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the text; of a long one the start and an ellipsis."""
+        numbers = row[name]
+        start = numbers[: min(_MAX_IDS, 8 * limit)]  # a character has a few ids at most
+        text = self.describe_value(self.decode(start))
+        return text + "…" if len(start) < len(numbers) and len(text) <= limit else text
+
 
 @dataclass(frozen=True)
 class Words(Text):
@@ -95,6 +131,14 @@ class Words(Text):
         """Returns the words before the first `EOS`, `PAD` skipped."""
         text = self.encoder.decode(ids)
         return text.split(" ") if text else []
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns words."""
+        return InputSpec(name, "words")
+
+    def table_value(self, value: Any) -> Any:
+        """Returns the words, separated by spaces."""
+        return " ".join(value) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -132,6 +176,19 @@ class Turns(Text):
             elif identity != PAD:
                 turns[-1].append(identity)
         return [self.encoder.decode(turn) for turn in turns[:-1]]
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns a list of texts, which is no form that graphs take."""
+        return InputSpec(name, "value")
+
+    @property
+    def empty_length(self) -> int:
+        """1: `EOS` ends each text."""
+        return 1
+
+    def describe_value(self, value: Any) -> str:
+        """Returns the texts with their numbers."""
+        return "  ".join(f"[{number}] {turn}" for number, turn in enumerate(value, 1))
 
 
 def check_whole(words: Sequence[str]) -> None:
@@ -252,6 +309,34 @@ class TreeFeature(Text):
             tree = tree.with_tags(tags)
         return tree.to_round() if self.is_round else str(tree)
 
+    @property
+    def refers_to(self) -> str:
+        """The feature of words."""
+        return self.of
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns a tree."""
+        return OutputSpec(name, "tree", of=features.sources.get(self.of, self.of))
+
+    @property
+    def search_settings(self) -> tuple[str, ...]:
+        """What restricts a search to valid trees."""
+        return "valid_trees", "max_open_constituents"
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """Scores of brackets and of whole trees."""
+        return "bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees"
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the tree over its words, if an input has as many words."""
+        transitions = mended(self.encoder.decode(row[name]).split(" "))
+        for other, feature in features.inputs.items():
+            leaves = feature.decode(row[other]) if feature.is_text else None
+            if isinstance(leaves, list) and len(leaves) == transitions.count(SHIFT) > 0:
+                return str(Tree.from_transitions(transitions, leaves))
+        return self.decode(row[name])
+
 
 # The meaning of a feature's ids and numbers, to compare features of several runs or problems.
 
@@ -266,7 +351,7 @@ def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
     encoder = getattr(feature, "encoder", None)
     kind = "text" if feature.generates or hasattr(encoder, "words_of_ids") else ""
     if encoder is None:
-        scale = (*feature.mean, "/", *feature.std) if isinstance(feature, Real) else ()
+        scale = (*feature.scale[0], "/", *feature.scale[1]) if feature.scale[0] else ()
         return type(feature).__name__, tuple(map(str, (*feature.shape, *scale)))
     if not hasattr(encoder, "words_of_ids"):
         return type(feature).__name__, tuple(encoder.labels)
@@ -275,11 +360,13 @@ def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
 
 def scale_of(feature: Feature) -> str:
     """Returns the size and scale of numbers for messages; empty for other features."""
-    if not isinstance(feature, Real):
+    size = feature.num_channels
+    if feature.shape != (size,):
         return ""
-    count = f"{feature.size} number{'s' if feature.size > 1 else ''}"
-    if not feature.mean:
+    count = f"{size} number{'s' if size > 1 else ''}"
+    means, deviations = feature.scale
+    if not means:
         return f"{count}, not standardized"
-    pairs = [f"{m:g} and {s:g}" for m, s in zip(feature.mean, feature.std, strict=True)]
+    pairs = [f"{m:g} and {s:g}" for m, s in zip(means, deviations, strict=True)]
     more = ", ..." if len(pairs) > 3 else ""
     return f"{count}, standardized with mean and deviation {', '.join(pairs[:3])}{more}"

@@ -6,11 +6,11 @@ import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature
-from t2t_torch.features.real import numbers_of
+from t2t_torch.features.feature import Feature, Features, InputSpec
+from t2t_torch.features.real import example_numbers, numbers_of
 from t2t_torch.features.text import Words, list_of, words_of
 from t2t_torch.text.encoder import ClassLabelEncoder, TextEncoder
 
@@ -148,6 +148,8 @@ class Shape(enum.IntEnum):
 class WordShape(OfWords):
     """How each word is written: small, capital or mixed letters, digits; `[B, W]`."""
 
+    is_listed_by_word: ClassVar[bool] = True
+
     @property
     def vocab_size(self) -> int:
         """The shapes, and padding."""
@@ -160,6 +162,11 @@ class WordShape(OfWords):
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the names of the shapes."""
         return [Shape(int(i)).name for i in ids if i]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the shapes."""
+        return tuple(shape.name.lower() for shape in Shape)
 
 
 def shape_of(word: str) -> Shape:
@@ -208,6 +215,14 @@ class WordLabel(OfWords):
         """Returns the labels of the ids that have one."""
         return [self.encoder.decode(int(i) - NUM_RESERVED) for i in ids if i]
 
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns a label for each word."""
+        return InputSpec(name, "labels", of=features.sources[self.of])
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns labels of two words."""
+        return [self.encoder.labels[0]] * 2
+
 
 def labels_of(value: Any) -> list[str]:
     """Returns a list of labels, or labels separated by spaces, as a list.
@@ -234,6 +249,8 @@ class Gazetteer(OfWords):
       field: of a sample.
       width: entries kept of each word, those of greatest weight.
     """
+
+    is_listed_by_word: ClassVar[bool] = True
 
     encoder: ClassLabelEncoder
     field: str = "gazetteer"
@@ -276,6 +293,19 @@ class Gazetteer(OfWords):
         rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
         return [[self.encoder.decode(i - NUM_RESERVED) for i in row if i] for row in rows]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the entries."""
+        return self.encoder.labels
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns labels with weights for each word."""
+        return InputSpec(name, "gazetteer", of=features.sources[self.of])
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns the entries of two words."""
+        return [{self.encoder.labels[0]: 1.0}, {}]
+
 
 def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
     """Returns for each word its gazetteer labels with their weights.
@@ -301,6 +331,8 @@ def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
 class GazetteerWeights(Gazetteer):
     """The weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 where there is none."""
 
+    is_listed_by_word: ClassVar[bool] = False
+
     @property
     def arrow_type(self) -> str:
         """A list of 32-bit floats."""
@@ -310,6 +342,11 @@ class GazetteerWeights(Gazetteer):
     def vocab_size(self) -> int:
         """0: the numbers are no ids."""
         return 0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """None: the ids beside have them."""
+        return ()
 
     def encode(self, value: Any) -> Sequence[Any]:
         """Returns the weights of each word's labels, in the order of their ids."""
@@ -358,6 +395,20 @@ class WordReal(OfWords):
         """Returns the numbers of each word."""
         flat = [float(x) for x in ids]
         return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns how many numbers a word has."""
+        of = features.sources[self.of]
+        return InputSpec(name, "word_numbers", "float32", size=self.size, of=of)
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns the numbers of two words."""
+        return [example_numbers(self.size)] * 2
+
+    @property
+    def num_channels(self) -> int:
+        """`size`."""
+        return self.size
 
 
 def numbers_of_words(value: Any, field: str, size: int) -> list[list[float]]:

@@ -27,7 +27,7 @@ class BinaryCrossEntropy(TargetLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_one = not isinstance(feature, MultiLabel)
+        self.is_one = bool(feature.vocab_size)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss of each class.  [..., C], [...] or [B, C] -> [..., C]."""

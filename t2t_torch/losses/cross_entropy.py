@@ -25,8 +25,8 @@ class CrossEntropy(ClassLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_soft = isinstance(feature, SoftLabel)
-        smoothed = isinstance(feature, Text | ClassLabel | Tags)
+        self.is_soft = not feature.is_discrete
+        smoothed = feature.is_text or feature.classifies
         self.label_smoothing = hparams.label_smoothing if smoothed else 0.0
         self.reads = ("label_smoothing",) if smoothed else ()
 

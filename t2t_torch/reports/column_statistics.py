@@ -16,23 +16,12 @@ from t2t_torch.errors import DataError
 from t2t_torch.features import (
     NO_SPAN,
     UNKNOWN,
-    Choice,
-    ClassLabel,
     Feature,
     Features,
-    Gazetteer,
-    GazetteerWeights,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Tags,
     Text,
     WordCharacters,
-    WordReal,
-    WordShape,
 )
-from t2t_torch.features.word import NUM_RESERVED, Shape
-from t2t_torch.text.encoder import EOS, PAD, CharacterEncoder
+from t2t_torch.text.encoder import EOS, PAD, CharacterEncoder, TextEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.tree import TransitionEncoder
 
@@ -117,24 +106,12 @@ class LabelCounts:
         return sorted(pairs, key=lambda pair: -pair[1])[:count]
 
 
-def labels_of(feature: Feature) -> tuple[str, ...] | None:
-    """Returns the labels of a feature in the order of its ids; None if it has none."""
-    if isinstance(feature, GazetteerWeights):
-        return None
-    if isinstance(feature, (ClassLabel, MultiLabel, SoftLabel, Tags, Gazetteer)):
-        return feature.encoder.labels
-    if isinstance(feature, Choice):
-        return tuple(feature.candidates)
-    if isinstance(feature, WordShape):
-        return tuple(shape.name.lower() for shape in Shape)
-    return None
-
-
-def count_labels(feature: Feature, labels: tuple[str, ...], column: Column) -> LabelCounts:
-    """Counts the labels of all rows."""
-    if isinstance(feature, (MultiLabel, SoftLabel)):
+def count_labels(feature: Feature, column: Column) -> LabelCounts:
+    """Counts the labels of all rows, of a feature that has some."""
+    labels = feature.labels
+    if not feature.vocab_size:
         return _count_rows(labels, column)
-    first = NUM_RESERVED if isinstance(feature, (Gazetteer, WordShape)) else 0
+    first = feature.vocab_size - len(labels)  # ids below are reserved
     counts = np.zeros(len(labels), np.int64)
     unknown = 0
     for _, rows in column.blocks():
@@ -387,12 +364,12 @@ def _figures(column: Column, width: int) -> tuple[Numbers, ...]:
 
 
 def raw(feature: Feature, numbers: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
-    """Returns the figures as they were before the numbers were standardized."""
-    if not isinstance(feature, Real) or not feature.mean:
+    """Returns the statistics of the numbers before they were standardized."""
+    if not feature.scale[0]:
         return numbers
     return tuple(
         Numbers(x.mean * std + mean, x.std * std, x.low * std + mean, x.high * std + mean)
-        for x, mean, std in zip(numbers, feature.mean, feature.std, strict=True)
+        for x, mean, std in zip(numbers, *feature.scale, strict=True)
     )
 
 
@@ -417,13 +394,14 @@ def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
       shards: of its training split.
     """
     for name, feature in {**features.inputs, **features.targets}.items():
-        if not isinstance(feature, Real | WordReal):
+        size = feature.num_channels
+        if not size or feature.is_image:
             continue
-        figures = numbers_of(Column(shards.column(features.columns[name])), feature.size)
+        figures = numbers_of(Column(shards.column(features.columns[name])), size)
         for place, (stored, own) in enumerate(zip(figures, raw(feature, figures), strict=True)):
-            which = f"number {place + 1} of {name!r}" if feature.size > 1 else f"{name!r}"
-            size = math.hypot(stored.mean, stored.std)
-            if size > _LARGE or 0 < size < 1 / _LARGE:
+            which = f"number {place + 1} of {name!r}" if size > 1 else f"{name!r}"
+            magnitude = math.hypot(stored.mean, stored.std)
+            if magnitude > _LARGE or 0 < magnitude < 1 / _LARGE:
                 yield (
                     f"{which} is learned as it is: mean {own.mean:.4g}, standard deviation "
                     f"{own.std:.4g}. Scale it so that both are near 1."
@@ -511,7 +489,7 @@ def unknowns_of(
             words = places - rows.offsets[owner]
             seen.update(_spelt(*characters, (owner + first).tolist(), words.tolist()))
     return Unknowns(
-        noun=_noun(feature),
+        noun=_noun(encoder),
         tokens=int(counts.sum() - counts[PAD] - counts[EOS]),
         unknown=int(counts[unknown].sum()),
         rows=rows_with,
@@ -530,8 +508,7 @@ def _spelt(feature: WordCharacters, column: Column, rows: list[int], words: list
     ]
 
 
-def _noun(feature: Feature) -> str:
-    encoder = feature.encoder if isinstance(feature, Text) else None
+def _noun(encoder: TextEncoder) -> str:
     if isinstance(encoder, SubwordEncoder):
         return "byte fallback"
     if isinstance(encoder, TransitionEncoder):

@@ -14,25 +14,12 @@ from absl import logging
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.features import (
-    ClassLabel,
     Feature,
     Features,
-    Gazetteer,
-    GazetteerWeights,
-    Image,
-    MultiLabel,
-    Real,
-    RowWeight,
-    SoftLabel,
-    Span,
-    Tags,
     Text,
-    Turns,
     WordCharacters,
-    Words,
-    WordShape,
 )
-from t2t_torch.features.text import TreeFeature
+from t2t_torch.features.feature import describe_entry
 from t2t_torch.reports.column_statistics import (
     BucketTable,
     Column,
@@ -52,7 +39,6 @@ from t2t_torch.reports.column_statistics import (
     distinct,
     extremes,
     histogram_of,
-    labels_of,
     lengths_of,
     number_histogram,
     numbers_of,
@@ -64,7 +50,6 @@ from t2t_torch.reports.column_statistics import (
     spans_of,
     unknowns_of,
 )
-from t2t_torch.text.tree import SHIFT, Tree, mended
 
 # Single rows, as text and as ids.
 
@@ -73,8 +58,6 @@ MAX_IDS = 48
 """Ids that are shown of a feature."""
 _MAX_WORDS = 60
 _MAX_CHARACTERS = 600
-_MAX_TEXT_IDS = 4096  # a longer text is cut before it is decoded
-_MAX_SOFT_LABELS = 5
 
 
 @dataclass(frozen=True)
@@ -151,7 +134,7 @@ def sample_row(
             Value(
                 name,
                 text_of(name, features, stored),
-                () if isinstance(one, Image) else tuple(stored[name][:MAX_IDS].tolist()),
+                () if one.is_image else tuple(stored[name][:MAX_IDS].tolist()),
                 len(stored[name]),
             )
             for name, one in features.all.items()
@@ -160,7 +143,7 @@ def sample_row(
         pictures={
             name: feature.decode(stored[name])
             for name, feature in features.all.items()
-            if isinstance(feature, Image)
+            if feature.is_image
         },
     )
 
@@ -172,82 +155,8 @@ def text_of(
     limit: int = _MAX_CHARACTERS,
 ) -> str:
     """Returns what a feature of a row says, in at most about `limit` characters."""
-    feature, numbers = features.all[name], stored[name]
-    if isinstance(feature, TreeFeature):
-        text = _tree_text(feature, numbers, features, stored)
-    elif isinstance(feature, Span):
-        text = _span_text(feature, numbers, features, stored)
-    elif isinstance(feature, Image):
-        text = f"picture of {feature.height} x {feature.width} pixels"
-    elif type(feature) is Text or isinstance(feature, (Words, Turns)):
-        cut = numbers[: min(_MAX_TEXT_IDS, 8 * limit)]  # a character has a few ids at most
-        text = _joined(feature, feature.decode(cut))
-        text += "…" if len(cut) < len(numbers) and len(text) <= limit else ""
-    else:
-        text = _joined(feature, feature.decode(numbers))
+    text = features.all[name].describe(name, features, stored, limit)
     return text if len(text) <= limit else text[:limit].rstrip() + "…"
-
-
-def _joined(feature: Feature, value: Any) -> str:
-    """Writes a decoded value in a line."""
-    if value is None:
-        return "(unknown)" if isinstance(feature, ClassLabel) else "(none)"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(feature, Turns):
-        return "  ".join(f"[{number}] {turn}" for number, turn in enumerate(value, 1))
-    if isinstance(feature, MultiLabel):
-        return ", ".join(value) or "(none)"
-    if isinstance(feature, SoftLabel):
-        top = sorted(value.items(), key=lambda pair: -pair[1])[:_MAX_SOFT_LABELS]
-        more = ", …" if len(value) > len(top) else ""
-        return ", ".join(f"{label} {probability:.3g}" for label, probability in top) + more
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(_entry, value))
-    return str(value)
-
-
-def _entry(value: Any) -> str:
-    """Writes one of several things."""
-    if value is None:
-        return "(unknown)"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return ",".join(map(_entry, value)) or "-" if isinstance(value, list) else str(value)
-
-
-def _span_text(
-    feature: Span,
-    numbers: npt.NDArray[Any],
-    features: Features,
-    stored: Mapping[str, npt.NDArray[Any]],
-) -> str:
-    place = feature.decode(numbers)
-    if place is None:
-        return "(no answer)"
-    first, last = place
-    told = f"word {first}" if first == last else f"words {first} to {last}"
-    context = features.all.get(feature.of)
-    if not isinstance(context, Words):
-        return told
-    words = context.decode(stored[feature.of])[first : last + 1]
-    return f"{' '.join(words)}  ({told} of {feature.of})"
-
-
-def _tree_text(
-    feature: TreeFeature,
-    numbers: npt.NDArray[Any],
-    features: Features,
-    stored: Mapping[str, npt.NDArray[Any]],
-) -> str:
-    """A tree with its words, if there is a feature with as many."""
-    transitions = mended(feature.encoder.decode(numbers).split(" "))
-    for name, words in features.inputs.items():
-        if isinstance(words, Words):
-            leaves = words.decode(stored[name])
-            if len(leaves) == transitions.count(SHIFT) > 0:
-                return str(Tree.from_transitions(transitions, leaves))
-    return feature.decode(numbers)
 
 
 def _aligned(
@@ -258,14 +167,12 @@ def _aligned(
         beside = [
             other
             for other, feature in features.all.items()
-            if feature.aligned_to == name
-            and isinstance(feature, (Tags, WordShape, Gazetteer))
-            and not isinstance(feature, GazetteerWeights)
+            if feature.aligned_to == name and feature.is_listed_by_word
         ]
-        if not isinstance(words, Words) or not beside:
+        if not beside:
             continue
         entries = [words.decode(stored[name])]
-        entries += [list(map(_entry, features.all[x].decode(stored[x]))) for x in beside]
+        entries += [list(map(describe_entry, features.all[x].decode(stored[x]))) for x in beside]
         count = max(map(len, entries))
         shown = [column + [""] * (count - len(column)) for column in entries]
         rows = tuple(zip(*(column[:_MAX_WORDS] for column in shown), strict=True))
@@ -463,7 +370,7 @@ class Reader:
             return None
         if feature.is_sequence and feature.aligned_to not in self.features.all:
             return histogram_of({split: one[name] for split, one in self._lengths.items()})
-        if isinstance(feature, RowWeight) or (isinstance(feature, Real) and feature.size == 1):
+        if feature.num_channels == 1 and feature.shape in ((), (1,)):
             return number_histogram(
                 {split: self._numbers(feature, one[name]) for split, one in self._columns.items()}
             )
@@ -472,42 +379,34 @@ class Reader:
     @staticmethod
     def _numbers(feature: Feature, column: Column) -> npt.NDArray[Any]:
         values = np.concatenate([rows.values for _, rows in column.blocks()])
-        if isinstance(feature, Real) and feature.mean:
-            return values * feature.std[0] + feature.mean[0]
-        return values
+        mean, std = feature.scale
+        return values * std[0] + mean[0] if mean else values
 
     def _figures(self, split: str, name: str, different: int) -> SplitFeatureStats:
         feature, column = self.features.all[name], self._columns[split][name]
         lengths = self._lengths[split][name]
-        labels = labels_of(feature)
-        texts = isinstance(feature, Text)
-        count = min(_EXTREMES, len(column)) if texts else 0
+        count = min(_EXTREMES, len(column)) if feature.is_text else 0
         longest = extremes(lengths, count, longest=True) if count else ()
         shortest = extremes(lengths, count, longest=False) if count else ()
-        ends = isinstance(feature, Turns) or (isinstance(feature, Text) and feature.add_eos)
         return SplitFeatureStats(
             values=column.num_values,
-            lengths=lengths_of(lengths, 1 + ends) if feature.is_sequence else None,
+            lengths=lengths_of(lengths, 1 + feature.empty_length) if feature.is_sequence else None,
             distinct=different,
             unknowns=unknowns_of(feature, column, self._spelling(split, name))
             if isinstance(feature, Text)
             else None,
-            labels=count_labels(feature, labels, column) if labels else None,
+            labels=count_labels(feature, column) if feature.labels else None,
             numbers=self._moments(feature, column),
-            spans=spans_of(column) if isinstance(feature, Span) else None,
+            spans=spans_of(column) if feature.selects_words else None,
             longest=tuple(Extreme(row, int(lengths[row])) for row in longest),
             shortest=tuple(Extreme(row, int(lengths[row])) for row in shortest),
         )
 
     @staticmethod
     def _moments(feature: Feature, column: Column) -> tuple[Numbers, ...]:
-        if isinstance(feature, Image):
-            return numbers_of(column, feature.channels)
-        if isinstance(feature, RowWeight):
-            return numbers_of(column, 1)
-        if isinstance(feature, Real):
-            return raw(feature, numbers_of(column, feature.size))[:_MAX_PLACES]
-        return ()
+        if not feature.num_channels or feature.is_sequence:
+            return ()
+        return raw(feature, numbers_of(column, feature.num_channels))[:_MAX_PLACES]
 
     def _spelling(self, split: str, name: str) -> tuple[WordCharacters, Column] | None:
         """The characters of a feature's words, if each word has one id."""
@@ -516,7 +415,7 @@ class Reader:
             if isinstance(feature, WordCharacters) and feature.of == name:
                 same = np.array_equal(
                     self._lengths[split][other],
-                    self._lengths[split][name] - bool(isinstance(words, Words) and words.add_eos),
+                    self._lengths[split][name] - words.empty_length,
                 )
                 if same:
                     return feature, self._columns[split][other]
@@ -524,7 +423,7 @@ class Reader:
 
     def _pairs(self) -> tuple[PairHistogram, ...]:
         """The first text among the inputs beside other texts: in the first split."""
-        texts = [name for name, one in self.features.all.items() if isinstance(one, Text)]
+        texts = [name for name, one in self.features.all.items() if one.is_text]
         if not self._shards or len(texts) < 2 or texts[0] not in self.features.inputs:
             return ()
         lengths = next(iter(self._lengths.values()))

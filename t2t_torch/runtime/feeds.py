@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.features.feature import ranked
 from t2t_torch.features.real import numbers_of, pixels_of
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
@@ -20,7 +21,6 @@ from t2t_torch.runtime.prediction import (
     Hypothesis,
     InputError,
     Prediction,
-    ranked,
 )
 from t2t_torch.runtime.signature import Field, Target
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.text.tags import spans_of
+from t2t_torch.text.tags import marks_spans, spans_of
 
 
 @dataclass(frozen=True)
@@ -180,11 +180,6 @@ def _check_sound(number: int, value: Any) -> None:
             ) from None
 
 
-def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    """Returns the score of each label, the greatest first; of equals the first label's."""
-    return dict(sorted(zip(labels, scores, strict=True), key=lambda one: -one[1]))
-
-
 # Answers as records: what JSON says of what was found.
 
 
@@ -192,7 +187,6 @@ BEST = 5
 """So many labels of a class are told with their probabilities."""
 
 _DIGITS = 6  # of probabilities: float32 has no more
-_SPAN_MARKS = ("B-", "I-", "E-", "S-")
 
 
 def value_record(
@@ -234,7 +228,7 @@ def words_record(
       labels: all that there are; if they mark no spans, none are told.
     """
     record: dict[str, Any] = {"words": list(words)}
-    if mark_spans(labels):
+    if marks_spans(labels):
         record["spans"] = span_records(tags, words)
     return record
 
@@ -284,8 +278,3 @@ def span_records(tags: Sequence[str], words: Sequence[str]) -> list[dict[str, An
         }
         for span in spans_of([tag or "O" for tag in tags])
     ]
-
-
-def mark_spans(labels: Sequence[str]) -> bool:
-    """Whether tags mark spans, as B-city and I-city do, and parts of speech do not."""
-    return any(label.startswith(_SPAN_MARKS) for label in labels)

@@ -43,6 +43,14 @@ def spans_of(tags: Sequence[str]) -> list[TagSpan]:
     return found
 
 
+_SPAN_MARKS = ("B-", "I-", "E-", "S-")
+
+
+def marks_spans(labels: Sequence[str]) -> bool:
+    """Whether tags mark spans, as B-city and I-city do and parts of speech do not."""
+    return any(label.startswith(_SPAN_MARKS) for label in labels)
+
+
 # Which tags may follow which, read off their names.
 
 

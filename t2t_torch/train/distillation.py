@@ -15,7 +15,6 @@ from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import import_usr_dirs
-from t2t_torch.reports.column_statistics import labels_of
 from t2t_torch.train.multi_model import multi_model
 from t2t_torch.train.run_directory import RunDirectory
 
@@ -185,7 +184,7 @@ def _other_features(
             found, expected = _told(there[name], its_hparams), _told(feature, hparams)
             if found != expected:
                 faults.append(f"its {name} is {found}, not {expected}")
-            elif labels_of(there[name]) != labels_of(feature):
+            elif there[name].labels != feature.labels:
                 faults.append(f"its {name} has other labels, or in another order")
             elif meanings(theirs, name) != meanings(ours, name):
                 faults.append(f"the ids or numbers of its {name} have another meaning")

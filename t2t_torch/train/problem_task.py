@@ -32,7 +32,7 @@ from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
 from t2t_torch.registry import import_usr_dirs
-from t2t_torch.reports.column_statistics import count_labels, labels_of
+from t2t_torch.reports.column_statistics import count_labels
 from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
 from t2t_torch.text_problem import TextProblem
@@ -136,8 +136,8 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
         raise HParamsError(f"class_weights={text}: no target has classes. Leave it out.")
     for target, words in chosen.items():
         feature = features.targets[target]
-        labels = labels_of(feature)
-        if labels is None or not isinstance(feature, _WITH_CLASSES):
+        labels = feature.labels
+        if not labels or not isinstance(feature, _WITH_CLASSES):
             raise HParamsError(
                 f"class_weights={text}: target {target!r} is a {type(feature).__name__}; weights "
                 f"are of {', '.join(kind.__name__ for kind in _WITH_CLASSES)}."
@@ -165,7 +165,7 @@ def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column
     """
     counts, rows = np.zeros(len(labels)), 0
     for column in columns:
-        counts += np.asarray(count_labels(feature, labels, column).counts)
+        counts += np.asarray(count_labels(feature, column).counts)
         rows += len(column)
     there = np.maximum(counts, 1.0)
     if isinstance(feature, MultiLabel):

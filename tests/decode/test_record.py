@@ -9,13 +9,8 @@ import pytest
 from t2t_torch.decode.label_predictor import found_of
 from t2t_torch.decode.outputs import (
     answer_record,
-    cells_of,
-    columns_of,
     found_record,
-    marks_spans,
     prediction_record,
-    readable,
-    tagged,
 )
 from t2t_torch.features import (
     Choice,
@@ -30,10 +25,12 @@ from t2t_torch.features import (
     Text,
     Words,
 )
+from t2t_torch.features.label import tagged
 from t2t_torch.modality import Guess
 from t2t_torch.problem import Found
 from t2t_torch.runtime.prediction import Answer, Hypothesis, Prediction
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.tags import marks_spans
 
 LABELS = ClassLabelEncoder(["x", "y", "z"])
 CITIES = Tags(ClassLabelEncoder(["O", "B-city", "I-city"]))
@@ -73,7 +70,7 @@ def test_tags_tell_their_words_and_the_spans_that_they_mark() -> None:
 
 def test_parts_of_speech_mark_no_spans() -> None:
     nouns = Tags(ClassLabelEncoder(["NN", "DT"]))
-    assert marks_spans(CITIES) and not marks_spans(nouns)
+    assert marks_spans(CITIES.labels) and not marks_spans(nouns.labels)
     assert "spans" not in found_record(nouns, Found(["NN"], None), ["dog"])
 
 
@@ -110,10 +107,10 @@ def test_an_output_tells_its_score_and_the_other_hypotheses() -> None:
 def test_each_kind_of_target_has_its_columns(
     feature: Feature, record: dict[str, Any], cells: list[Any]
 ) -> None:
-    assert cells_of(feature, record) == cells
-    assert len(columns_of("t", feature)) == len(cells)
+    assert feature.table_cells(record) == cells
+    assert len(feature.table_columns) == len(cells)
 
 
 def test_a_number_of_an_input_may_stand_alone() -> None:
-    assert readable(Real(1), 0.5) == readable(Real(1), [0.5]) == 0.5
-    assert readable(Real(4), 3) == 3
+    assert Real(1).table_value(0.5) == Real(1).table_value([0.5]) == 0.5
+    assert Real(4).table_value(3) == 3
