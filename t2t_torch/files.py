@@ -43,6 +43,20 @@ def staged(path: Path) -> Iterator[Path]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a file of text, which is whole whenever it is read."""
+    with staged(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Holds a file's lock (flock) of this machine; waits for it.  The file is made."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
     """Adds the path to an OSError that names no file, as of a write on a full disk.

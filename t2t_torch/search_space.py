@@ -10,12 +10,13 @@ import contextlib
 import copy
 import dataclasses
 import difflib
+import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from t2t_torch.errors import HParamsError
 
@@ -47,48 +48,248 @@ Value: TypeAlias = bool | int | float | str | None
 
 _SCALES = (LINEAR_SCALE, LOG_SCALE, REVERSE_LOG_SCALE)
 
-
-@dataclass(frozen=True)
-class CategoricalRange:
-    """Values without an order."""
-
-    values: tuple[Value, ...]
+AnyValue: TypeAlias = Any
+"""What YAML can say: a number, a string, a boolean, None, or a list of them."""
 
 
 @dataclass(frozen=True)
-class DiscreteRange:
-    """Numbers in their order; `scale` is that of an axis which shows them."""
+class Kind:
+    """The values that a hyperparameter may have.
 
-    values: tuple[int | float, ...]
-    scale: int
+    Attributes:
+      type: PEDL's name of the kind.
+    """
+
+    type: ClassVar[str]
+
+    @property
+    def ends(self) -> tuple[AnyValue, ...]:
+        """Values that have to be allowed if all are: both ends of a range, each choice."""
+        raise NotImplementedError
+
+    def at(self, place: float) -> AnyValue:
+        """Returns the value at a place: 0 is the low end of a range, 1 the high one."""
+        raise NotImplementedError
+
+    def points(self) -> list[AnyValue]:
+        """Returns the points of a grid: of a range, `count` of them, its ends included."""
+        raise NotImplementedError
+
+    def draw(self, rng: random.Random) -> AnyValue:
+        """Draws a value."""
+        return self.at(rng.random())
+
+    def allows(self, value: AnyValue) -> bool:
+        """Whether a value, which may be the unchanged set's, is one of this kind's."""
+        raise NotImplementedError
+
+    def to_axis(self, value: AnyValue) -> AnyValue:
+        """Returns a value's place on an axis of numbers: a choice's index, a mirrored number."""
+        return value
+
+    def from_axis(self, value: AnyValue) -> AnyValue:
+        """Returns the value of a place that `to_axis` returned."""
+        return value
 
 
 @dataclass(frozen=True)
-class FloatRange:
-    """Any number from `low` to `high`."""
+class Constant(Kind):
+    """One value, the same in every trial."""
+
+    type = "const"
+
+    value: AnyValue
+
+    @property
+    def ends(self) -> tuple[AnyValue, ...]:
+        """The value."""
+        return (self.value,)
+
+    def at(self, place: float) -> AnyValue:
+        """Returns a copy of the value."""
+        del place
+        return copy.deepcopy(self.value)
+
+    def points(self) -> list[AnyValue]:
+        """Returns the value."""
+        return [self.value]
+
+    def draw(self, rng: random.Random) -> AnyValue:
+        """Returns a copy of the value; draws nothing."""
+        return self.at(0)
+
+
+@dataclass(frozen=True)
+class Categorical(Kind):
+    """Any of some values.
+
+    Attributes:
+      ordered: whether they are numbers in their order.
+      log: whether they are best seen on a logarithmic axis.
+    """
+
+    type = "categorical"
+
+    values: tuple[AnyValue, ...]
+    ordered: bool = False
+    log: bool = False
+
+    @property
+    def ends(self) -> tuple[AnyValue, ...]:
+        """All values."""
+        return self.values
+
+    def at(self, place: float) -> AnyValue:
+        """Returns a value: 0 is the first one, 1 the last one."""
+        return self.values[min(int(place * len(self.values)), len(self.values) - 1)]
+
+    def points(self) -> list[AnyValue]:
+        """Returns all values."""
+        return list(self.values)
+
+    def draw(self, rng: random.Random) -> AnyValue:
+        """Returns a copy of one of the values."""
+        return copy.deepcopy(self.values[rng.randrange(len(self.values))])
+
+    def allows(self, value: AnyValue) -> bool:
+        """Whether it is one of the values; True is not 1."""
+        return any(_same(one, value) for one in self.values)
+
+    def to_axis(self, value: AnyValue) -> AnyValue:
+        """Returns the index of a value."""
+        return next(place for place, one in enumerate(self.values) if _same(one, value))
+
+    def from_axis(self, value: AnyValue) -> AnyValue:
+        """Returns the value of an index."""
+        return self.values[value]
+
+
+def _same(one: AnyValue, other: AnyValue) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+class Range(Kind):
+    """Numbers between two ends.
+
+    Attributes:
+      count: of a grid's points; None if there is no grid.
+      log: whether logarithms are as likely as each other, not values.
+      reverse: whether the scale is mirrored: values crowd at the upper end.
+    """
+
+    count: int | None
+    log: bool
+    reverse: bool
+
+    def points(self) -> list[AnyValue]:
+        """Returns `count` points, the ends included."""
+        if self.count is None:
+            raise HParamsError("a grid needs a count for each range.")
+        return self._points(self.count)
+
+    def _points(self, count: int) -> list[AnyValue]:
+        places = [0.5] if count == 1 else [place / (count - 1) for place in range(count)]
+        return [self.at(place) for place in places]
+
+    def allows(self, value: AnyValue) -> bool:
+        """Whether it is a number between the ends."""
+        low, high = self.ends
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and bool(low <= value <= high)
+
+
+@dataclass(frozen=True)
+class _Bounded(Range):
+    """Numbers from `low` to `high`; `low` is above 0 on a logarithmic scale."""
 
     low: float
     high: float
-    scale: int
+    count: int | None = None
+    log: bool = False
+    reverse: bool = False
+
+    @property
+    def ends(self) -> tuple[AnyValue, ...]:
+        """The least and the greatest number."""
+        return self.low, self.high
+
+    def at(self, place: float) -> AnyValue:
+        """Returns the number at a place."""
+        low, high = self.low, self.high
+        if place <= 0 or place >= 1:
+            return low if place <= 0 else high
+        if self.reverse:
+            value = high + low - _spread(low, high, 1 - place, log=True)
+        else:
+            value = _spread(low, high, place, log=self.log)
+        return min(max(value, low), high)
+
+    def to_axis(self, value: AnyValue) -> AnyValue:
+        """Returns the number; on a reversed scale its mirror."""
+        return self.low + self.high - value if self.reverse else value
+
+    from_axis = to_axis
 
 
 @dataclass(frozen=True)
-class IntRange:
+class Double(_Bounded):
+    """Any number from `low` to `high`."""
+
+    type = "double"
+
+
+@dataclass(frozen=True)
+class Integer(_Bounded):
     """Any whole number from `low` to `high`, both included."""
+
+    type = "int"
 
     low: int
     high: int
-    scale: int
+
+    def at(self, place: float) -> AnyValue:
+        """Returns the whole number at a place."""
+        return round(super().at(place))
+
+    def _points(self, count: int) -> list[AnyValue]:
+        return super()._points(min(count, self.high - self.low + 1))
+
+    def draw(self, rng: random.Random) -> AnyValue:
+        """Draws a whole number."""
+        if not self.log and not self.reverse:
+            return rng.randint(self.low, self.high)
+        # Each whole number stands for half a unit to both sides, the ends as well.
+        wide = Double(self.low - 0.5, self.high + 0.5, log=self.log, reverse=self.reverse)
+        return min(max(round(wide.draw(rng)), self.low), self.high)
 
 
-Range: TypeAlias = CategoricalRange | DiscreteRange | FloatRange | IntRange
+@dataclass(frozen=True)
+class LogDouble(Range):
+    """Any number from `base ** low` to `base ** high`, its exponent drawn evenly: PEDL's log."""
 
-_SETTERS: Mapping[type[Range], str] = {
-    CategoricalRange: "set_categorical",
-    DiscreteRange: "set_discrete",
-    FloatRange: "set_float",
-    IntRange: "set_int",
-}
+    type = "log"
+
+    low: float
+    high: float
+    base: float = 10.0
+    count: int | None = None
+    log: ClassVar[bool] = True  # type: ignore[misc]
+    reverse: ClassVar[bool] = False  # type: ignore[misc]
+
+    @property
+    def ends(self) -> tuple[AnyValue, ...]:
+        """The least and the greatest number."""
+        return tuple(sorted((self.base**self.low, self.base**self.high)))
+
+    def at(self, place: float) -> AnyValue:
+        """Returns the number at a place."""
+        return float(self.base ** (self.low + place * (self.high - self.low)))
+
+
+def _spread(low: float, high: float, place: float, *, log: bool) -> float:
+    if not log:
+        return low + place * (high - low)
+    return math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
 
 
 class RangedHParams:
@@ -103,10 +304,10 @@ class RangedHParams:
     REVERSE_LOG_SCALE = REVERSE_LOG_SCALE
 
     def __init__(self) -> None:
-        self._ranges: dict[str, Range] = {}
+        self._ranges: dict[str, Kind] = {}
 
     @property
-    def ranges(self) -> Mapping[str, Range]:
+    def ranges(self) -> Mapping[str, Kind]:
         """The ranges by name."""
         return MappingProxyType(self._ranges)
 
@@ -116,7 +317,7 @@ class RangedHParams:
         Raises:
           HParamsError: there are none, one is there twice, or the name has a range of another kind.
         """
-        self._set(name, CategoricalRange(_listed(name, categories)))
+        self._set(name, Categorical(_listed(name, categories)))
 
     def set_discrete(
         self, name: str, feasible_points: Sequence[int | float], scale: int | None = None
@@ -132,8 +333,9 @@ class RangedHParams:
           HParamsError: as `set_categorical`; or one is not a finite number, or no logarithm exists.
         """
         values = _listed(name, feasible_points)
-        points = tuple(_number(name, value) for value in values)
-        self._set(name, DiscreteRange(tuple(sorted(points)), _scale(name, scale, min(points))))
+        points = tuple(sorted(_number(name, value) for value in values))
+        log = _scale(name, scale, points[0])["log"]
+        self._set(name, Categorical(points, ordered=True, log=log))
 
     def set_float(
         self, name: str, min_val: float, max_val: float, scale: int | None = None
@@ -151,7 +353,7 @@ class RangedHParams:
             no such scale, or it needs positive bounds; or the name has a range of another kind.
         """
         low, high = float(_number(name, min_val)), float(_number(name, max_val))
-        self._set(name, FloatRange(low, high, _scale(name, scale, low)))
+        self._set(name, Double(low, high, **_scale(name, scale, low)))
 
     def set_int(self, name: str, min_val: int, max_val: int, scale: int | None = None) -> None:
         """Lets a hyperparameter be any whole number of a range, whose ends are included.
@@ -166,7 +368,7 @@ class RangedHParams:
           HParamsError: as `set_float`; or a bound is not whole.
         """
         low, high = _whole(name, min_val), _whole(name, max_val)
-        self._set(name, IntRange(low, high, _scale(name, scale, low)))
+        self._set(name, Integer(low, high, **_scale(name, scale, low)))
 
     def check(self, hparams: HParams, source: str) -> None:
         """Checks that these ranges fit a set: its class has every name and allows every value.
@@ -188,31 +390,34 @@ class RangedHParams:
         if faults:
             raise HParamsError("\n".join(f"{source}: {told}" for told in faults))
 
-    def _set(self, name: str, made: Range) -> None:
-        if isinstance(made, FloatRange | IntRange) and made.low > made.high:
+    def _set(self, name: str, made: Kind) -> None:
+        if isinstance(made, _Bounded) and made.low > made.high:
             raise HParamsError(
                 f"the range of {name} is from {made.low} to {made.high}: the least comes first."
             )
         before = self._ranges.get(name)
-        if before is not None and type(before) is not type(made):
+        if before is not None and _setter(before) != _setter(made):
             raise HParamsError(
-                f"the range of {name} is of {_SETTERS[type(before)]}, and {_SETTERS[type(made)]} "
+                f"the range of {name} is of {_setter(before)}, and {_setter(made)} "
                 "sets it again. Keep its kind, or start from ranges without it."
             )
         self._ranges[name] = made
 
     def _faults(self, hparams: HParams, name: str) -> list[str]:
         """Returns what a set's class says of a name's values, each complaint once."""
-        one = self._ranges[name]
-        values: tuple[Value, ...]
-        values = one.values if not isinstance(one, FloatRange | IntRange) else (one.low, one.high)
-        told: dict[str, None] = {}
-        for value in values:
+        messages: dict[str, None] = {}
+        for value in self._ranges[name].ends:
             try:
                 hparams.replace(**{name: value})
             except HParamsError as error:
-                told[str(error)] = None
-        return list(told)
+                messages[str(error)] = None
+        return list(messages)
+
+
+def _setter(kind: Kind) -> str:
+    if isinstance(kind, Categorical):
+        return "set_discrete" if kind.ordered else "set_categorical"
+    return "set_int" if isinstance(kind, Integer) else "set_float"
 
 
 def _listed(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
@@ -247,9 +452,10 @@ def _whole(name: str, value: object) -> int:
     return int(number)
 
 
-def _scale(name: str, scale: int | None, least: float) -> int:
+def _scale(name: str, scale: int | None, least: float) -> dict[str, bool]:
+    """Returns the fields of a range that say how its values are spread."""
     if scale is None:
-        return LINEAR_SCALE
+        scale = LINEAR_SCALE
     if scale not in _SCALES:
         raise HParamsError(
             f"the range of {name} has the scale {scale!r}; one of RangedHParams.LINEAR_SCALE, "
@@ -260,79 +466,8 @@ def _scale(name: str, scale: int | None, least: float) -> int:
             f"the range of {name} begins at {least} and is logarithmic; it needs to begin above 0, "
             "or a linear scale."
         )
-    return scale
+    return {"log": scale == LOG_SCALE, "reverse": scale == REVERSE_LOG_SCALE}
 
-
-AnyValue: TypeAlias = Any
-"""What YAML can say: a number, a string, a boolean, None, or a list of them."""
-
-
-@dataclass(frozen=True)
-class Constant:
-    """One value, the same in every trial."""
-
-    value: AnyValue
-
-
-@dataclass(frozen=True)
-class Integer:
-    """Any whole number from `low` to `high`, both included.
-
-    Attributes:
-      log: whether logarithms are as likely as each other, not values.
-      reverse: whether the scale is mirrored: values crowd at the upper end.
-      count: of a grid's points.
-    """
-
-    low: int
-    high: int
-    count: int | None = None
-    log: bool = False
-    reverse: bool = False
-
-
-@dataclass(frozen=True)
-class Double:
-    """Any number from `low` to `high`.
-
-    Attributes:
-      count: of a grid's points.
-      log: whether logarithms are as likely as each other, not values; `low` is above 0.
-      reverse: whether the scale is mirrored: values crowd at the upper end.
-    """
-
-    low: float
-    high: float
-    count: int | None = None
-    log: bool = False
-    reverse: bool = False
-
-
-@dataclass(frozen=True)
-class LogDouble:
-    """Any number from `base ** low` to `base ** high`, its exponent drawn evenly: PEDL's log."""
-
-    low: float
-    high: float
-    base: float = 10.0
-    count: int | None = None
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """Any of some values.
-
-    Attributes:
-      ordered: whether they are numbers in their order.
-      log: whether they are best seen on a logarithmic axis.
-    """
-
-    values: tuple[AnyValue, ...]
-    ordered: bool = False
-    log: bool = False
-
-
-Kind: TypeAlias = Constant | Integer | Double | LogDouble | Categorical
 
 _KEYS = {
     "const": ({"val"}, set[str]()),
@@ -377,7 +512,7 @@ class Space:
     @classmethod
     def of_ranges(cls, ranges: RangedHParams) -> Space:
         """Returns the space of a problem's ranges."""
-        return cls({name: _kind_of(one) for name, one in ranges.ranges.items()})
+        return cls(dict(ranges.ranges))
 
     @classmethod
     def from_list(cls, entries: Sequence[Mapping[str, Any]]) -> Space:
@@ -411,9 +546,13 @@ class Space:
         """What is not constant, by name."""
         return {name: kind for name, kind in self.kinds.items() if not isinstance(kind, Constant)}
 
+    def at(self, place: float) -> dict[str, AnyValue]:
+        """Returns the value of each at a place: 0 the low end of all ranges, 1 the high one."""
+        return {name: kind.at(place) for name, kind in self.kinds.items()}
+
     def sample(self, rng: random.Random) -> dict[str, AnyValue]:
         """Draws a value of each, constants included, in their order."""
-        return {name: _drawn(kind, rng) for name, kind in self.kinds.items()}
+        return {name: kind.draw(rng) for name, kind in self.kinds.items()}
 
     def grid(self) -> Iterator[dict[str, AnyValue]]:
         """Yields every combination; the last name changes fastest.
@@ -424,14 +563,15 @@ class Space:
         lacking = [
             name
             for name, kind in self.kinds.items()
-            if isinstance(kind, Integer | Double | LogDouble) and kind.count is None
+            if isinstance(kind, Range) and kind.count is None
         ]
         if lacking:
             raise HParamsError(
                 f"a grid needs a count for each range; {', '.join(lacking)} has none. Write "
                 "count: 5, or take --searcher=random."
             )
-        yield from _product([(name, points(kind)) for name, kind in self.kinds.items()])
+        for values in itertools.product(*(kind.points() for kind in self.kinds.values())):
+            yield dict(zip(self.kinds, copy.deepcopy(values), strict=True))
 
     def grid_size(self) -> int:
         """Returns how many combinations `grid` has.
@@ -440,7 +580,7 @@ class Space:
           HParamsError: as `grid`.
         """
         next(self.grid())
-        return math.prod(len(points(kind)) for kind in self.kinds.values())
+        return math.prod(len(kind.points()) for kind in self.kinds.values())
 
     @staticmethod
     def nested(values: Mapping[str, AnyValue]) -> dict[str, Any]:
@@ -458,80 +598,6 @@ class Space:
 _KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Constant, Integer, Double, LogDouble, Categorical)
 }
-
-
-def points(kind: Kind) -> list[AnyValue]:
-    """Returns the points of a grid: of a range, `count` of them, its ends included."""
-    if isinstance(kind, Constant):
-        return [kind.value]
-    if isinstance(kind, Categorical):
-        return list(kind.values)
-    count = kind.count
-    if count is None:
-        raise HParamsError("a grid needs a count for each range.")
-    if isinstance(kind, Integer):
-        count = min(count, kind.high - kind.low + 1)
-    places = [0.5] if count == 1 else [place / (count - 1) for place in range(count)]
-    return [at(kind, place) for place in places]
-
-
-def at(kind: Integer | Double | LogDouble, place: float) -> int | float:
-    """Returns the value at a place of a range: 0 is its low end, 1 its high one."""
-    if isinstance(kind, LogDouble):
-        return float(kind.base ** (kind.low + place * (kind.high - kind.low)))
-    if place <= 0:
-        return kind.low
-    if place >= 1:
-        return kind.high
-    if kind.reverse:
-        mirrored = _spread(kind.low, kind.high, 1 - place, log=True)
-        value = kind.high + kind.low - mirrored
-    else:
-        value = _spread(kind.low, kind.high, place, log=kind.log)
-    value = min(max(value, kind.low), kind.high)
-    return round(value) if isinstance(kind, Integer) else value
-
-
-def _spread(low: float, high: float, place: float, *, log: bool) -> float:
-    if not log:
-        return low + place * (high - low)
-    return math.exp(math.log(low) + place * (math.log(high) - math.log(low)))
-
-
-def _drawn(kind: Kind, rng: random.Random) -> AnyValue:
-    if isinstance(kind, Constant):
-        return copy.deepcopy(kind.value)
-    if isinstance(kind, Categorical):
-        return copy.deepcopy(kind.values[rng.randrange(len(kind.values))])
-    if isinstance(kind, Integer):
-        if not kind.log and not kind.reverse:
-            return rng.randint(kind.low, kind.high)
-        # Each whole number stands for half a unit to both sides, the ends as well.
-        wide = Double(kind.low - 0.5, kind.high + 0.5, log=kind.log, reverse=kind.reverse)
-        return min(max(round(at(wide, rng.random())), kind.low), kind.high)
-    return at(kind, rng.random())
-
-
-def _product(axes: Sequence[tuple[str, list[AnyValue]]]) -> Iterator[dict[str, AnyValue]]:
-    if not axes:
-        yield {}
-        return
-    (name, values), *others = axes
-    for value in values:
-        for rest in _product(others):
-            yield {name: copy.deepcopy(value), **rest}
-
-
-def _kind_of(one: Range) -> Kind:
-    if isinstance(one, CategoricalRange):
-        return Categorical(one.values)
-    if isinstance(one, DiscreteRange):
-        return Categorical(one.values, ordered=True, log=one.scale == LOG_SCALE)
-    log, reverse = one.scale == LOG_SCALE, one.scale not in (LOG_SCALE, LINEAR_SCALE)
-    if isinstance(one, IntRange):
-        return Integer(one.low, one.high, log=log, reverse=reverse)
-    assert isinstance(one, FloatRange)
-    return Double(one.low, one.high, log=log, reverse=reverse)
 
 
 def _read_level(

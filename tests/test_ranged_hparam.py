@@ -11,13 +11,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.hparam import HParams
-from t2t_torch.search_space import (
-    CategoricalRange,
-    DiscreteRange,
-    FloatRange,
-    IntRange,
-    RangedHParams,
-)
+from t2t_torch.search_space import Categorical, Double, Integer, RangedHParams
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -43,10 +37,10 @@ def test_ranges_are_kept_in_their_order(rhp: RangedHParams) -> None:
     rhp.set_discrete("hidden_size", [64, 32, 128], scale=rhp.REVERSE_LOG_SCALE)
     rhp.set_categorical("optimizer", ["sgd", "adam"])
     assert list(rhp.ranges.items()) == [
-        ("num_hidden_layers", IntRange(1, 6, rhp.LINEAR_SCALE)),
-        ("learning_rate", FloatRange(0.01, 1.0, rhp.LOG_SCALE)),
-        ("hidden_size", DiscreteRange((32, 64, 128), rhp.REVERSE_LOG_SCALE)),
-        ("optimizer", CategoricalRange(("sgd", "adam"))),
+        ("num_hidden_layers", Integer(1, 6)),
+        ("learning_rate", Double(0.01, 1.0, log=True)),
+        ("hidden_size", Categorical((32, 64, 128), ordered=True)),
+        ("optimizer", Categorical(("sgd", "adam"))),
     ]
 
 
@@ -57,7 +51,7 @@ def test_the_scales_have_tensor2tensors_numbers(rhp: RangedHParams) -> None:
 def test_a_range_that_is_set_again_replaces_the_one_before(rhp: RangedHParams) -> None:
     rhp.set_float("learning_rate", 0.3, 3.0, rhp.LOG_SCALE)
     rhp.set_float("learning_rate", 0.1, 0.2)
-    assert dict(rhp.ranges) == {"learning_rate": FloatRange(0.1, 0.2, 1)}
+    assert dict(rhp.ranges) == {"learning_rate": Double(0.1, 0.2)}
 
 
 Setting = Callable[[RangedHParams], None]
@@ -91,7 +85,7 @@ def test_what_is_no_range_is_refused(rhp: RangedHParams, setting: Setting, told:
 
 def test_true_and_one_are_two_values(rhp: RangedHParams) -> None:
     rhp.set_categorical("x", [True, 1, None])
-    assert rhp.ranges["x"] == CategoricalRange((True, 1, None))
+    assert rhp.ranges["x"] == Categorical((True, 1, None))
 
 
 def test_ranges_that_fit_a_set_pass(rhp: RangedHParams) -> None:
@@ -124,28 +118,28 @@ def test_no_range_at_all_is_refused(rhp: RangedHParams) -> None:
 
 # What tensor2tensor 1.15 says: layers/common_hparams.py and models/transformer.py.
 BASIC = {
-    "batch_size": DiscreteRange((1024, 2048, 4096), 1),
-    "num_hidden_layers": DiscreteRange((1, 2, 3, 4, 5, 6), 1),
-    "hidden_size": DiscreteRange((32, 64, 128, 256, 512), 2),
-    "weight_decay": FloatRange(1e-4, 10.0, 2),
-    "label_smoothing": FloatRange(0.0, 0.2, 1),
-    "clip_grad_norm": FloatRange(0.01, 50.0, 2),
-    "learning_rate": FloatRange(0.005, 2.0, 2),
-    "initializer": CategoricalRange(("uniform", "orthogonal", "uniform_unit_scaling")),
-    "initializer_gain": FloatRange(0.5, 3.5, 1),
-    "learning_rate_decay_scheme": CategoricalRange(("none", "sqrt", "noam", "exp")),
-    "optimizer_adam_epsilon": FloatRange(1e-7, 1e-2, 2),
-    "optimizer_adam_beta1": FloatRange(0.8, 0.9, 1),
-    "optimizer_adam_beta2": FloatRange(0.995, 0.999, 1),
-    "optimizer": CategoricalRange(("adam", "adagrad", "momentum", "rms_prop", "sgd")),
+    "batch_size": Categorical((1024, 2048, 4096), ordered=True),
+    "num_hidden_layers": Categorical((1, 2, 3, 4, 5, 6), ordered=True),
+    "hidden_size": Categorical((32, 64, 128, 256, 512), ordered=True, log=True),
+    "weight_decay": Double(1e-4, 10.0, log=True),
+    "label_smoothing": Double(0.0, 0.2),
+    "clip_grad_norm": Double(0.01, 50.0, log=True),
+    "learning_rate": Double(0.005, 2.0, log=True),
+    "initializer": Categorical(("uniform", "orthogonal", "uniform_unit_scaling")),
+    "initializer_gain": Double(0.5, 3.5),
+    "learning_rate_decay_scheme": Categorical(("none", "sqrt", "noam", "exp")),
+    "optimizer_adam_epsilon": Double(1e-7, 1e-2, log=True),
+    "optimizer_adam_beta1": Double(0.8, 0.9),
+    "optimizer_adam_beta2": Double(0.995, 0.999),
+    "optimizer": Categorical(("adam", "adagrad", "momentum", "rms_prop", "sgd")),
 }
 TRANSFORMER = {
-    "learning_rate": FloatRange(0.3, 3.0, 2),
-    "learning_rate_warmup_steps": DiscreteRange((1000, 2000, 4000, 8000, 16000), 1),
-    "initializer_gain": FloatRange(0.5, 2.0, 1),
-    "optimizer_adam_beta1": FloatRange(0.85, 0.95, 1),
-    "optimizer_adam_beta2": FloatRange(0.97, 0.99, 1),
-    "weight_decay": FloatRange(0.0, 1e-4, 1),
+    "learning_rate": Double(0.3, 3.0, log=True),
+    "learning_rate_warmup_steps": Categorical((1000, 2000, 4000, 8000, 16000), ordered=True),
+    "initializer_gain": Double(0.5, 2.0),
+    "optimizer_adam_beta1": Double(0.85, 0.95),
+    "optimizer_adam_beta2": Double(0.97, 0.99),
+    "weight_decay": Double(0.0, 1e-4),
 }
 
 
@@ -170,7 +164,7 @@ def test_our_ranges_fit_the_sets_that_they_are_about(name: str, of: str) -> None
 
 def test_every_optimizer_of_a_range_is_registered() -> None:
     chosen = registry.ranged_hparams("basic_range1").ranges["optimizer"]
-    assert isinstance(chosen, CategoricalRange)
+    assert isinstance(chosen, Categorical)
     assert set(chosen.values) <= set(registry.list_names("optimizer"))
 
 

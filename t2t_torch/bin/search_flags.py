@@ -16,7 +16,7 @@ from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import staged
-from t2t_torch.search_space import Categorical, Constant, Integer, Kind, LogDouble, Space
+from t2t_torch.search_space import Space
 from t2t_torch.trial.whole_length import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.search_target import (
@@ -525,7 +525,7 @@ def _problem_space(hparams: HParams) -> Space:
     space = Space.of_mapping(read_mapping(path), f"{path}: ")
     faults: dict[str, None] = {}
     for name, kind in space.kinds.items():
-        for value in _ends(kind):
+        for value in kind.ends:
             try:
                 hparams.replace(**{name: value})
             except HParamsError as error:
@@ -533,19 +533,6 @@ def _problem_space(hparams: HParams) -> Space:
     if faults:
         raise HParamsError("\n".join(faults))
     return space
-
-
-def _ends(kind: Kind) -> tuple[Any, ...]:
-    """Returns values of a kind that have to be allowed if all are."""
-    if isinstance(kind, Constant):
-        return (kind.value,)
-    if isinstance(kind, Categorical):
-        return kind.values
-    if isinstance(kind, LogDouble):
-        return kind.base**kind.low, kind.base**kind.high
-    if isinstance(kind, Integer):
-        return kind.low, kind.high
-    return kind.low, kind.high
 
 
 def _length(

@@ -28,6 +28,7 @@ from t2t_torch.bin.trainer_flags import FLAGS as TRAINER_FLAGS
 from t2t_torch.bin.trainer_flags import chosen, given
 from t2t_torch.bin.trainer_flags import flag as trainer_flag
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.files import write_text
 from t2t_torch.train.stopping import StopRequest
 from t2t_torch.tune.tuner import PAGE, check_any_value, write_outcome
 
@@ -103,7 +104,7 @@ def _tune(
     stop: StopRequest,
 ) -> SearchRecord:
     from t2t_torch.tune.progress import Progress
-    from t2t_torch.tune.search_page import write_page
+    from t2t_torch.tune.search_page import search_page
     from t2t_torch.tune.shared_search import publish, record_of
     from t2t_torch.tune.tuner import TRAINER, Tuner, TunerConfig
 
@@ -124,7 +125,7 @@ def _tune(
         if time.monotonic() - written >= _PAGE_SECONDS:
             written = time.monotonic()
             publish(search.ledger, search.searcher)
-            write_page(record(), output_dir / PAGE)
+            write_text(output_dir / PAGE, search_page(record()))
 
     tuner = Tuner(search, subject, presence, config, stop=stop, tell=progress.tell, show=show)
     try:

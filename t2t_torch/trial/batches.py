@@ -14,6 +14,7 @@ import atexit
 import bisect
 import functools
 import hashlib
+import itertools
 import json
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -34,8 +35,8 @@ from t2t_torch.trial.epoch_orders import (
     has_indices,
     isolated,
     mix,
+    set_epoch,
     size_of,
-    tell_epoch,
 )
 
 # Batches of given indices, read through a loader's data set and `collate_fn`.
@@ -176,18 +177,21 @@ def _let_pass(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-# Loaders whose order cannot be listed: read from the beginning, up to where a run goes on.
+# The two ways to read a loader: by the indices of its batches, or from its beginning on.
 
 
-class ReplayedLoader:
-    """Every epoch of a loader of which nothing is known but how to iterate over it.
+class ListedLoader:
+    """A loader whose order can be listed: its batches are made by their indices.
 
-    An epoch is read while the global generators are seeded by (seed, "order", epoch).  A position
-    is found again by reading everything before it and throwing it away.
+    The loader itself is not iterated over: its sampler's copy is, and its data set and `collate_fn`
+    are called here, or in as many worker processes as it asks for.
 
     Attributes:
-      batches_per_epoch: `len(loader)`, or None if it has no length.
-      records_per_batch: the loader's `batch_size`, or 1.
+      batches_per_epoch: batches of the first epoch.
+      records: items of the first epoch.
+      records_per_batch: the loader's `batch_size`, else the mean of the first epoch.
+      repeatable: whether the same epoch, listed twice, has the same order.
+      place: returns the epoch of a batch of the run, and its place there, each from 0.
 
     Args:
       loader: the user's.
@@ -197,17 +201,110 @@ class ReplayedLoader:
     def __init__(self, loader: Loader, seed: int) -> None:
         self._loader = loader
         self._seed = seed
+        self._orders = EpochOrders(loader, seed)
+        self._first = self._orders.order(0)
+        self.repeatable = self._orders.repeatable
+        self.place = self._orders.place
+        self.batches_per_epoch = len(self._first)
+        self.records = self._first.records
+        self.records_per_batch = _batch_size(loader) or self.records / max(len(self._first), 1)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the order of the whole first epoch."""
+        return self._first.digest if self.repeatable else "unrepeatable"
+
+    @property
+    def resume_guarantee(self) -> str:
+        """What holds when a run resumes."""
+        if not self.repeatable:
+            return (
+                "not exact: the sampler has another order each time that it is asked. Let it draw "
+                "from the global random, numpy or torch generator, or from one with a fixed seed"
+            )
+        return (
+            "exact, with any number of loader workers; with any number of processes, too, if a "
+            "step keeps its number of batches"
+        )
+
+    def one_of_each_shape(self) -> Iterator[Any]:
+        """Yields a batch of each number of records of the first epoch, large ones first."""
+        first: dict[int, int] = {}
+        for place, size in enumerate(self._first.sizes):
+            first.setdefault(size, place)
+        yield from self._fetched((first[size] for size in sorted(first, reverse=True)), "batch")
+
+    def run(self, start: int, step: int) -> Iterator[Any]:
+        """Yields every `step`th batch of all epochs, from batch `start` of the run on."""
+        numbers = itertools.count(start, step)
+        places = (
+            (epoch, place, self._orders.order(epoch).indices(place))
+            for epoch, place in map(self.place, numbers)
+        )
+        return fetched(self._loader, places, self._seed, "batch")
+
+    def once(self, rank: int, step: int) -> Iterator[Any]:
+        """Yields every `step`th batch of the first epoch, from batch `rank` on, to evaluate."""
+        return self._fetched(range(rank, len(self._first), step), "evaluation")
+
+    def _fetched(self, places: Iterable[int], purpose: str) -> Iterator[Any]:
+        chosen = ((0, place, self._first.indices(place)) for place in places)
+        return fetched(self._loader, chosen, self._seed, purpose)
+
+
+class ReplayedLoader:
+    """A loader of which nothing is known but how to iterate over it.
+
+    An epoch is read while the global generators are seeded by (seed, "order", epoch).  A position
+    is found again by reading everything before it and throwing it away.  Attributes and arguments
+    are those of `ListedLoader`; `batches_per_epoch` is None if the loader has no length, and places
+    are known of the batches that were yielded, and of the next `step` ones.
+    """
+
+    repeatable = True
+
+    def __init__(self, loader: Loader, seed: int) -> None:
+        self._loader = loader
+        self._seed = seed
         self._starts = [0]  # the first batch of each epoch that has begun
         self.batches_per_epoch = _length(loader)
-        size = getattr(loader, "batch_size", None)
-        self.records_per_batch = float(size) if isinstance(size, int) and size > 0 else 1.0
+        self.records_per_batch = _batch_size(loader) or 1.0
+        self.records = round((self.batches_per_epoch or 0) * self.records_per_batch)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what is known of the order."""
+        loader = self._loader
+        names = [type(each).__qualname__ for each in (loader, _data_set(loader))]
+        workers = getattr(loader, "num_workers", 0)
+        known = [self._seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
+        return hashlib.sha256(repr(known).encode()).hexdigest()
+
+    @property
+    def resume_guarantee(self) -> str:
+        """What holds when a run resumes."""
+        workers = getattr(self._loader, "num_workers", 0)
+        return (
+            "the loader's order cannot be listed, so all that was consumed is read again and "
+            "thrown away; the same batches follow if the loader draws from the global random, "
+            f"numpy and torch generators alone and num_workers stays {workers}"
+        )
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Returns the epoch of a batch of the run, and its place there, each from 0."""
+        epoch = bisect.bisect_right(self._starts, number) - 1
+        return epoch, number - self._starts[epoch]
+
+    def one_of_each_shape(self) -> Iterator[Any]:
+        """Yields the first batch."""
+        return itertools.islice(self.epoch(0), 1)
 
     def epoch(self, epoch: int) -> Iterator[Any]:
         """Yields the batches of an epoch, from 0."""
         stream = IsolatedStream(mix(self._seed, "order", epoch))
         with stream:
-            tell_epoch(getattr(self._loader, "dataset", None), epoch)
-            tell_epoch(getattr(self._loader, "sampler", None), epoch)
+            set_epoch(_data_set(self._loader), epoch)
+            set_epoch(getattr(self._loader, "sampler", None), epoch)
             batches = iter(self._loader)
         while True:
             with stream:
@@ -220,7 +317,7 @@ class ReplayedLoader:
     def run(self, start: int, step: int) -> Iterator[Any]:
         """Yields every `step`th batch of all epochs, from batch `start` of the run on.
 
-        One is read ahead: whoever has a batch may ask in which epoch the next one is.
+        One is read ahead, so that the epoch of the next one is known with each.
 
         Raises:
           TrialError: an epoch has no batch.
@@ -243,22 +340,34 @@ class ReplayedLoader:
                 raise TrialError(_nothing(self._loader, epoch))
             epoch += 1
 
-    def place(self, number: int) -> tuple[int, int]:
-        """Returns the epoch of a batch, and its place there, each from 0.
+    def once(self, rank: int, step: int) -> Iterator[Any]:
+        """Yields every `step`th batch of the first epoch, from batch `rank` on, to evaluate.
 
-        Of those that `run` has yielded, and of the next `step` ones.
+        Raises:
+          TrialError: there is no batch.
         """
-        epoch = bisect.bisect_right(self._starts, number) - 1
-        return epoch, number - self._starts[epoch]
+        number = -1
+        for number, batch in enumerate(self.epoch(0)):
+            if number % step == rank:
+                yield batch
+        if number < 0:
+            raise TrialError(_empty("validation", self._loader))
 
-    @property
-    def fingerprint(self) -> str:
-        """A hash of what is known of the order."""
-        loader = self._loader
-        names = [type(each).__qualname__ for each in (loader, getattr(loader, "dataset", None))]
-        workers = getattr(loader, "num_workers", 0)
-        known = [self._seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
-        return hashlib.sha256(repr(known).encode()).hexdigest()
+
+def _opened(loader: Loader, seed: int, what: str, world_size: int) -> ListedLoader | ReplayedLoader:
+    if not has_indices(loader):
+        return ReplayedLoader(loader, seed)
+    listed = ListedLoader(loader, seed)
+    if not listed.batches_per_epoch:
+        raise TrialError(_empty(what, loader))
+    if world_size > 1 and not listed.repeatable:
+        raise TrialError(
+            "the loader's sampler has another order each time that it is asked, so several "
+            "processes cannot share it: batches would be lost or doubled. Let it draw from the "
+            "global random, numpy or torch generator, or from a generator of its own with a fixed "
+            "seed."
+        )
+    return listed
 
 
 def _length(loader: Loader) -> int | None:
@@ -266,6 +375,15 @@ def _length(loader: Loader) -> int | None:
         return len(loader) or None
     except TypeError:
         return None
+
+
+def _batch_size(loader: Loader) -> float | None:
+    size = getattr(loader, "batch_size", None)
+    return float(size) if isinstance(size, int) and size > 0 else None
+
+
+def _data_set(loader: Loader) -> Any:
+    return getattr(loader, "dataset", None)
 
 
 def _nothing(loader: Loader, epoch: int) -> str:
@@ -280,8 +398,19 @@ def _nothing(loader: Loader, epoch: int) -> str:
     )
 
 
+def _empty(what: str, loader: Loader) -> str:
+    examples = size_of(_data_set(loader))
+    why = f"its data set has {examples:,} items"
+    if getattr(loader, "drop_last", False) and examples:
+        why += f", fewer than batch_size={loader.batch_size}, and drop_last=True drops them"
+    return (
+        f"the {what} loader has no batch: {why}. make_data_loaders should return loaders of data "
+        "sets that are not empty."
+    )
+
+
 ORDER_VERSION = 1
-"""Stands in the fingerprint: a run goes on only with the order in which it began."""
+"""Stands in the fingerprint: a run resumes only with the order in which it began."""
 
 _EVAL_SEED = 0  # every evaluation has the same batches in the same order
 
@@ -290,9 +419,7 @@ class TrialTrainBatches:
     """Endless training batches of one process, from any position; a `TrainSource`.
 
     Iterating starts at `start` anew each time.  Rank r of w takes the global batches
-    `start + r, start + r + w, ...`.  The loader itself is not iterated over if its order can be
-    listed: its sampler's copy is, and its data set and `collate_fn` are called here, or in as many
-    worker processes as it asks for, which live as long as the iteration.
+    `start + r, start + r + w, ...`.
 
     Args:
       loader: the user's: torch's `DataLoader`, PEDL's, anything that has `dataset`,
@@ -301,6 +428,13 @@ class TrialTrainBatches:
       start: global batches already consumed by all processes.
       rank: of this process.
       world_size: processes.
+
+    Attributes:
+      batches_per_epoch: batches of all processes in the first epoch; others may have more or fewer
+        if the sampler decides so.  None if it is not known before it has been read.
+      records_per_batch: items in a batch: the loader's `batch_size`, else the mean of the first
+        epoch; 1 if neither is known.
+      resume_guarantee: what holds when a run resumes: a sentence for the log.
 
     Raises:
       TrialError: the loader has no batch, divides the data by itself, or its sampler can be read
@@ -314,95 +448,31 @@ class TrialTrainBatches:
         self._seed = seed
         self._start = start + rank
         self._step = world_size
-        self._orders: EpochOrders | None = None
-        self._replay: ReplayedLoader | None = None
-        if not has_indices(loader):
-            self._replay = ReplayedLoader(loader, seed)
-            return
-        self._orders = EpochOrders(loader, seed)
-        self._first = self._orders.order(0)
-        if not len(self._first):
-            raise TrialError(_empty("training", loader))
-        if world_size > 1 and not self._orders.repeatable:
-            raise TrialError(_UNREPEATABLE)
-
-    @property
-    def batches_per_epoch(self) -> int | None:
-        """Batches of all processes in the first epoch.
-
-        Others may have more or fewer if the sampler decides so.  None if it is not known before it
-        has been read.
-        """
-        if self._replay is not None:
-            return self._replay.batches_per_epoch
-        return len(self._first)
-
-    @property
-    def records_per_batch(self) -> float:
-        """Items in a batch: the loader's `batch_size`, else the mean of the first epoch.
-
-        1 if neither is known.
-        """
-        if self._replay is not None:
-            return self._replay.records_per_batch
-        size = getattr(self._loader, "batch_size", None)
-        if isinstance(size, int) and size > 0:
-            return float(size)
-        return self._first.records / len(self._first)
+        self._order = _opened(loader, seed, "training", world_size)
+        self.batches_per_epoch = self._order.batches_per_epoch
+        self.records_per_batch = self._order.records_per_batch
+        self.resume_guarantee = self._order.resume_guarantee
 
     def epoch_of(self, batch_number: int) -> int:
         """Returns the epoch of a global batch of the run, both from 0.
 
         Where all has to be read again: of one that has been yielded, or the next of this process.
         """
-        return self._place(batch_number)[0]
+        return self._order.place(batch_number)[0]
 
     def index_in_epoch(self, batch_number: int) -> int:
-        """Returns the place of a global batch of the run within its epoch, from 0.
-
-        Where all has to be read again: of one that has been yielded, or the next of this process.
-        """
-        return self._place(batch_number)[1]
-
-    def _place(self, number: int) -> tuple[int, int]:
-        known = self._orders or self._replay
-        assert known is not None
-        return known.place(number)
-
-    @functools.cached_property
-    def resume_guarantee(self) -> str:
-        """What holds when a run goes on from a checkpoint: a sentence for the log."""
-        if self._replay is not None:
-            workers = getattr(self._loader, "num_workers", 0)
-            return (
-                "the loader's order cannot be listed, so all that was consumed is read again and "
-                "thrown away; the same batches follow if the loader draws from the global random, "
-                f"numpy and torch generators alone and num_workers stays {workers}"
-            )
-        assert self._orders is not None
-        if not self._orders.repeatable:
-            return (
-                "not exact: the sampler has another order each time that it is asked. Let it draw "
-                "from the global random, numpy or torch generator, or from one with a fixed seed"
-            )
-        return (
-            "exact, with any number of loader workers; with any number of processes, too, if a "
-            "step keeps its number of batches"
-        )
+        """Returns the place of a global batch of the run within its epoch; see `epoch_of`."""
+        return self._order.place(batch_number)[1]
 
     @functools.cached_property
     def plan_fingerprint(self) -> str:
         """A version and a hash of everything that the order depends on.
 
         It has the order of the whole first epoch in it, so that processes, or a run and the one
-        that it goes on, that would not have the same order have different fingerprints.
+        that it resumes, that would not have the same order have different fingerprints.
         """
-        if self._replay is not None:
-            order = self._replay.fingerprint
-        else:
-            assert self._orders is not None
-            order = self._first.digest if self._orders.repeatable else "unrepeatable"
-        known = json.dumps([self._seed, type(_data_set(self._loader)).__qualname__, order])
+        name = type(_data_set(self._loader)).__qualname__
+        known = json.dumps([self._seed, name, self._order.fingerprint])
         return f"trial{ORDER_VERSION}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
 
     @property
@@ -412,18 +482,16 @@ class TrialTrainBatches:
         Where the epoch's length is not known, `batches` is 0 and `mixed_tokens` has the records in
         a batch, as for a mixture, which has no epochs either.
         """
-        examples = size_of(_data_set(self._loader))
-        batches, mean = self.batches_per_epoch or 0, self.records_per_batch
-        records = self._first.records if self._replay is None else round(batches * mean)
+        batches, records = self.batches_per_epoch or 0, self._order.records
         return PlanReport(
-            examples=examples or records,
+            examples=size_of(_data_set(self._loader)) or records,
             kept=records,
             too_long=0,
             too_short=0,
             batches=batches,
             tokens=records,
             padding_fraction=0.0,
-            mixed_tokens=0.0 if batches else mean,
+            mixed_tokens=0.0 if batches else self.records_per_batch,
         )
 
     def one_of_each_shape(self) -> Iterator[Any]:
@@ -431,29 +499,7 @@ class TrialTrainBatches:
 
         Large ones first.  Of what else batches' shapes may differ in nothing is known.
         """
-        if self._replay is not None:
-            yield from self._first_read()
-            return
-        first: dict[int, int] = {}
-        for place, size in enumerate(self._first.sizes):
-            first.setdefault(size, place)
-        places = [first[size] for size in sorted(first, reverse=True)]
-        chosen = ((0, place, self._first.indices(place)) for place in places)
-        yield from fetched(self._loader, chosen, self._seed, "batch")
-
-    def _first_read(self) -> Iterator[Any]:
-        assert self._replay is not None
-        for batch in self._replay.epoch(0):
-            yield batch
-            return
-
-    def _places(self) -> Iterator[Place]:
-        assert self._orders is not None
-        number = self._start
-        while True:
-            epoch, place = self._orders.place(number)
-            yield epoch, place, self._orders.order(epoch).indices(place)
-            number += self._step
+        return self._order.one_of_each_shape()
 
     def __iter__(self) -> Iterator[Any]:
         """Yields batches for ever, as the loader's `collate_fn` makes them.
@@ -461,9 +507,7 @@ class TrialTrainBatches:
         Raises:
           TrialError: an epoch has no batch.
         """
-        if self._replay is not None:
-            return self._replay.run(self._start, self._step)
-        return fetched(self._loader, self._places(), self._seed, "batch")
+        return self._order.run(self._start, self._step)
 
 
 class TrialEvalBatches:
@@ -485,27 +529,16 @@ class TrialEvalBatches:
     """
 
     def __init__(self, loader: Loader, *, rank: int = 0, world_size: int = 1) -> None:
-        self._loader = loader
         self._rank = rank
         self._step = world_size
-        self._replay: ReplayedLoader | None = None
-        if not has_indices(loader):
-            self._replay = ReplayedLoader(loader, _EVAL_SEED)
-            return
-        orders = EpochOrders(loader, _EVAL_SEED)
-        self._order = orders.order(0)
-        if not len(self._order):
-            raise TrialError(_empty("validation", loader))
-        if world_size > 1 and not orders.repeatable:
-            raise TrialError(_UNREPEATABLE)
+        self._order = _opened(loader, _EVAL_SEED, "validation", world_size)
 
     @functools.cached_property
     def total(self) -> int:
-        """Batches of all processes; where nothing tells it, they are read once and counted."""
-        if self._replay is None:
-            return len(self._order)
-        known = self._replay.batches_per_epoch
-        return sum(1 for _ in self._replay.epoch(0)) if known is None else known
+        """Batches of all processes; those of a loader without a length are read and counted."""
+        if isinstance(self._order, ReplayedLoader) and self._order.batches_per_epoch is None:
+            return sum(1 for _ in self._order.epoch(0))
+        return self._order.batches_per_epoch or 0
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""
@@ -513,48 +546,11 @@ class TrialEvalBatches:
 
     def __iter__(self) -> Iterator[Any]:
         """Yields each batch once, as the loader's `collate_fn` makes it."""
-        if self._replay is not None:
-            return self._read(self._replay)
-        mine = range(self._rank, len(self._order), self._step)
-        places = ((0, place, self._order.indices(place)) for place in mine)
-        return fetched(self._loader, places, _EVAL_SEED, "evaluation")
-
-    def _read(self, replay: ReplayedLoader) -> Iterator[Any]:
-        number = -1
-        for number, batch in enumerate(replay.epoch(0)):
-            if number % self._step == self._rank:
-                yield batch
-        if number < 0:
-            raise TrialError(_empty("validation", self._loader))
-
-
-_UNREPEATABLE = (
-    "the loader's sampler has another order each time that it is asked, so several processes "
-    "cannot share it: batches would be lost or doubled. Let it draw from the global random, numpy "
-    "or torch generator, or from a generator of its own with a fixed seed."
-)
-
-
-def _data_set(loader: Loader) -> Any:
-    return getattr(loader, "dataset", None)
-
-
-def _empty(which: str, loader: Loader) -> str:
-    examples = size_of(_data_set(loader))
-    why = f"its data set has {examples:,} items"
-    if getattr(loader, "drop_last", False) and examples:
-        why += f", fewer than batch_size={loader.batch_size}, and drop_last=True drops them"
-    return (
-        f"the {which} loader has no batch: {why}. make_data_loaders should return loaders of data "
-        "sets that are not empty."
-    )
-
-
-# Batches of a user's loaders with their numbers, of which the order of the run is made.
+        return self._order.once(self._rank, self._step)
 
 
 class TrialBatch(NamedTuple):
-    """What a user's loader has given.
+    """A batch of a user's loader.
 
     Attributes:
       number: of the global batch of the run, or of the evaluation.
@@ -566,15 +562,15 @@ class TrialBatch(NamedTuple):
 
 
 class NumberedBatches:
-    """The batches of one process with their numbers; a `TrainSource`, or an `EvalSource`.
-
-    Attributes:
-      source: of the batches.
+    """The batches of one process with their numbers; else as their source.
 
     Args:
       source: of the batches.
       first: number of the first of them.
       step: from one number to the next.
+
+    Attributes:
+      source: of the batches.
     """
 
     def __init__(self, source: Any, first: int, step: int) -> None:
@@ -582,31 +578,17 @@ class NumberedBatches:
         self._first = first
         self._step = step
 
-    @property
-    def plan_fingerprint(self) -> str:
-        """A hash of everything that the order depends on."""
-        return str(self.source.plan_fingerprint)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
 
-    @property
-    def report(self) -> PlanReport:
-        """What an epoch has."""
-        found: PlanReport = self.source.report
-        return found
-
-    @property
-    def resume_guarantee(self) -> str:
-        """What holds when a run goes on from a checkpoint."""
-        return str(self.source.resume_guarantee)
-
-    def one_of_each_shape(self) -> Iterator[Any]:
+    def one_of_each_shape(self) -> Iterator[TrialBatch]:
         """Yields a batch of each number of records."""
-        for batch in self.source.one_of_each_shape():
-            yield TrialBatch(self._first, batch)
+        return (TrialBatch(self._first, batch) for batch in self.source.one_of_each_shape())
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[TrialBatch]:
         number = self._first
         for batch in self.source:
             yield TrialBatch(number, batch)

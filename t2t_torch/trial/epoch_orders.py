@@ -71,23 +71,10 @@ def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
-@contextlib.contextmanager
-def isolated(seed: int) -> Iterator[None]:
-    """Seeds Python's, NumPy's and torch's global generators; gives them back as they were.
-
-    Args:
-      seed: at least 0 and below 2^63.
-    """
-    before = _states()
-    _seed(seed)
-    try:
-        yield
-    finally:
-        _restore(before)
-
-
 class IsolatedStream:
-    """As `isolated`, entered again and again: each time it goes on where it stopped.
+    """Gives the global generators a state of their own, and afterwards their states back.
+
+    Entered again, it resumes where it stopped.
 
     Args:
       seed: at least 0 and below 2^63.
@@ -110,6 +97,15 @@ class IsolatedStream:
         self._own = _states()
         assert self._before is not None
         _restore(self._before)
+
+
+def isolated(seed: int) -> IsolatedStream:
+    """Returns a context that seeds Python's, NumPy's and torch's global generators.
+
+    Args:
+      seed: at least 0 and below 2^63.
+    """
+    return IsolatedStream(seed)
 
 
 Loader = Any
@@ -292,7 +288,7 @@ class EpochOrders:
     def _list_next(self) -> None:
         """Lists the next epoch."""
         epoch = self._next
-        tell_epoch(self._sampler, epoch)
+        set_epoch(self._sampler, epoch)
         # torch's own loader reads the sampler: it draws from the generators just as it does for a
         # loop written by hand.
         given: dict[str, Any] = {"batch_sampler": self._sampler, "collate_fn": as_it_is}
@@ -334,8 +330,8 @@ def _alone(index: Any) -> list[Any]:
     return [index]
 
 
-def tell_epoch(sampler: Any, epoch: int) -> None:
-    """Tells a sampler, and the one that it is made of, which epoch begins, if it asks for it."""
+def set_epoch(sampler: Any, epoch: int) -> None:
+    """Calls `set_epoch` of a sampler, and of the one that it is made of, if they have it."""
     for each in _chain(sampler):
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)

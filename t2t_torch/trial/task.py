@@ -148,9 +148,7 @@ class TrialTask(Task):
                 dist.broadcast(parameter.data, src=0)
         return model
 
-    def train_batches(
-        self, *, seed: int, start: int, rank: int, world_size: int
-    ) -> NumberedBatches:
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> Any:
         """Returns the training loader's batches, in an order that depends on the seed alone."""
         place = {"start": start, "rank": rank, "world_size": world_size}
         self._source = TrialTrainBatches(self.loaders[0], seed=seed, **place)

@@ -17,7 +17,7 @@ from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, UsageError
-from t2t_torch.search_space import AnyValue, Categorical, Constant, Space, at
+from t2t_torch.search_space import AnyValue, Space
 
 _ANSWER = "whole_length: "
 _MOST_TOLD = 2000  # characters of an error
@@ -37,8 +37,8 @@ def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]
     """
     found: dict[int, Mapping[str, AnyValue]] = {}
     why = ""
-    asked = [end(space, place) for place in ((0.0, 1.0) if space.searched else (0.0,))]
-    for values in asked:
+    for place in (0.0, 1.0) if space.searched else (0.0,):
+        values = space.at(place)
         question = {
             "trial": trial,
             "config": str(config),
@@ -66,19 +66,6 @@ def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]
             "--train_steps, or the length in batches."
         )
     return next(iter(found))
-
-
-def end(space: Space, place: float) -> dict[str, AnyValue]:
-    """Returns the values at one end of all ranges: 0 the low one, 1 the high one."""
-    values: dict[str, AnyValue] = {}
-    for name, kind in space.kinds.items():
-        if isinstance(kind, Constant):
-            values[name] = kind.value
-        elif isinstance(kind, Categorical):
-            values[name] = kind.values[-1 if place else 0]
-        else:
-            values[name] = at(kind, place)
-    return values
 
 
 def _answer(question: Mapping[str, Any]) -> int:

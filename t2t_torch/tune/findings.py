@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
-from t2t_torch.files import staged
+from t2t_torch.files import write_text
 from t2t_torch.reports.section import counted, number, percent
 from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord
@@ -193,12 +193,12 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     if evidence is None:
         return "No trial has been evaluated yet: there is nothing to tell of the best one."
     lines = found(record)
-    _write(directory / JSON_FILE, to_json(record, evidence))
+    write_text(directory / JSON_FILE, to_json(record, evidence))
     name = YAML_FILE if record.trial else SET_FILE
     if evidence.is_default:
         (directory / name).unlink(missing_ok=True)
         return "\n".join(lines)
-    _write(directory / name, ready_to_paste(record, evidence))
+    write_text(directory / name, ready_to_paste(record, evidence))
     lines += ["", f"Its hyperparameters, ready to paste: {directory / name}"]
     lines += [f"Its run: {evidence.best.output_dir}"]
     return "\n".join([*lines, *_usage(record, evidence)])
@@ -277,7 +277,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
             },
             "median_of_others": evidence.median,
             "others": evidence.others,
-            "trials": {state: _count(record, state) for state in STATES},
+            "trials": {state: record.counts.get(state, 0) for state in STATES},
             "searcher": record.searcher,
             "seed": record.seed,
             "command": record.command,
@@ -299,13 +299,9 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
 
 def told_trials(record: SearchRecord) -> str:
     """Says how many trials there are, and how they stand."""
-    states = [f"{count} {state}" for state in STATES if (count := _count(record, state))]
+    states = [f"{count} {state}" for state, count in record.counts.items()]
     told = counted(len(record.trials), "trial")
     return f"{told}: {', '.join(states)}" if states else told
-
-
-def _count(record: SearchRecord, state: str) -> int:
-    return sum(one.state == state for one in record.trials)
 
 
 def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
@@ -384,8 +380,3 @@ def _literal(value: AnyValue) -> str:
 def _items(changes: str) -> list[str]:
     """Returns the parts of `--hparams`: a comma in brackets divides nothing."""
     return [one.strip() for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", changes) if one.strip()]
-
-
-def _write(path: Path, text: str) -> None:
-    with staged(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -82,12 +82,12 @@ def mark(state: State, x: float, y: float) -> str:
     return f'<path class="mark {filled}" d="M{x:.1f},{y:.1f}{_MARKS[state]}"/>'
 
 
-def key_of_states(states: Sequence[tuple[State, int]]) -> str:
+def key_of_states(counts: Mapping[State, int]) -> str:
     """Returns the legend of the marks: each state with its count."""
     parts = [
         f'<span><svg viewBox="0 0 12 12" aria-hidden="true" style="--c:var(--ink)">'
         f"{mark(state, 6, 6)}</svg>{count} {state}</span>"
-        for state, count in states
+        for state, count in counts.items()
     ]
     return "".join(parts)
 
@@ -364,13 +364,39 @@ def _text(
     )
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """Where the axes of a plot stand in its picture."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+    room: int  # for marks at both sides
+
+    def x(self, place: float | None) -> float:
+        return self.left + self.room + (place or 0.0) * (self.right - self.left - 2 * self.room)
+
+    def y(self, place: float | None) -> float:
+        return self.bottom - (place or 0.0) * (self.bottom - self.top)
+
+    def rows(self, scale: Scale) -> Iterator[str]:
+        """Yields a line across the plot for each label of the vertical axis."""
+        for place, label in scale.marks():
+            y = self.y(place)
+            yield (
+                f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            yield _text(self.left - 6, y + 4, label, anchor="end")
+
+
 # The metric against each hyperparameter alone, at equal steps.
 
 
 _SLICE_WIDTH, _SLICE_HEIGHT = 300, 174
-_SLICE_LEFT, _SLICE_RIGHT, _SLICE_TOP, _SLICE_BOTTOM = 46, 286, 12, 150
+_SLICE = _Frame(46, 286, 12, 150, room=8)
 _SLICE_LABEL = 13  # characters of a label
-_SLICE_LABEL_WIDTH = 6.2  # of a character
+_SMALL_LABEL_WIDTH = 6.2  # of a character
 
 
 def slices(record: SearchRecord, names: Sequence[str], step: int) -> str:
@@ -403,57 +429,39 @@ def _slice(
     tried = [trial.hparams[axis.name] for trial, _ in points if axis.name in trial.hparams]
     widths = scale_of(axis, tried)
     parts = [
-        f'<svg viewBox="0 0 {_SLICE_WIDTH} {_SLICE_HEIGHT}" font-size="11" aria-hidden="true">'
+        f'<svg viewBox="0 0 {_SLICE_WIDTH} {_SLICE_HEIGHT}" font-size="11" aria-hidden="true">',
+        *_SLICE.rows(heights),
+        *_below(widths),
     ]
-    for height, label in heights.marks():
-        y = _SLICE_BOTTOM - height * (_SLICE_BOTTOM - _SLICE_TOP)
-        parts.append(
-            f'<line class="grid" x1="{_SLICE_LEFT}" x2="{_SLICE_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        )
-        parts.append(_slice_text(_SLICE_LEFT - 5, y + 4, label, "end"))
-    parts += _below(widths)
     shade = shades(record)
     for trial, value in points:
-        across = widths.place(trial.hparams.get(axis.name))
-        high = heights.place(value)
+        across, high = widths.place(trial.hparams.get(axis.name)), heights.place(value)
         if axis.name in trial.hparams and across is not None and high is not None:
-            x, y = _across(across), _SLICE_BOTTOM - high * (_SLICE_BOTTOM - _SLICE_TOP)
             how = drawn_as(record, trial, shade.get(trial.number))
+            x, y = _SLICE.x(across), _SLICE.y(high)
             parts.append(f'<circle {how} cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>')
-    told = text(axis.name)
-    return f"<figure>{''.join(parts)}</svg><figcaption>{told}</figcaption></figure>"
+    return f"<figure>{''.join(parts)}</svg><figcaption>{text(axis.name)}</figcaption></figure>"
 
 
-def _below(widths: Scale) -> list[str]:
-    """Returns the labels below a plot, those left out that would touch the one before."""
-    made, free = [], 0.0
-    for place, told in widths.marks():
-        label = told if len(told) <= _SLICE_LABEL else f"{told[: _SLICE_LABEL - 1]}…"
-        half = _SLICE_LABEL_WIDTH * len(label) / 2
-        x = min(max(_across(place), half), _SLICE_WIDTH - half)
+def _below(widths: Scale) -> Iterator[str]:
+    """Yields the labels below a plot, except those that would touch the one before."""
+    free = 0.0
+    for place, label in widths.marks():
+        short = label if len(label) <= _SLICE_LABEL else f"{label[: _SLICE_LABEL - 1]}…"
+        half = _SMALL_LABEL_WIDTH * len(short) / 2
+        x = min(max(_SLICE.x(place), half), _SLICE_WIDTH - half)
         if x - half >= free:
-            made.append(_slice_text(x, _SLICE_BOTTOM + 17, label, "middle"))
+            yield _text(x, _SLICE.bottom + 17, short, anchor="middle")
             free = x + half + 6
-    return made
-
-
-def _across(place: float) -> float:
-    return _SLICE_LEFT + 8 + place * (_SLICE_RIGHT - _SLICE_LEFT - 16)
-
-
-def _slice_text(x: float, y: float, told: str, anchor: str) -> str:
-    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(told)}</text>'
 
 
 # The learning curves of all trials of a search in one plot.
 
 
 _CURVES_WIDTH, _CURVES_HEIGHT = 960, 380
-_CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM = 58, 946, 16, 336
-_ROOM = 10  # for marks at both sides
+_CURVES = _Frame(58, 946, 16, 336, room=10)
 _MOST_POINTS = 80  # of a curve
 _MOST_RUNGS = 8  # lines at which trials ended
-_CURVES_LABEL_WIDTH = 6.2  # of a character
 
 
 def trial_curves(record: SearchRecord) -> str:
@@ -462,46 +470,36 @@ def trial_curves(record: SearchRecord) -> str:
     A curve's end has the mark of its trial's state; dotted lines, each with its step, stand where
     several trials were stopped or paused.
     """
-    values = [v for one in record.trials for _, v in one.curve if v is not None and finite(v)]
-    scale = scale_of_metric(values)
-    steps = [step for one in record.trials for step, v in one.curve if finite(v)]
-    widths = scale_of_steps(steps)
+    curves = [
+        (trial, [(step, v) for step, v in trial.curve if v is not None and finite(v)])
+        for trial in in_order(record)
+    ]
+    known = [point for _, points in curves for point in points]
+    heights = scale_of_metric([value for _, value in known])
+    widths = scale_of_steps([step for step, _ in known])
 
-    def across(place: float) -> float:
-        return _CURVES_LEFT + _ROOM + place * (_CURVES_RIGHT - _CURVES_LEFT - 2 * _ROOM)
+    def at(step: float, value: float) -> tuple[float, float]:
+        return _CURVES.x(widths.place(step)), _CURVES.y(heights.place(value))
 
-    def x(step: float) -> float:
-        return across(widths.place(step) or 0.0)
-
-    def y(value: float) -> float:
-        return _CURVES_BOTTOM - (scale.place(value) or 0.0) * (_CURVES_BOTTOM - _CURVES_TOP)
-
-    parts = [f'<svg class="curves" viewBox="0 0 {_CURVES_WIDTH} {_CURVES_HEIGHT}" font-size="11">']
-    for height, label in scale.marks():
-        at = _CURVES_BOTTOM - height * (_CURVES_BOTTOM - _CURVES_TOP)
-        parts.append(
-            f'<line class="grid" x1="{_CURVES_LEFT}" x2="{_CURVES_RIGHT}" '
-            f'y1="{at:.1f}" y2="{at:.1f}"/>'
-        )
-        parts.append(_curves_text(_CURVES_LEFT - 6, at + 4, label, "end"))
+    parts = [
+        f'<svg class="curves" viewBox="0 0 {_CURVES_WIDTH} {_CURVES_HEIGHT}" font-size="11">',
+        *_CURVES.rows(heights),
+    ]
     for place, label in widths.marks():
-        parts.append(_curves_text(across(place), _CURVES_BOTTOM + 16, label, "middle"))
-    told = "step, logarithmic" if widths.log else "step"
-    parts.append(
-        _curves_text((_CURVES_LEFT + _CURVES_RIGHT) / 2, _CURVES_BOTTOM + 34, told, "middle")
-    )
-    parts += _rung_lines([(x(step), step) for step in _rungs(record)])
+        parts.append(_text(_CURVES.x(place), _CURVES.bottom + 16, label, anchor="middle"))
+    label = "step, logarithmic" if widths.log else "step"
+    parts.append(_text(_CURVES.x(0.5), _CURVES.bottom + 34, label, anchor="middle"))
+    parts += _rung_lines([(_CURVES.x(widths.place(step)), step) for step in _rungs(record)])
     shade = shades(record)
-    for trial in in_order(record):
-        points = [(step, v) for step, v in trial.curve if v is not None and finite(v)]
-        if not points:
-            continue
-        drawn = downsampled(points, _MOST_POINTS)
-        line = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in drawn)
-        end = points[-1]
-        how = drawn_as(record, trial, shade.get(trial.number))
-        ending = mark(trial.state, x(end[0]), y(end[1]))
-        parts.append(f'<g {how}><polyline points="{line}"/>{ending}</g>')
+    for trial, points in curves:
+        if points:
+            line = " ".join(
+                "{:.1f},{:.1f}".format(*at(step, value))
+                for step, value in downsampled(points, _MOST_POINTS)
+            )
+            how = drawn_as(record, trial, shade.get(trial.number))
+            ending = mark(trial.state, *at(*points[-1]))
+            parts.append(f'<g {how}><polyline points="{line}"/>{ending}</g>')
     return "".join([*parts, "</svg>"])
 
 
@@ -517,15 +515,11 @@ def _rung_lines(rungs: Sequence[tuple[float, int]]) -> Iterator[str]:
     free = 0.0
     for x, step in rungs:
         yield (
-            f'<line class="rung" x1="{x:.1f}" x2="{x:.1f}" '
-            f'y1="{_CURVES_TOP}" y2="{_CURVES_BOTTOM}"/>'
+            f'<line class="rung" x1="{x:.1f}" x2="{x:.1f}" y1="{_CURVES.top}" '
+            f'y2="{_CURVES.bottom}"/>'
         )
-        told = f"{step:,}" if free else f"rung at {step:,}"
-        half = _CURVES_LABEL_WIDTH * len(told) / 2
+        label = f"{step:,}" if free else f"rung at {step:,}"
+        half = _SMALL_LABEL_WIDTH * len(label) / 2
         if x - half >= free:
-            yield _curves_text(x, _CURVES_TOP - 5, told, "middle")
+            yield _text(x, _CURVES.top - 5, label, anchor="middle")
             free = x + half
-
-
-def _curves_text(x: float, y: float, told: str, anchor: str) -> str:
-    return f'<text class="label" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{told}</text>'

@@ -103,16 +103,11 @@ def _expected(searcher: Searcher) -> float:
 
 _DRAW_SECONDS = 1.0
 _MOST_ROWS = 30
-_ROW_WORDS = {"running": 0, "paused": 1, "completed": 2, "stopped": 3, "failed": 4}
 
 
 def summary(searcher: Searcher, record: SearchRecord, left: float | None = None) -> str:
     """Returns a line that says how far a search is, and how many seconds it may still take."""
-    counts = [
-        f"{number} {state}"
-        for state in _ROW_WORDS
-        if (number := sum(trial.state == state for trial in record.trials))
-    ]
+    counts = [f"{number} {state}" for state, number in record.counts.items()]
     parts = [f"{len(searcher.valid)} of {searcher.plan.max_trials} trials: {', '.join(counts)}"]
     best = record.best
     if best is not None and best.value is not None:

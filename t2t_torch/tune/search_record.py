@@ -139,6 +139,12 @@ class SearchRecord:
             key=lambda one: (self.loss_of(one.value), one.number),
         )
 
+    @property
+    def counts(self) -> dict[State, int]:
+        """The number of trials in each state that some are in."""
+        states = [one.state for one in self.trials]
+        return {state: states.count(state) for state in STATES if state in states}
+
     def loss_of(self, value: float | None) -> float:
         """Returns a value turned so that less is better; None is the worst."""
         if value is None or not math.isfinite(value):

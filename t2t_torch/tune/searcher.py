@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from t2t_torch.search_space import AnyValue, Categorical, Double, Integer, Kind, LogDouble, Space
+from t2t_torch.search_space import AnyValue, Categorical, Integer, Kind, Range, Space
 from t2t_torch.tune.search_plan import WORST, Rungs, SearchPlan, next_bracket
 from t2t_torch.tune.study import optuna_module
 
@@ -149,87 +149,41 @@ class TreeParzen:
         worst = max(one.loss for one in told if one.loss is not None and math.isfinite(one.loss))
         for one in told:
             assert one.loss is not None
-            inside = {
-                name: to_axis(self._space.kinds[name], one.hparams[name])
-                for name in axes
-                if name in one.hparams and _is_inside(self._space.kinds[name], one.hparams[name])
-            }
+            inside = axes_of(self._space, one.hparams)
             # What failed counts as the worst that was seen.
             value = one.loss if math.isfinite(one.loss) else worst
-            study.add_trial(
-                optuna.trial.create_trial(
-                    params=inside, distributions={name: axes[name] for name in inside}, value=value
-                )
-            )
+            study.add_trial(optuna.trial.create_trial(**inside, value=value))
         params = study.ask(fixed_distributions=axes).params
         fixed = self._space.sample(random.Random(0))
         return {
-            name: from_axis(kind, params[name]) if name in axes else fixed[name]
+            name: kind.from_axis(params[name]) if name in axes else fixed[name]
             for name, kind in self._space.kinds.items()
         }
 
 
 def distribution(kind: Kind) -> BaseDistribution:
-    """Returns what optuna draws from for a kind; see `to_axis`."""
-    found = optuna_module().distributions
+    """Returns the distribution of a kind's places; see `Kind.to_axis`."""
+    known = optuna_module().distributions
     made: Any
     if isinstance(kind, Categorical):
-        made = found.CategoricalDistribution(range(len(kind.values)))
-    elif isinstance(kind, Integer):
-        made = found.IntDistribution(kind.low, kind.high, log=kind.log or kind.reverse)
-    elif isinstance(kind, LogDouble):
-        ends = sorted((kind.base**kind.low, kind.base**kind.high))
-        made = found.FloatDistribution(*ends, log=True)
+        made = known.CategoricalDistribution(range(len(kind.values)))
     else:
-        assert isinstance(kind, Double)
-        made = found.FloatDistribution(kind.low, kind.high, log=kind.log or kind.reverse)
+        assert isinstance(kind, Range)
+        of = known.IntDistribution if isinstance(kind, Integer) else known.FloatDistribution
+        made = of(*kind.ends, log=kind.log or kind.reverse)
     return made  # type: ignore[no-any-return]
 
 
-def to_axis(kind: Kind, value: AnyValue) -> Any:
-    """Returns a value as optuna knows it: of a choice its place, of a reversed range its mirror."""
-    if isinstance(kind, Categorical):
-        return next(place for place, one in enumerate(kind.values) if same(one, value))
-    if isinstance(kind, Integer | Double) and kind.reverse:
-        return kind.low + kind.high - value
-    return value
-
-
-def from_axis(kind: Kind, value: Any) -> AnyValue:
-    """Returns what `to_axis` has turned, turned back."""
-    if isinstance(kind, Categorical):
-        return kind.values[value]
-    if isinstance(kind, Integer | Double) and kind.reverse:
-        return kind.low + kind.high - value
-    return value
-
-
-def same(one: AnyValue, other: AnyValue) -> bool:
-    """Whether two choices are the same; True is not 1."""
-    return type(one) is type(other) and bool(one == other)
-
-
-def _is_inside(kind: Kind, value: AnyValue) -> bool:
-    """Whether a value, which may be the unchanged set's, is one of a kind's."""
-    if isinstance(kind, Categorical):
-        return any(same(one, value) for one in kind.values)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if isinstance(kind, LogDouble):
-        low, high = sorted((kind.base**kind.low, kind.base**kind.high))
-        return bool(low <= value <= high)
-    assert isinstance(kind, Integer | Double)
-    return bool(kind.low <= value <= kind.high)
-
-
-def axes_of(
-    space: Space, hparams: Mapping[str, AnyValue]
-) -> dict[str, tuple[Any, BaseDistribution]]:
-    """Returns what optuna is told of a trial: by name its value and what it was drawn from."""
-    return {
-        name: (to_axis(kind, hparams[name]), distribution(kind))
+def axes_of(space: Space, hparams: Mapping[str, AnyValue]) -> dict[str, Any]:
+    """Returns the `params` and `distributions` of a trial for optuna, of values in their ranges."""
+    inside = {
+        name: kind
         for name, kind in space.searched.items()
-        if name in hparams and _is_inside(kind, hparams[name])
+        if name in hparams and kind.allows(hparams[name])
+    }
+    return {
+        "params": {name: kind.to_axis(hparams[name]) for name, kind in inside.items()},
+        "distributions": {name: distribution(kind) for name, kind in inside.items()},
     }
 
 

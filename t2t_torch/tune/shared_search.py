@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import math
 import uuid
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import staged
-from t2t_torch.search_space import Categorical, Constant, Double, Integer, Kind, LogDouble, Space
+from t2t_torch.files import file_lock, write_text
+from t2t_torch.search_space import Kind, Range, Space
 from t2t_torch.train.run_directory import MetricsFile
 from t2t_torch.train.stopping import full_name, short_names
 from t2t_torch.tune.search_plan import SearchPlan, differences
@@ -209,7 +208,6 @@ def publish(ledger: TrialHistory, searcher: Searcher) -> None:
         for trial in searcher.trials:
             if trial.number in known or not trial.is_over:
                 continue
-            axes = axes_of(space, trial.hparams)
             curve = {step: value for step, value in trial.curve if value is not None}
             status = states.get(trial.status, state.FAIL)
             if trial.value is None:
@@ -217,8 +215,7 @@ def publish(ledger: TrialHistory, searcher: Searcher) -> None:
             made = optuna.trial.create_trial(
                 state=status,
                 value=trial.value if status == state.COMPLETE else None,
-                params={axis: value for axis, (value, _) in axes.items()},
-                distributions={axis: drawn_from for axis, (_, drawn_from) in axes.items()},
+                **axes_of(space, trial.hparams),
                 intermediate_values=curve,
                 user_attrs={"number": trial.number, "hparams": dict(trial.hparams)},
             )
@@ -253,14 +250,12 @@ def claim_runs(output_dir: Path, search: str) -> Path | None:
       Where the runs of another search are now; None if there were none.
     """
     runs, old = output_dir / RUNS, None
-    with (output_dir / f"{RUNS}.lock").open("w") as lock:  # of tuners that begin one at a time
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(output_dir / f"{RUNS}.lock"):  # of tuners that begin one at a time
         if _is_of_another(runs, search):
             old = _free_name(output_dir)
             runs.rename(old)
         runs.mkdir(exist_ok=True)
-        with staged(runs / _OF) as temporary:
-            temporary.write_text(f"{search}\n", "utf-8")
+        write_text(runs / _OF, f"{search}\n")
     return old
 
 
@@ -427,16 +422,10 @@ def _named(subject: Mapping[str, Any]) -> dict[str, str]:
 
 def axis_of(name: str, kind: Kind) -> SpaceAxis:
     """Returns how a kind is shown."""
-    if isinstance(kind, Constant):
-        return SpaceAxis(name, "const", log=False, values=(kind.value,))
-    if isinstance(kind, Categorical):
-        return SpaceAxis(name, "categorical", log=kind.log, values=kind.values)
-    if isinstance(kind, LogDouble):
-        low, high = sorted((kind.base**kind.low, kind.base**kind.high))
-        return SpaceAxis(name, "log", log=True, low=low, high=high)
-    assert isinstance(kind, Integer | Double)
-    word = "int" if isinstance(kind, Integer) else "double"
-    return SpaceAxis(name, word, log=kind.log, low=kind.low, high=kind.high)
+    if isinstance(kind, Range):
+        low, high = kind.ends
+        return SpaceAxis(name, kind.type, kind.log, low=low, high=high)
+    return SpaceAxis(name, kind.type, log=getattr(kind, "log", False), values=kind.ends)
 
 
 def _trial(trial: TrialState, directory: Path, metric: str, length: int) -> TrialRecord:

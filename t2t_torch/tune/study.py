@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from t2t_torch.errors import DataError, UsageError, install_extra
-from t2t_torch.files import is_locked, staged
+from t2t_torch.files import file_lock, is_locked, write_text
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -161,8 +161,7 @@ def _alone(url: str) -> Iterator[None]:
     if file is None or not file.parent.is_dir():
         yield
         return
-    with file.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with file_lock(file):
         yield
 
 
@@ -376,10 +375,7 @@ def whereabouts(ledger: TrialHistory, place: str) -> str:
 def _place(folder: Path) -> str:
     """Returns the name of a place, the same to all who come there."""
     file = folder / "place"
-    with (folder / "place.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
-            return file.read_text("utf-8").strip()
-        with staged(file) as temporary:
-            temporary.write_text(uuid.uuid4().hex[:12] + "\n", "utf-8")
+    with file_lock(folder / "place.lock"):
+        if not file.exists():
+            write_text(file, uuid.uuid4().hex[:12] + "\n")
         return file.read_text("utf-8").strip()

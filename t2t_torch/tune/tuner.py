@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.files import is_locked, staged
+from t2t_torch.files import is_locked, write_text
 from t2t_torch.train.stopping import StopRequest
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import SearchTarget
@@ -540,11 +540,11 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
       Lines for the user: what was found, and what lies where.
     """
     from t2t_torch.tune.findings import write_findings
-    from t2t_torch.tune.search_page import write_page
+    from t2t_torch.tune.search_page import search_page
 
     directory = record.output_dir
-    _write(directory / RECORD, record.to_json())
-    write_page(record, directory / PAGE)
+    write_text(directory / RECORD, record.to_json())
+    write_text(directory / PAGE, search_page(record))
     told = write_findings(record, directory)
     lines = [told, "", f"All of it, to look at: {directory / PAGE}"]
     if record.best is not None:
@@ -561,11 +561,6 @@ def _tell_best(link: Path, best: TrialRecord, where: Callable[[int], str]) -> st
     told = where(best.number) or "another --output_dir of this search"
     name = best.output_dir.relative_to(link.parent)
     return f"The best run, {name}, is not here. It was trained in {told}"
-
-
-def _write(path: Path, text: str) -> None:
-    with staged(path) as temporary:
-        temporary.write_text(text, "utf-8")
 
 
 def _link(link: Path, target: Path) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from planted_search import of_a_trial, planted_search
 
+from t2t_torch.files import write_text
 from t2t_torch.tune.findings import evidence_of, ready_to_paste
 from t2t_torch.tune.plots import Scale, scale_of, scale_of_metric, scale_of_steps, trial_curves
-from t2t_torch.tune.search_page import BEHAVIOUR, search_page, write_page
+from t2t_torch.tune.search_page import BEHAVIOUR, search_page
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -182,7 +183,7 @@ def test_the_commonest_reason_of_failures_is_told() -> None:
 
 def test_the_page_is_whole_whenever_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "search.html"
-    write_page(planted_search(), path)
+    write_text(path, search_page(planted_search()))
     assert path.read_text("utf-8").endswith("</html>\n")
     assert [one.name for one in tmp_path.iterdir()] == ["search.html"]
 
@@ -234,7 +235,7 @@ def browser() -> Iterator[Any]:
 
 
 def opened(browser: Any, record: SearchRecord, folder: Path) -> Any:
-    write_page(record, folder / "search.html")
+    (folder / "search.html").write_text(search_page(record), "utf-8")
     view = browser.new_page(viewport={"width": 1280, "height": 900})
     faults: list[str] = []
     view.on("pageerror", lambda error: faults.append(str(error)))

@@ -17,8 +17,6 @@ from t2t_torch.search_space import (
     LogDouble,
     RangedHParams,
     Space,
-    at,
-    points,
 )
 
 PEDL = {
@@ -64,8 +62,8 @@ def test_a_grid_has_every_combination_and_ends_are_in_it() -> None:
     assert len(grid) == space.grid_size() == 3 * 2 * 3 * 2  # of the layers there are but three
     assert len({json.dumps(one) for one in grid}) == 36
     assert sorted({one["optimizer.learning_rate"] for one in grid}) == pytest.approx([1e-4, 0.1])
-    assert points(Integer(1, 10, 4)) == [1, 4, 7, 10]
-    assert points(Double(0, 1, 1)) == [0.5]
+    assert Integer(1, 10, 4).points() == [1, 4, 7, 10]
+    assert Double(0, 1, 1).points() == [0.5]
 
 
 def test_a_grid_without_counts_says_where() -> None:
@@ -102,7 +100,7 @@ def test_scales_of_ranges_say_where_values_crowd() -> None:
     assert medians["whole"] == pytest.approx(7, abs=3)  # from 0.5 to 100.5
     assert {one["whole"] for one in drawn} <= set(range(1, 101))
     assert {one["discrete"] for one in drawn} == {64, 128}
-    assert at(Integer(1, 100, log=True), 1) == 100
+    assert Integer(1, 100, log=True).at(1) == 100
 
 
 def test_a_space_survives_json() -> None:

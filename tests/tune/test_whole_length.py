@@ -6,7 +6,7 @@ import pytest
 
 from t2t_torch.errors import UsageError
 from t2t_torch.search_space import Space
-from t2t_torch.trial.whole_length import end, whole_length
+from t2t_torch.trial.whole_length import whole_length
 
 TRIAL = """
 import pedl
@@ -47,8 +47,8 @@ def test_the_ends_of_a_space_are_those_of_its_ranges() -> None:
             "b": {"c": {"type": "categorical", "vals": ["x", "y"]}, "d": 7},
         }
     )
-    assert end(space, 0.0) == {"a": 1, "b.c": "x", "b.d": 7}
-    assert end(space, 1.0) == {"a": 3, "b.c": "y", "b.d": 7}
+    assert space.at(0.0) == {"a": 1, "b.c": "x", "b.d": 7}
+    assert space.at(1.0) == {"a": 3, "b.c": "y", "b.d": 7}
 
 
 @pytest.mark.slow  # torch is imported in processes of their own
