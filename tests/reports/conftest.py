@@ -1,4 +1,4 @@
-"""A census of every kind of feature, whose texts would do harm if they could."""
+"""Data of every kind, held in memory, and its statistics; also of texts that would do harm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAG = "<img/src=x\tonerror=alert(2)>"
 
 
 class MemoryShards:
-    """A split, encoded by its features."""
+    """A split, encoded by its features; in two pieces, as of two shards."""
 
     def __init__(self, features, rows):
         self.num_rows = len(rows)
@@ -40,7 +40,21 @@ class MemoryShards:
         self.lengths = {name: one.lengths.astype(np.int32) for name, one in self._columns.items()}
 
     def column(self, name):
-        return [(self._columns[name].values, self._columns[name].offsets)]
+        one = self._columns[name]
+        half = len(one) // 2
+        pieces = [one.between(0, half), one.between(half, len(one))]
+        return [(piece.values, piece.offsets.astype(np.int32)) for piece in pieces]
+
+
+@pytest.fixture(scope="session")
+def census_of():
+    """Takes the statistics of rows by split."""
+
+    def take(features, num_samples=2, view=None, **splits):
+        shards = {split: MemoryShards(features, rows) for split, rows in splits.items()}
+        return Reader(view or features, shards).take("a_problem", "a/folder", num_samples)
+
+    return take
 
 
 @pytest.fixture(scope="session")
