@@ -1,1 +1,1 @@
-"""Words to ids and back."""
+"""Text encoders: text to ids and back."""

@@ -1,4 +1,4 @@
-"""The contract between text and ids."""
+"""Text encoder interface, and encoders for bytes, characters, integers, labels and words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_lines, staged
 
-# tensor2tensor's reserved ids, data_generators/text_encoder.py.
+# Reserved ids of tensor2tensor, data_generators/text_encoder.py.
 PAD = 0
 EOS = 1
 NUM_RESERVED = 2
@@ -21,19 +21,19 @@ RESERVED_TOKENS = ("<pad>", "<EOS>")
 
 
 class TextEncoder(ABC):
-    """Turns text into ids in [2, vocab_size) and ids back into text.
+    """Encodes text into ids in [2, vocab_size) and decodes ids into text.
 
-    `PAD` and `EOS` belong to sequences, not to text: no text encodes to them.
+    `PAD` and `EOS` mark sequences; no text encodes to them.
     """
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
-        """The number of ids, the two reserved ones counted."""
+        """The number of ids, including the two reserved ones."""
 
     @property
     def unknown_ids(self) -> frozenset[int]:
-        """The ids of what has none of its own: of unknown words, of rare characters' bytes."""
+        """The ids that encode unknown content: unknown words, bytes of rare characters."""
         return frozenset()
 
     @abstractmethod
@@ -41,36 +41,37 @@ class TextEncoder(ABC):
         """Returns the ids of a text, without `EOS`.
 
         Raises:
-          DataError: the encoder has no ids for this text.
+          DataError: the text cannot be encoded.
         """
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, as `encode` does; faster where that is possible."""
+        """Returns the ids of each text, as `encode` does; faster if the encoder can batch."""
         return [self.encode(text) for text in texts]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each word of a text whose words are joined by single spaces.
 
-        Concatenated they decode to that text; so a word but the first takes the space before it.
+        The concatenated ids decode to that text, so each word after the first includes the space
+        before it.
         """
         return self.encode_batch([word if i == 0 else f" {word}" for i, word in enumerate(words)])
 
     def words_of_ids(self) -> list[float]:
-        """Returns how many words end with each id, for a perplexity of words: [vocab_size].
+        """Returns the number of words that end with each id, for perplexity per word: [vocab_size].
 
-        A space ends a word; a line break ends one and counts as one more; so does `EOS`.
+        A space ends a word; a line break ends one and counts as another; so does `EOS`.
         """
         ends = [_ends(self._decode([identity])) for identity in range(self.vocab_size)]
         ends[PAD], ends[EOS] = 0.0, 2.0
         return ends
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Returns the text of a sequence: up to the first `EOS`, if there is one, `PAD` skipped."""
+        """Returns the text of a sequence up to the first `EOS`, if any, ignoring `PAD`."""
         return self._decode(content(ids))
 
     @abstractmethod
     def _decode(self, ids: list[int]) -> str:
-        """Returns the text of ids that hold neither `PAD` nor `EOS`."""
+        """Returns the text of ids that contain neither `PAD` nor `EOS`."""
 
 
 def _ends(text: str) -> float:
@@ -90,10 +91,10 @@ def content(ids: Iterable[int]) -> list[int]:
 
 
 def check_unicode(text: str) -> None:
-    """Refuses a string that is no Unicode text.
+    """Checks that a string is valid Unicode text.
 
     Raises:
-      DataError: the string holds a lone surrogate, which UTF-8 cannot write.
+      DataError: the string holds a lone surrogate, which UTF-8 cannot encode.
     """
     try:
         text.encode()
@@ -106,13 +107,13 @@ def check_unicode(text: str) -> None:
         ) from None
 
 
-# Bytes as ids.
+# Bytes.
 
 
 class ByteEncoder(TextEncoder):
-    """The UTF-8 bytes of a text, each plus 2.  Nothing is out of vocabulary, and nothing to learn.
+    """Encodes each UTF-8 byte as its value plus 2.  No text is unknown; needs no training.
 
-    Ids that are not valid UTF-8 decode to U+FFFD, ids that are no byte to nothing.
+    Invalid UTF-8 decodes to U+FFFD.  Ids outside the byte range are ignored.
     Source: tensor2tensor's `ByteTextEncoder`.
     """
 
@@ -134,21 +135,21 @@ class ByteEncoder(TextEncoder):
         return bytes(i - NUM_RESERVED for i in ids if i in byte_ids).decode(errors="replace")
 
 
-# Single characters as ids.
+# Single characters.
 
 
 _UNKNOWN = NUM_RESERVED
-_REPLACEMENT = "\ufffd"  # what an unknown character decodes to
+_REPLACEMENT = "\ufffd"  # decoded form of an unknown character
 
 
 class CharacterEncoder(TextEncoder):
-    """Unicode characters by their place in a list; one that is not there has the id 2.
+    """Encodes each Unicode character by its position in an alphabet; unknown characters get id 2.
 
     Args:
       characters: the alphabet.
 
     Raises:
-      DataError: one is there twice, or is no single character.
+      DataError: an entry is a duplicate or not a single character.
     """
 
     def __init__(self, characters: Sequence[str]) -> None:
@@ -160,7 +161,7 @@ class CharacterEncoder(TextEncoder):
 
     @classmethod
     def load(cls, path: Path) -> CharacterEncoder:
-        """Reads a JSON list of characters; DataError if there is none."""
+        """Reads an alphabet from a JSON list; DataError if it is missing or malformed."""
         try:
             return cls(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
@@ -172,7 +173,7 @@ class CharacterEncoder(TextEncoder):
 
     @staticmethod
     def save(characters: Iterable[str], path: Path) -> None:
-        """Writes an alphabet, whole or not at all."""
+        """Writes an alphabet atomically."""
         with staged(path) as temporary:
             temporary.write_text(json.dumps(list(characters)) + "\n", encoding="utf-8")
 
@@ -188,7 +189,7 @@ class CharacterEncoder(TextEncoder):
 
     @property
     def unknown_ids(self) -> frozenset[int]:
-        """The id of all other characters."""
+        """The id of every character outside the alphabet."""
         return frozenset({_UNKNOWN})
 
     def encode(self, text: str) -> list[int]:
@@ -201,16 +202,16 @@ class CharacterEncoder(TextEncoder):
         return "".join(self._characters[i - first] if i in known else _REPLACEMENT for i in ids)
 
 
-# Numbers between spaces as ids.
+# Integers separated by spaces.
 
 
 class IntegerEncoder(TextEncoder):
-    """Integers separated by whitespace, each plus 2: "0 3" is [2, 5].
+    """Encodes whitespace-separated integers, each as its value plus 2: "0 3" is [2, 5].
 
     Source: tensor2tensor's base `TextEncoder`.
 
     Args:
-      num_symbols: the integers are in [0, num_symbols).
+      num_symbols: integers must be in [0, num_symbols).
     """
 
     def __init__(self, num_symbols: int) -> None:
@@ -222,7 +223,7 @@ class IntegerEncoder(TextEncoder):
         return self._num_symbols + NUM_RESERVED
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per integer; DataError if a word is not an integer in range."""
+        """Returns one id per integer; DataError for a word that is not an integer in range."""
         return [self._number(word) + NUM_RESERVED for word in text.split()]
 
     def _number(self, word: str) -> int:
@@ -241,19 +242,19 @@ class IntegerEncoder(TextEncoder):
         return " ".join(str(i - NUM_RESERVED) for i in ids)
 
 
-# Class labels as ids.
+# Class labels.
 
 
 class ClassLabelEncoder:
-    """Labels by their place in a list, from 0: a class is no sequence, so no id is reserved.
+    """Encodes class labels by their position in a list, from 0.  No ids are reserved.
 
-    Source: tensor2tensor's `ClassLabelEncoder`, whose decoding took 0 and 1 for PAD and EOS.
+    Source: tensor2tensor's `ClassLabelEncoder`, whose decoding treated 0 and 1 as PAD and EOS.
 
     Args:
       labels: the names of the classes.
 
     Raises:
-      DataError: a label is there twice.
+      DataError: a label is duplicated.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -265,7 +266,7 @@ class ClassLabelEncoder:
 
     @classmethod
     def load(cls, path: Path) -> ClassLabelEncoder:
-        """Reads a file of labels, one a line; DataError if it is missing or not UTF-8."""
+        """Reads a label file with one label per line; DataError if it is missing or not UTF-8."""
         return cls(list(read_lines(path)))
 
     @property
@@ -277,11 +278,11 @@ class ClassLabelEncoder:
         """Returns the id of a label, in [0, vocab_size).
 
         Args:
-          label: its name.
-          allow_unknown: whether -1 is the id of all other labels.
+          label: the label's name.
+          allow_unknown: return -1 for unknown labels.
 
         Raises:
-          DataError: there is no such label.
+          DataError: the label is unknown.
         """
         identity = self._ids.get(label, -1)
         if identity < 0 and not allow_unknown:
@@ -289,34 +290,34 @@ class ClassLabelEncoder:
         return identity
 
     def decode(self, identity: int) -> str:
-        """Returns the label of an id; DataError if there is no such class."""
+        """Returns the label of an id; DataError if the id is out of range."""
         if not 0 <= identity < len(self.labels):
             raise DataError(f"{identity} is no class; the classes are 0 to {len(self.labels) - 1}.")
         return self.labels[identity]
 
 
-# Whole words as ids.
+# Whole words.
 
 
 class TokenEncoder(TextEncoder):
-    """Words separated by whitespace, by their place in a list.
+    """Encodes whitespace-separated words by their position in a vocabulary.
 
-    The names of the reserved ids are words like any other in a text: they never encode to `PAD` or
+    The names of the reserved ids are ordinary words in a text: they never encode to `PAD` or
     `EOS`.  An id outside the vocabulary decodes to "ID_<number>".
     Source: tensor2tensor's `TokenTextEncoder`.
 
     Args:
-      tokens: the vocabulary, the reserved tokens in it or not; its first word has id 2.
-      replace_oov: the word, itself in the vocabulary, that stands for any word that is not.
-      reverse: whether the ids of a text are in the order from its last word to its first.
-      lower_case: whether words are looked up in lower case.
+      tokens: the vocabulary, with or without the reserved tokens; its first word has id 2.
+      replace_oov: the vocabulary word that replaces unknown words.
+      reverse: encode texts from the last word to the first.
+      lower_case: look words up in lower case.
 
     Attributes:
-      reverse: as given.
-      lower_case: as given.
+      reverse: same as the argument.
+      lower_case: same as the argument.
 
     Raises:
-      DataError: a word is there twice, or `replace_oov` is not there.
+      DataError: a word is duplicated, or `replace_oov` is not in the vocabulary.
     """
 
     def __init__(
@@ -352,7 +353,7 @@ class TokenEncoder(TextEncoder):
         reverse: bool = False,
         lower_case: bool = False,
     ) -> TokenEncoder:
-        """Reads a vocabulary file: one word a line, the first two lines `<pad>` and `<EOS>`.
+        """Reads a vocabulary file with one word per line, starting with `<pad>` and `<EOS>`.
 
         Raises:
           DataError: the file is missing, not UTF-8, or does not start with the reserved tokens.
@@ -380,22 +381,22 @@ class TokenEncoder(TextEncoder):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The words in the order of their ids, the reserved tokens first."""
+        """The words in id order, including the reserved tokens."""
         return tuple(self._tokens)
 
     @property
     def unknown_ids(self) -> frozenset[int]:
-        """The id of `replace_oov`, if there is one."""
+        """The id of `replace_oov`, if set."""
         return (
             frozenset() if self._replace_oov is None else frozenset({self._ids[self._replace_oov]})
         )
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per word; DataError if a word is unknown and there is no `replace_oov`."""
+        """Returns one id per word; DataError for an unknown word without `replace_oov`."""
         return self._lookup(text.split(), text)[:: self._step]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Returns the one id of each word, in the words' order also with `reverse`."""
+        """Returns one id per word, in the order of the words even with `reverse`."""
         return [[identity] for identity in self._lookup(words, " ".join(words))]
 
     def words_of_ids(self) -> list[float]:
@@ -422,7 +423,7 @@ class TokenEncoder(TextEncoder):
         return " ".join(words[:: self._step])
 
 
-# Texts cut into words and signs, for classifiers that count words.
+# Word splitting for bag-of-words classifiers.
 
 
 _GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
@@ -431,25 +432,26 @@ _PROBE = "a 1 .\t,\na"  # words, signs and numbers with spaces between them
 
 @dataclass(frozen=True)
 class WordCutter:
-    r"""Finds the words of a text, each sign by itself; the same in Python and in an exported graph.
+    r"""Splits a text into words and punctuation marks, identically in Python and exported graphs.
 
-    So its expressions are what both know: no lookaround, no reference to a group, nothing that
-    matches as little as it can, and in an alternative the longest match is what counts.
+    The expressions are limited to syntax that both support: no lookaround, no backreferences, no
+    lazy quantifiers; of several alternatives the longest match must win.
 
     Attributes:
-      words: a regular expression of a word, which matches no space of any kind.
-      spaces: one of what is taken for a space: HTML's line breaks.  Empty is nothing.
-      before_words: a character that is taken for a space where a letter, digit or underscore
-        follows: in files of news a backslash stands for a line break.  Empty is none.
-      splits_glued: whether a capital begins a new word inside one: "madeEurope" is two.
-      lower_case: whether words are in lower case.
+      words: regular expression of a word; must not match whitespace.
+      spaces: regular expression of text treated as a space, such as HTML line breaks.  Empty
+        disables it.
+      before_words: a character treated as a space before a letter, digit or underscore.  In news
+        data a backslash stands for a line break.  Empty disables it.
+      splits_glued: split a word at inner capitals: "madeEurope" becomes two words.
+      lower_case: convert words to lower case.
 
     Raises:
-      ValueError: an expression is none, has a capturing group, matches nothing at all, or one of
-        words a space; or `before_words` is more than one character.
+      ValueError: an expression is invalid, has a capturing group, matches the empty string, or
+        `words` matches a space; or `before_words` is longer than one character.
     """
 
-    # An apostrophe inside a word belongs to it: "don't" is one word, "'tis" two.
+    # An apostrophe inside a word is part of it: "don't" is one word, "'tis" two.
     words: str = r"\w+(?:'\w+)*|[^\w\s]"
     spaces: str = r"<br\s*/?>"
     before_words: str = "\\"
@@ -479,7 +481,7 @@ class WordCutter:
 
 
 def _check(name: str, expression: str) -> None:
-    """Checks that an expression can be searched for, and that a match has characters."""
+    """Checks that an expression compiles and never matches the empty string."""
     try:
         compiled = re.compile(expression)
     except re.error as error:

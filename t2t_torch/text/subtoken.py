@@ -1,4 +1,4 @@
-"""tensor2tensor's pieces of words as ids."""
+"""Subtoken encoder, compatible with tensor2tensor's subword vocabularies."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import staged
 from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode
 
-# Texts as tokens, and tokens as what a subtoken vocabulary is made of.  tensor2tensor's way.
+# Tokenization and escaping as in tensor2tensor.
 #
-# A text is cut where letters and numbers begin or end.  A single space between two tokens is not
-# kept: it comes back between two tokens of letters.  In the vocabulary a token ends with "_", and
-# characters that the vocabulary has not are written as their code points, "\8217;".
+# A text is split where runs of letters and numbers begin or end.  A single space between two
+# tokens of letters is dropped and restored on decoding.  In the vocabulary a token ends with "_",
+# and characters outside the alphabet are written as code points, "\8217;".
 # Source: tensor2tensor's `data_generators/tokenizer.py` and `text_encoder.py`.
 
 
 END = "_"
-"""What an escaped token ends with, and nothing else holds."""
+"""The end marker of an escaped token; occurs nowhere else."""
 
 ESCAPES = frozenset("\\_u;0123456789")
-"""The characters that escapes are written with; every vocabulary has them."""
+"""The characters used in escapes; part of every vocabulary."""
 
 UNKNOWN = "\u3013"
-"""What an escape of no character becomes: the sign for a character that cannot be set."""
+"""Replacement for an escape of an invalid code point: the sign for an undisplayable character."""
 
-# The characters of Unicode's classes L and N: what `\w` matches, but "_".  They are those of this
-# Python, as tensor2tensor's were of its: Unicode 11.0 in Python 3.7.  Since then 6473 letters and
-# numbers have come to Unicode 14.0, most of them rare Chinese ones and old scripts.
+# Characters of the Unicode classes L and N: those that `\w` matches, except "_".  They depend on
+# the Python version; tensor2tensor's were Unicode 11.0 in Python 3.7.  Unicode 14.0 has 6473 more
+# letters and numbers, mostly rare Chinese characters and historic scripts.
 _TOKENS = re.compile(r"[^\W_]+|[\W_]+")
 _ESCAPE = re.compile(r"\\(?:(u)|(\\)|([0-9]+);)")
 _LAST_CODE_POINT = 0x10FFFF
@@ -60,7 +60,7 @@ def join(tokens: Iterable[str]) -> str:
 
 
 def escape(token: str, alphabet: Collection[str]) -> str:
-    r"""Returns a token as a vocabulary with this alphabet writes it; "\n" is in no alphabet."""
+    r"""Returns a token with characters outside the alphabet escaped; "\n" is always escaped."""
     token = token.replace("\\", "\\\\").replace("_", "\\u")
     if not all(map(alphabet.__contains__, token)) or "\n" in token:
         token = "".join(c if c in alphabet and c != "\n" else f"\\{ord(c)};" for c in token)
@@ -68,7 +68,7 @@ def escape(token: str, alphabet: Collection[str]) -> str:
 
 
 def unescape(escaped: str) -> str:
-    """Returns the token that was escaped, or the best for what no token escapes to."""
+    """Returns the original token, or a best effort for malformed escapes."""
     return _ESCAPE.sub(_unescaped, escaped.removesuffix(END))
 
 
@@ -77,24 +77,24 @@ def _unescaped(match: re.Match[str]) -> str:
         return "_"
     if match[2]:
         return "\\"
-    digits = match[3].lstrip("0")  # no number of many digits is read: it would take its time
+    digits = match[3].lstrip("0")  # skips long numbers, which are slow to parse
     code_point = int(digits or "0") if len(digits) < 8 else _LAST_CODE_POINT + 1
     known = code_point <= _LAST_CODE_POINT and code_point not in _SURROGATES
     return chr(code_point) if known else UNKNOWN
 
 
-# How a vocabulary of subtokens is learnt from the counts of tokens.  tensor2tensor's way.
+# Vocabulary learning from token counts, as in tensor2tensor.
 #
 # Source: tensor2tensor's `SubwordTextEncoder.build_to_target_size`.
 
 
-# tensor2tensor's, of Text2TextProblem and SubwordTextEncoder.build_from_generator.
+# Values of tensor2tensor's Text2TextProblem and SubwordTextEncoder.build_from_generator.
 MAX_LENGTH = 200
 NUM_ROUNDS = 4
 _LEAST_COUNTS = (1, 1000)
 
-# A vocabulary's file has an entry a line, so no entry may hold these.  tensor2tensor took them into
-# its alphabet, and could not read the file back.
+# A vocabulary file has one entry per line, so no entry may contain these.  tensor2tensor included
+# them in its alphabet and could not read the file back.
 _LINE_BREAKS = frozenset("\n\r")
 
 
@@ -106,23 +106,23 @@ def learn(
     max_length: int | None = MAX_LENGTH,
     least_counts: tuple[int, int] = _LEAST_COUNTS,
 ) -> list[str]:
-    """Returns a vocabulary of about `size` subtokens; their numbers are their ids.
+    """Returns a vocabulary of about `size` subtokens; list positions are ids.
 
-    The least count of a subtoken is searched for, by halves, until the size is within 1 %.
+    A binary search over the minimum count of a subtoken stops when the size is within 1 %.
 
     Args:
-      counts: how often each token is there.
-      size: how many subtokens are wanted; the alphabet alone may be more.
+      counts: token counts.
+      size: target size; the alphabet alone may exceed it.
       reserved: the names of the first ids.
-      max_length: of a subtoken, in characters, not reached; None for any.
-      least_counts: between which the least count is searched for.
+      max_length: exclusive limit on subtoken length, in characters; None for no limit.
+      least_counts: search range of the minimum count.
     """
     low, high = least_counts
     best: list[str] = []
     while True:
         least = (low + high) // 2
         found = build(counts, least, reserved=reserved, max_length=max_length)
-        # Where two are equally near, tensor2tensor keeps the one found first.
+        # Of two equally close vocabularies tensor2tensor keeps the first.
         if not best or abs(len(found) - size) < abs(len(best) - size):
             best = found
         if abs(len(found) - size) * 100 < size or low >= high or least < 2:
@@ -141,17 +141,17 @@ def build(
     reserved: Sequence[str] = RESERVED_TOKENS,
     max_length: int | None = None,
 ) -> list[str]:
-    """Returns the vocabulary of all subtokens that are there often enough, the frequent first.
+    """Returns the vocabulary of all sufficiently frequent subtokens, most frequent first.
 
-    In each round the tokens are cut with the vocabulary of the last; what begins at a cut is
-    counted, whatever its end.  A subtoken that is taken takes its count from all its beginnings.
+    Each round splits the tokens with the previous vocabulary and counts every substring that
+    starts at a split point.  Selecting a subtoken subtracts its count from all its prefixes.
 
     Args:
-      counts: how often each token is there.
-      least_count: how often a subtoken must be there; each character is taken all the same.
-      num_rounds: how many vocabularies are made, each from the last.
+      counts: token counts.
+      least_count: minimum count of a subtoken; single characters are always included.
+      num_rounds: number of rounds, each starting from the previous vocabulary.
       reserved: the names of the first ids.
-      max_length: of a subtoken, in characters, not reached; None for any.
+      max_length: exclusive limit on subtoken length, in characters; None for no limit.
     """
     alphabet = {c for token in (*counts, *reserved) for c in token} | ESCAPES
     alphabet -= _LINE_BREAKS
@@ -170,7 +170,7 @@ def build(
 
 
 def longest_by_start(known: Iterable[str]) -> dict[str, int]:
-    """Returns for each character how many the longest entry that begins with it has."""
+    """Returns the length of the longest entry that begins with each character."""
     longest: dict[str, int] = {}
     for piece in known:
         if len(piece) > longest.get(piece[:1], 0):
@@ -179,12 +179,12 @@ def longest_by_start(known: Iterable[str]) -> dict[str, int]:
 
 
 def cut(escaped: str, known: Collection[str], longest: Mapping[str, int]) -> list[str]:
-    """Cuts an escaped token: from the left, each piece the longest that is known.
+    """Splits an escaped token greedily from the left into the longest known pieces.
 
     Args:
-      escaped: a token as `tokenizer.escape` gives it.
+      escaped: a token as returned by `escape`.
       known: the vocabulary.
-      longest: its `longest_by_start`.
+      longest: `longest_by_start` of the vocabulary.
 
     Raises:
       DataError: a character is not in the vocabulary.
@@ -210,7 +210,7 @@ def cut(escaped: str, known: Collection[str], longest: Mapping[str, int]) -> lis
 def _count_beginnings(
     escaped: Mapping[str, int], known: Collection[str], max_length: int | None
 ) -> dict[str, int]:
-    """Counts what begins where a piece of a token does, one character short of `max_length`."""
+    """Counts the substrings that start at a piece of a token, shorter than `max_length`."""
     longest = longest_by_start(known)
     found: defaultdict[str, int] = defaultdict(int)
     for token, count in escaped.items():
@@ -226,7 +226,7 @@ def _count_beginnings(
 
 
 def _take(found: dict[str, int], least_count: int) -> dict[str, int]:
-    """Takes what is frequent, long before short; `found` loses the counts of what is taken."""
+    """Selects frequent subtokens, longest first; subtracts selected counts from `found`."""
     by_length: defaultdict[int, list[str]] = defaultdict(list)
     for piece, count in found.items():
         if count >= least_count:
@@ -242,24 +242,24 @@ def _take(found: dict[str, int], least_count: int) -> dict[str, int]:
     return taken
 
 
-# Words repeat: looking one up is 5 times as fast as cutting it.
+# Words repeat, and a cache lookup is 5 times as fast as splitting.
 _MAX_CACHED = 1 << 18
 _MAX_CACHED_LENGTH = 64
 
 
 class SubtokenEncoder(TextEncoder):
-    """Pieces of tokens (`tokenizer.split`), each the longest that the vocabulary has.
+    """Encodes tokens (`split`) as the longest matching vocabulary entries.
 
-    `decode(encode(text)) == text` for every Unicode text, also with characters that the vocabulary
-    has not.  No piece spans a space.  The names of the reserved ids are texts like any other.  Ids
-    outside the vocabulary decode to nothing.
-    Source: tensor2tensor's `SubwordTextEncoder`: the same files, ids and texts.
+    `decode(encode(text)) == text` for every Unicode text, including characters outside the
+    vocabulary.  No piece spans a space.  The names of the reserved ids are ordinary text.  Ids
+    outside the vocabulary are ignored on decoding.
+    Source: tensor2tensor's `SubwordTextEncoder`, with the same files, ids and texts.
 
     Args:
-      subtokens: the vocabulary; an entry's place is its id, and the last of equal ones counts.
+      subtokens: the vocabulary; an entry's position is its id, and the last of duplicates counts.
 
     Raises:
-      DataError: it does not start with tensor2tensor's reserved tokens.
+      DataError: the vocabulary does not start with tensor2tensor's reserved tokens.
     """
 
     def __init__(self, subtokens: Sequence[str]) -> None:
@@ -277,13 +277,13 @@ class SubtokenEncoder(TextEncoder):
 
     @classmethod
     def load(cls, path: Path) -> SubtokenEncoder:
-        r"""Reads a vocabulary file of tensor2tensor: an entry a line, in quotes or not.
+        r"""Reads a tensor2tensor vocabulary file: one entry per line, quoted or not.
 
-        Only "\n" ends a line, and "\r" is dropped wherever it is: an entry may hold U+2028 and the
-        like.
+        Only "\n" ends a line and every "\r" is dropped, because an entry may contain U+2028 and
+        similar separators.
 
         Raises:
-          DataError: the file is missing, not UTF-8, or no such vocabulary.
+          DataError: the file is missing, not UTF-8, or not a subtoken vocabulary.
         """
         try:
             text = path.read_bytes().decode()
@@ -305,9 +305,9 @@ class SubtokenEncoder(TextEncoder):
         """Learns a vocabulary as tensor2tensor does and writes its file.
 
         Args:
-          texts: read once; the counts of their tokens have to fit in memory.
-          vocab_size: about how many ids; the alphabet of the texts alone may need more.
-          path: where the file is written, whole or not at all.
+          texts: iterated once; their token counts must fit in memory.
+          vocab_size: approximate number of ids; the alphabet of the texts alone may need more.
+          path: the output file, written atomically.
 
         Raises:
           DataError: there is no text.
@@ -323,7 +323,7 @@ class SubtokenEncoder(TextEncoder):
         return encoder
 
     def save(self, path: Path) -> None:
-        """Writes the vocabulary as tensor2tensor stores it, whole or not at all."""
+        """Writes the vocabulary atomically in tensor2tensor's format."""
         text = "".join(f"'{piece}'\n" for piece in self._subtokens)
         with staged(path) as temporary:
             temporary.write_bytes(text.encode())
@@ -340,14 +340,14 @@ class SubtokenEncoder(TextEncoder):
 
     @property
     def alphabet(self) -> frozenset[str]:
-        """The characters that are not written by number, but for a line's end."""
+        """The characters that need no escape, except the line break."""
         return frozenset(self._alphabet)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text.
 
         Raises:
-          DataError: it holds a lone surrogate, or the vocabulary lacks a character of the escapes.
+          DataError: the text holds a lone surrogate, or the vocabulary lacks an escape character.
         """
         tokens = split(text)
         found = [self._cache.get(token) for token in tokens]
@@ -359,15 +359,15 @@ class SubtokenEncoder(TextEncoder):
         return ids
 
     def encode_without_tokenizing(self, text: str) -> list[int]:
-        """Returns the ids of a text taken as one token, whose pieces may span spaces.
+        """Returns the ids of a text treated as one token, whose pieces may span spaces.
 
-        The names of the reserved ids become those ids, as in tensor2tensor.
+        The names of the reserved ids encode to those ids, as in tensor2tensor.
         """
         check_unicode(text)
         return list(self._look_up(text))
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each word: with the space before it, where decoding adds none."""
+        """Returns the ids of each word, including the preceding space where decoding adds none."""
         batch = []
         after_letters = False
         for index, word in enumerate(words):
@@ -392,12 +392,12 @@ class SubtokenEncoder(TextEncoder):
         return ids
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the vocabulary alone."""
+        """Pickles only the vocabulary."""
         return SubtokenEncoder, (self._subtokens,)
 
 
 def holds_subtokens(path: Path) -> bool:
-    """Whether a file starts as tensor2tensor's subtoken vocabularies do."""
+    """Returns whether a file starts like a tensor2tensor subtoken vocabulary."""
     try:
         with path.open("rb") as file:
             head = file.read(16)

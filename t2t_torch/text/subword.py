@@ -1,4 +1,4 @@
-"""Pieces of words as ids, by sentencepiece."""
+"""Subword encoder based on sentencepiece, and subword vocabulary files."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from t2t_torch.files import staged
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder, check_unicode
 from t2t_torch.text.subtoken import SubtokenEncoder, holds_subtokens
 
-_UNKNOWN = NUM_RESERVED  # sentencepiece wants one; with byte fallback no text encodes to it
+_UNKNOWN = NUM_RESERVED  # required by sentencepiece; with byte fallback no text encodes to it
 
-# sentencepiece writes a space as U+2581 and reads it back as a space, so a U+2581 of the text would
-# come back as a space.  It is written as SUBSTITUTE and a digit, and so is SUBSTITUTE.
+# sentencepiece writes a space as U+2581 and decodes it as a space, which would turn a U+2581 of the
+# text into a space.  It is therefore escaped as SUBSTITUTE and a digit; SUBSTITUTE likewise.
 _META_SPACE = "\u2581"
 _ESCAPE = "\x1a"
 ESCAPES = {_ESCAPE: f"{_ESCAPE}0", _META_SPACE: f"{_ESCAPE}1"}
-"""By character, how it is written to sentencepiece; in this order."""
+"""Escape sequences by character, applied in this order."""
 _UNESCAPED = {escaped: character for character, escaped in ESCAPES.items()}
 _ESCAPED = re.compile(f"{_ESCAPE}[01]")
 
-# Sentences that hold one of these are skipped by sentencepiece's trainer, so they are cut there:
-# its own mark for unknown characters, and NUL.
+# sentencepiece's trainer skips sentences that contain one of these (its mark for unknown
+# characters, and NUL), so sentences are split there.
 _UNTRAINABLE = re.compile("[\u2585\x00]")
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _MAX_SENTENCE_CHARACTERS = 4096
-_MAX_BYTES_PER_CHARACTER = 4  # of UTF-8
+_MAX_BYTES_PER_CHARACTER = 4  # in UTF-8
 
-# Of a language's running text, all but a few in a hundred words are among so many; some 30 MB.
+# Covers all but a few percent of the running words of a language; about 30 MB.
 _MAX_REMEMBERED = 1 << 17
 _MAX_REMEMBERED_CHARACTERS = 32
 
 _TRAINING: dict[str, Any] = {
-    # BPE and not unigram: 8192 pieces of Multi30k's 58,000 sentences in 0.2 s and not 1.3 s, 3 %
-    # fewer tokens, and the same model for any number of threads.
+    # BPE rather than unigram: 8192 pieces of Multi30k's 58,000 sentences take 0.2 s instead of
+    # 1.3 s, give 3 % fewer tokens, and the model is the same for any number of threads.
     "model_type": "bpe",
     "byte_fallback": True,
     "normalization_rule_name": "identity",
@@ -49,7 +49,7 @@ _TRAINING: dict[str, Any] = {
     "eos_id": EOS,
     "unk_id": _UNKNOWN,
     "bos_id": -1,
-    # One character in ten thousand goes by its bytes, so that a stray alphabet does not fill the
+    # One character in ten thousand is encoded as bytes, which keeps stray alphabets out of the
     # vocabulary.
     "character_coverage": 0.9999,
     "hard_vocab_limit": False,
@@ -60,16 +60,16 @@ _TRAINING: dict[str, Any] = {
 
 
 class SubwordEncoder(TextEncoder):
-    """Pieces of words, learnt from text; characters without a piece go by their UTF-8 bytes.
+    """Encodes text into learned subwords; characters without a subword become UTF-8 bytes.
 
-    `decode(encode(text)) == text` for every Unicode text: nothing is normalized, no space is added
-    or removed, nothing is out of vocabulary.  Ids outside the vocabulary decode to nothing.
+    `decode(encode(text)) == text` for every Unicode text: there is no normalization, no added or
+    removed space and no unknown text.  Ids outside the vocabulary are ignored on decoding.
 
     Args:
-      model: a sentencepiece model as `train` makes it.
+      model: a sentencepiece model created by `train`.
 
     Raises:
-      DataError: the bytes are no such model.
+      DataError: the bytes are not such a model.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -91,7 +91,7 @@ class SubwordEncoder(TextEncoder):
 
     @classmethod
     def load(cls, path: Path) -> SubwordEncoder:
-        """Reads a model that `train` has written; DataError if there is none."""
+        """Reads a model written by `train`; DataError if it is missing."""
         try:
             return cls(path.read_bytes())
         except DataError as error:
@@ -104,12 +104,12 @@ class SubwordEncoder(TextEncoder):
 
     @classmethod
     def train(cls, texts: Iterable[str], vocab_size: int, path: Path) -> SubwordEncoder:
-        """Learns a vocabulary and writes it; the same texts in the same order give the same bytes.
+        """Learns a vocabulary and writes it; the same texts in the same order give identical bytes.
 
         Args:
-          texts: read once; what sentencepiece makes of them has to fit in memory.
-          vocab_size: the number of ids wanted; a small corpus gives fewer.
-          path: where the model is written, whole or not at all.
+          texts: iterated once; sentencepiece's copy of them must fit in memory.
+          vocab_size: target number of ids; a small corpus gives fewer.
+          path: the output file, written atomically.
 
         Raises:
           DataError: there is no text, or its alphabet alone needs more ids than `vocab_size`.
@@ -132,7 +132,7 @@ class SubwordEncoder(TextEncoder):
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids the model has, which may be less than was asked for."""
+        """The number of ids of the model, which may be less than requested."""
         return int(self._pieces.get_piece_size())
 
     @property
@@ -142,12 +142,12 @@ class SubwordEncoder(TextEncoder):
 
     @property
     def pieces(self) -> list[str]:
-        """What sentencepiece calls each id."""
+        """The piece of each id, as named by sentencepiece."""
         return [self._pieces.id_to_piece(i) for i in range(self.vocab_size)]
 
     @property
     def unknown_ids(self) -> frozenset[int]:
-        """The ids of single bytes, which characters without a piece go by."""
+        """The ids of single bytes, used for characters without a subword."""
         return frozenset(i for i in range(self.vocab_size) if self._pieces.is_byte(i))
 
     def encode(self, text: str) -> list[int]:
@@ -157,7 +157,7 @@ class SubwordEncoder(TextEncoder):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text."""
         try:
-            # One thread: those who encode much do it in one process per core.
+            # One thread: bulk encoding runs in one process per core.
             if self._words is not None:
                 return [self._words.encode(_escape(text)) for text in texts]
             ids: list[list[int]] = self._pieces.encode([_escape(t) for t in texts], num_threads=1)
@@ -173,15 +173,15 @@ class SubwordEncoder(TextEncoder):
         return _ESCAPED.sub(lambda match: _UNESCAPED[match[0]], text) if _ESCAPE in text else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the model alone."""
+        """Pickles only the model."""
         return SubwordEncoder, (self._model,)
 
 
 class _Words:
-    """Encodes texts word by word, and remembers the words: 2.5 times as fast as sentencepiece.
+    """Encodes texts word by word with a cache: 2.5 times as fast as sentencepiece alone.
 
-    As no piece goes from one word into the next, a text's ids are those of its words.  A word but
-    the first has the space before it.
+    No piece spans two words, so the ids of a text are those of its words.  Each word after the
+    first includes the preceding space.
     """
 
     def __init__(self, pieces: sentencepiece.SentencePieceProcessor) -> None:
@@ -197,7 +197,7 @@ class _Words:
 
 
 class _Remembered(dict[str, list[int]]):
-    """The ids of words; the memory it takes is bounded."""
+    """Size-limited cache of the ids of words."""
 
     def __init__(self, pieces: sentencepiece.SentencePieceProcessor, before: str) -> None:
         self._pieces = pieces
@@ -220,10 +220,10 @@ def _escape(text: str) -> str:
 
 
 class SmallVocabularyError(DataError):
-    """There are to be fewer subwords than there must be.
+    """The requested vocabulary size is below the minimum.
 
     Attributes:
-      why: how many there must be, and why.
+      why: the minimum and its reason.
     """
 
     def __init__(self, why: str) -> None:
@@ -232,7 +232,7 @@ class SmallVocabularyError(DataError):
 
 
 class _Sentences:
-    """What the trainer is fed, and what went wrong while it was."""
+    """Sentence iterator for the trainer; keeps any error raised during iteration."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = texts
@@ -247,12 +247,12 @@ class _Sentences:
                     for start in range(0, len(part), _MAX_SENTENCE_CHARACTERS):
                         self._count += 1
                         yield part[start : start + _MAX_SENTENCE_CHARACTERS]
-        except Exception as error:  # the trainer would hide it behind one of its own
+        except Exception as error:  # the trainer would replace it with its own error
             self._error = error
             raise
 
     def fault(self, error: Exception, vocab_size: int) -> Exception:
-        """Returns what to raise when training ended with `error`."""
+        """Returns the exception to raise after training failed with `error`."""
         if self._error is not None:
             return self._error
         if not self._count:
@@ -265,15 +265,15 @@ class _Sentences:
         return error
 
 
-# Vocabulary files of pieces of words, whoever made them.
+# Subword vocabulary files of either format.
 
 
 def load_subwords(path: Path) -> TextEncoder:
-    """Reads a `vocab.NAME.SIZE.subwords`: tensor2tensor's subtokens, or a sentencepiece model.
+    """Reads a `vocab.NAME.SIZE.subwords` file: tensor2tensor subtokens or a sentencepiece model.
 
-    Both have the same name; what is in the file tells them apart.
+    Both formats share the file name; the format is detected from the content.
 
     Raises:
-      DataError: there is no such file, or it is neither.
+      DataError: the file is missing or has neither format.
     """
     return SubtokenEncoder.load(path) if holds_subtokens(path) else SubwordEncoder.load(path)

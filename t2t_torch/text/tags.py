@@ -1,4 +1,4 @@
-"""Tags of words: spans, and which tag may follow which."""
+"""Word tags: spans and tag transition rules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 UNKNOWN_TAG = "B-<unknown>"
-"""What stands for a tag that has no name: a span that nothing is equal to."""
+"""Placeholder for a tag without a name: a span that is equal to no other."""
 
 
 class TagSpan(NamedTuple):
-    """Words first to last, the last one included, of one kind."""
+    """A span of words of one kind, from `first` to `last` inclusive."""
 
     first: int
     last: int
@@ -18,11 +18,12 @@ class TagSpan(NamedTuple):
 
 
 def spans_of(tags: Sequence[str]) -> list[TagSpan]:
-    """Returns the spans of tags such as B-city, I-city, O, as the script conlleval finds them.
+    """Returns the spans of tags such as B-city, I-city, O, following the conlleval script.
 
     A span begins at B-X or S-X, and at I-X or E-X after another kind, after O, or after the end of
-    a span (E-X, S-X); so both IOB1 and IOB2 are read.  A tag without "-" is a kind by itself, but
-    for O.  Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 shared task".
+    a span (E-X, S-X); so both IOB1 and IOB2 are supported.  A tag without "-" is its own kind,
+    except O.
+    Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 shared task".
     """
     found: list[TagSpan] = []
     first, kind, ended = -1, "", True
@@ -47,20 +48,20 @@ _SPAN_MARKS = ("B-", "I-", "E-", "S-")
 
 
 def marks_spans(labels: Sequence[str]) -> bool:
-    """Whether tags mark spans, as B-city and I-city do and parts of speech do not."""
+    """Returns whether tags mark spans, such as B-city and I-city, unlike parts of speech."""
     return any(label.startswith(_SPAN_MARKS) for label in labels)
 
 
-# Which tags may follow which, read off their names.
+# Transition rules, derived from tag names.
 
 
 class TagRules(NamedTuple):
-    """What a sequence of C tags may look like.
+    """Transition rules of C tags.
 
     Attributes:
-      starts: for each tag whether a sentence may begin with it.
-      follows: row a, column b: whether tag b may stand right after tag a.
-      ends: for each tag whether a sentence may end with it.
+      starts: [C], whether each tag may start a sentence.
+      follows: [C, C], whether tag b (column) may directly follow tag a (row).
+      ends: [C], whether each tag may end a sentence.
     """
 
     starts: list[bool]
@@ -69,21 +70,21 @@ class TagRules(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    goes_on: bool  # it needs a word of the same span before it
-    is_open: bool  # a word of the same span must follow
+    goes_on: bool  # requires a preceding word of the same span
+    is_open: bool  # requires a following word of the same span
     place: str  # B, I, E or S; empty outside of spans
     kind: str
 
 
 def tag_rules(labels: Sequence[str]) -> TagRules:
-    """Returns the rules of tags written as IOB2 or IOBES (BIOES).
+    """Returns the transition rules of IOB2 or IOBES (BIOES) tags.
 
-    I-X and E-X stand after B-X or I-X alone.  Where there is an E-X, a span that B-X opens is
-    closed by it.  A kind without B-X has no rule, and neither have O and tags of other forms.  Tags
-    written as IOB1, where B-X stands between neighbours alone, obey other rules than these.
+    I-X and E-X may only follow B-X or I-X.  If there is an E-X, it must close every span that B-X
+    opens.  Kinds without B-X, O and tags of other forms are unrestricted.  These rules do not hold
+    for IOB1, which uses B-X only between adjacent spans.
 
     Args:
-      labels: the names of the tags, in the order of their ids.
+      labels: the names of the tags, in id order.
     """
     names = [_place_and_kind(label) for label in labels]
     opened = {kind for place, kind in names if place == "B"}

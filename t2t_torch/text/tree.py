@@ -1,4 +1,4 @@
-"""Bracketed trees over words: parsing, transitions that build them, comparison."""
+"""Bracketed trees over words: parsing, transition sequences and comparison."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from t2t_torch.text.encoder import NUM_RESERVED, RESERVED_TOKENS, TextEncoder
 
 SHIFT, REDUCE = "SHIFT", "REDUCE"
 OPEN = "("
-"""What a transition that opens a constituent begins with; its label follows."""
+"""Prefix of a transition that opens a constituent; the label follows."""
 
 TRACE = "-NONE-"
-"""The Penn Treebank's label of what is not spoken."""
+"""The Penn Treebank's label of unspoken elements (traces)."""
 
 _BLANKS = " \t\r\n"
 _ROUND_TOKEN = re.compile(r"[()]|[^() \t\r\n]+")
@@ -27,15 +27,15 @@ _NAME = re.compile(r"[^()\[\] \t\r\n]+")
 _WORD = re.compile(r"[^ \t\r\n]+")
 _FUNCTION = re.compile(r"^([^-=]+)[-=].*")  # labels such as -LRB- and -NONE- begin with a hyphen
 
-_Step = tuple[str, str]  # "(" and a label, "" and a word, or ")" and nothing
+_Step = tuple[str, str]  # ("(", label), ("", word) or (")", "")
 
 
 class TreeSyntaxError(DataError):
-    """A text is no tree.
+    """The text is not a valid tree.
 
     Attributes:
-      why: what is wrong.
-      position: where, in characters of the text, from 0.
+      why: the reason.
+      position: character offset in the text, from 0.
     """
 
     def __init__(self, why: str, position: int, text: str) -> None:
@@ -47,16 +47,16 @@ class TreeSyntaxError(DataError):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tree:
-    """A constituent, with what it consists of; of any depth.
+    """A constituent with its children, of any depth.
 
-    Two trees are equal if they have the same labels, words and form.
+    Two trees are equal if they have the same labels, words and structure.
 
     Attributes:
-      label: its name, which has no brackets and no blanks.
-      children: constituents and words; a word has no blanks.
+      label: the constituent's label, without brackets or whitespace.
+      children: constituents and words; words contain no whitespace.
 
     Raises:
-      DataError: a label or a word has what it may not have, or is empty.
+      DataError: a label or a word is empty or contains invalid characters.
     """
 
     label: str
@@ -76,14 +76,14 @@ class Tree:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of all constituents, a constituent before what is in it."""
+        """The labels of all constituents, in preorder."""
         return [label for kind, label in self._steps() if kind == "("]
 
     def transitions(self) -> list[str]:
-        """Returns what builds the tree from its words, in order.  Dyer et al. 2016.
+        """Returns the transitions that build the tree from its words.  Dyer et al. 2016.
 
-        "(NP" opens a constituent, `SHIFT` takes the next word, `REDUCE` closes the constituent that
-        was opened last.
+        "(NP" opens a constituent, `SHIFT` consumes the next word, `REDUCE` closes the most recently
+        opened constituent.
         """
         names = {"(": OPEN, ")": REDUCE, "": SHIFT}
         return [names[kind] + (label if kind == "(" else "") for kind, label in self._steps()]
@@ -93,7 +93,7 @@ class Tree:
         """Returns the tree that transitions build from words.
 
         Raises:
-          DataError: they build no tree, or there are more or fewer words than they take.
+          DataError: the transitions do not form a tree or do not consume exactly these words.
         """
         steps: list[_Step] = []
         taken = 0
@@ -112,13 +112,13 @@ class Tree:
         return _built(steps)
 
     def without_traces(self) -> Tree:
-        """Returns the tree of what is spoken: without `TRACE`, and what holds nothing else.
+        """Returns the tree without `TRACE` elements and constituents that hold nothing else.
 
         Raises:
           DataError: nothing is left.
         """
         steps: list[_Step] = []
-        empty: list[int] = []  # where the constituents start that are open, and have no words yet
+        empty: list[int] = []  # starts of the open constituents that have no words yet
         for kind, name in self._steps():
             if kind == "(":
                 empty.append(len(steps))
@@ -143,13 +143,13 @@ class Tree:
                       for kind, name in self._steps())  # fmt: skip
 
     def without_tags(self) -> tuple[Tree, list[str]]:
-        """Returns the tree without the constituents right above its words, and their labels.
+        """Returns the tree without the constituents directly above its words, and their labels.
 
         (S (NP (DT the) (NN board)) (VP (VBD met))) becomes (S (NP the board) (VP met)), with DT, NN
         and VBD.
 
         Raises:
-          DataError: a word has no constituent of its own, or it is the whole tree.
+          DataError: a word has no constituent of its own, or that constituent is the whole tree.
         """
         kept: list[_Step] = []
         tags: list[str] = []
@@ -163,10 +163,10 @@ class Tree:
         return _built(kept), tags
 
     def with_tags(self, tags: Sequence[str]) -> Tree:
-        """Returns the tree with a constituent right above each word: what `without_tags` undid.
+        """Returns the tree with a tag constituent above each word; the inverse of `without_tags`.
 
         Raises:
-          DataError: there is not one tag for each word.
+          DataError: the number of tags differs from the number of words.
         """
         words = self.words
         if len(words) != len(tags):
@@ -178,9 +178,9 @@ class Tree:
         return _built(steps)
 
     def to_round(self) -> str:
-        """Returns the tree as the Penn Treebank writes it, on one line: (NP (DT the) (NN board)).
+        """Returns the tree in Penn Treebank format on one line: (NP (DT the) (NN board)).
 
-        A round bracket in a word is written -LRB- or -RRB-.
+        Round brackets in words are written -LRB- and -RRB-.
         """
         pieces: list[str] = []
         for kind, name in self._steps():
@@ -192,9 +192,9 @@ class Tree:
         return "".join(pieces)
 
     def __str__(self) -> str:
-        """The tree as TOP writes it: [IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ].
+        """Returns the tree in TOP format: [IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ].
 
-        A word that would be read as a bracket is written with -LSB- or -RSB- in its place.
+        Words that would be read as brackets are written with -LSB- or -RSB-.
         """
         pieces = []
         for kind, name in self._steps():
@@ -232,18 +232,18 @@ class Tree:
 
 
 def parse_tree(text: str) -> Tree:
-    """Returns the tree that a text writes in one of two forms; its first character tells which.
+    """Parses a tree in one of two formats, detected from the first character.
 
-    Round, the Penn Treebank's: "(S (NP (NN time)) (VP (VBZ flies)))", over any number of lines;
-    brackets need no blanks beside them, and an outer bracket without a label is left out.  In words
-    -LRB- and -RRB- are round brackets, -LSB- and -RSB- square ones.
+    Round, as in the Penn Treebank: "(S (NP (NN time)) (VP (VBZ flies)))", over any number of lines.
+    Whitespace around brackets is optional, and an outer bracket without a label is removed.  In
+    words -LRB- and -RRB- are round brackets, -LSB- and -RSB- square ones.
 
-    Square, TOP's: "[IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ]"; a piece between blanks that
-    begins with "[" and goes on opens, "]" closes, and all others are words, whatever they hold.
-    At the beginning of a word -LSB- is "[", and the word -RSB- is "]".
+    Square, as in TOP: "[IN:GET_EVENT concerts [SL:DATE_TIME tonight ] ]".  A whitespace-separated
+    token that begins with "[" and continues opens a constituent, "]" closes one, and all others are
+    words.  At the start of a word -LSB- is "[", and the word -RSB- is "]".
 
     Raises:
-      TreeSyntaxError: it is no tree, or more than one.
+      TreeSyntaxError: the text does not contain exactly one tree.
     """
     start = len(text) - len(text.lstrip(_BLANKS))
     first = text[start : start + 1]
@@ -274,7 +274,7 @@ def parse_tree(text: str) -> Tree:
 
 
 def _without_outer(steps: list[_Step], start: int, text: str) -> list[_Step]:
-    """Leaves out an outer bracket without a label, which must hold one tree."""
+    """Removes an outer bracket without a label, which must contain one tree."""
     if steps[0] != ("(", ""):
         return steps
     depth = 0
@@ -289,7 +289,7 @@ def _without_outer(steps: list[_Step], start: int, text: str) -> list[_Step]:
 
 
 def _round_steps(text: str) -> Iterator[tuple[int, str, str]]:
-    opened = -1  # where the bracket is that has no label yet
+    opened = -1  # position of the bracket that has no label yet
     for token in _ROUND_TOKEN.finditer(text):
         piece, position = token[0], token.start()
         if opened >= 0:
@@ -359,29 +359,29 @@ def _short(tree: Tree) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# Trees as sequences of ids: the transitions that build them.
+# Trees as id sequences of their transitions.
 
 
 UNKNOWN_LABEL = "<UNK>"
-"""What opens a constituent whose label is not among the labels, as evaluation data may have."""
+"""Opens a constituent with an unknown label, as in evaluation data."""
 
 INTENT, SLOT = "IN:", "SL:"
-"""What labels of requests begin with, in TOP."""
+"""The label prefixes of intents and slots in TOP."""
 
 _FIXED = (*RESERVED_TOKENS, SHIFT, REDUCE, OPEN + UNKNOWN_LABEL)
 
 
 class TransitionEncoder(TextEncoder):
-    """Transitions joined by spaces, as `Tree.transitions` gives them.
+    """Encodes space-separated transitions, as returned by `Tree.transitions`.
 
-    PAD and EOS have 0 and 1, `SHIFT` 2, `REDUCE` 3, a constituent of an unknown label 4, the others
-    from 5 in the order of the labels.
+    Ids: PAD 0, EOS 1, `SHIFT` 2, `REDUCE` 3, a constituent with an unknown label 4, and the labels
+    from 5 in their order.
 
     Args:
-      labels: of constituents.
+      labels: the labels of constituents.
 
     Raises:
-      DataError: a label is there twice, or is `UNKNOWN_LABEL`, or is empty or has a space.
+      DataError: a label is duplicated, equal to `UNKNOWN_LABEL`, empty or contains a space.
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -401,10 +401,10 @@ class TransitionEncoder(TextEncoder):
 
     @classmethod
     def load(cls, path: Path) -> TransitionEncoder:
-        """Reads a file of labels, one a line.
+        """Reads a label file with one label per line.
 
         Raises:
-          DataError: it is missing, not UTF-8, or not of labels.
+          DataError: the file is missing, not UTF-8, or has invalid labels.
         """
         try:
             return cls(list(read_lines(path)))
@@ -423,7 +423,7 @@ class TransitionEncoder(TextEncoder):
         return frozenset({self._ids[OPEN + UNKNOWN_LABEL]})
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per transition; DataError if a word of the text is none."""
+        """Returns one id per transition; DataError for a word that is not a transition."""
         unknown = self._ids[OPEN + UNKNOWN_LABEL]
         ids = []
         for transition in text.split(" ") if text else []:
@@ -443,20 +443,20 @@ class TransitionEncoder(TextEncoder):
 
 
 def are_of_requests(labels: Sequence[str]) -> bool:
-    """Returns whether labels are intents and slots, as TOP names them, and nothing else."""
+    """Returns whether all labels are intents and slots as named in TOP."""
     return bool(labels) and all(label.startswith((INTENT, SLOT)) for label in labels)
 
 
 def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
-    """Returns the transitions of one tree, from any: what a model gives need not build one.
+    """Returns a valid transition sequence of one tree, repaired from any model output.
 
-    What is no transition, comes before a constituent or after the tree has ended is left out;
-    constituents that are open at the end are closed.  Without a constituent there is none.
+    Drops invalid transitions and those before the first constituent or after the end of the tree;
+    closes constituents that are still open.  Returns an empty list if no constituent is opened.
 
     Args:
-      transitions: any.
-      words: so many words the tree is over: words that are missing end its root, words there are
-        too many of are left out; None is as many as there are.
+      transitions: any strings.
+      words: the number of words of the tree: missing words are added at the end of the root,
+        surplus words are dropped; None keeps the words as they are.
     """
     kept: list[str] = []
     depth = 0
@@ -481,22 +481,22 @@ def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
 
 
 def builds_tree(transitions: Sequence[str], words: int) -> bool:
-    """Returns whether transitions are those of one tree over so many words, as they stand."""
+    """Returns whether transitions form, unmodified, one tree over this number of words."""
     return bool(transitions) and mended(transitions, words) == list(transitions)
 
 
-# What two trees over the same words have in common: labelled brackets, whole subtrees, frames.
+# Comparison of two trees over the same words: labelled brackets, whole subtrees, frames.
 
 
 class Bracket(NamedTuple):
     """A constituent.
 
     Attributes:
-      label: its name.
-      first: its first word, from 0.
-      end: the word after its last one.
-      below: the transitions of all that is in it.
-      depth: how many constituents it is in.
+      label: the constituent's label.
+      first: index of its first word, from 0.
+      end: index after its last word.
+      below: the transitions of its content.
+      depth: the number of enclosing constituents.
     """
 
     label: str
@@ -507,17 +507,17 @@ class Bracket(NamedTuple):
 
 
 class TreeCounts(NamedTuple):
-    """Counts of trees that were found against those that are right; they add up.
+    """Additive counts of predicted trees compared with reference trees.
 
     Attributes:
-      right: brackets of both: label, first and last word are the same.
-      found: brackets that were found.
-      there: brackets that are right.
-      right_trees: brackets of both whose constituents are the same too, down to the words.
-      exact: trees that are the same.
-      frames: trees whose outermost label is the same, and the brackets right in it.
-      malformed: outputs that are no tree over the words.
-      trees: all.
+      right: brackets with the same label, first and last word in both trees.
+      found: predicted brackets.
+      there: reference brackets.
+      right_trees: brackets of both trees whose content is the same too, down to the words.
+      exact: trees that match completely.
+      frames: trees whose outermost label matches, and the brackets directly inside it.
+      malformed: outputs that are not a tree over the words.
+      trees: all trees.
     """
 
     right: int
@@ -530,17 +530,17 @@ class TreeCounts(NamedTuple):
     trees: int
 
     def plus(self, other: TreeCounts) -> TreeCounts:
-        """Returns the sums."""
+        """Returns the element-wise sum."""
         return TreeCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
     @property
     def precision(self) -> float:
-        """The share of the brackets found that are right; 0 of none."""
+        """Fraction of the predicted brackets that are correct; 0 if there are none."""
         return self.right / self.found if self.found else 0.0
 
     @property
     def recall(self) -> float:
-        """The share of the right brackets that are found; 0 of none."""
+        """Fraction of the reference brackets that are predicted; 0 if there are none."""
         return self.right / self.there if self.there else 0.0
 
     @property
@@ -550,24 +550,24 @@ class TreeCounts(NamedTuple):
 
     @property
     def tree_f1(self) -> float:
-        """F1 of brackets that count as right only with all that is in them.  Gupta et al. 2018."""
+        """F1 of brackets that only count as correct with identical content.  Gupta et al. 2018."""
         return _f1(self.right_trees, self.found, self.there)
 
 
 NO_TREES = TreeCounts(0, 0, 0, 0, 0, 0, 0, 0)
-"""The sum over nothing."""
+"""The counts of no trees."""
 
 
 def brackets_of(transitions: Iterable[str], *, tags: bool = False) -> list[Bracket]:
-    """Returns the constituents of a tree, each where it ends.
+    """Returns the constituents of a tree in the order in which they end.
 
     Args:
       transitions: of one tree.
-      tags: whether a constituent that consists of one word and nothing else is left out, as evalb
-        leaves out parts of speech.
+      tags: leave out constituents that consist of a single word, as evalb leaves out parts of
+        speech.
     """
     found: list[Bracket] = []
-    opened: list[tuple[int, int]] = []  # where: among the transitions, among the words
+    opened: list[tuple[int, int]] = []  # start positions: (in the transitions, in the words)
     taken: list[str] = []
     words = 0
     for transition in transitions:
@@ -585,13 +585,13 @@ def brackets_of(transitions: Iterable[str], *, tags: bool = False) -> list[Brack
 
 
 def compare(ours: Sequence[str], theirs: Sequence[str], *, tags: bool = False) -> TreeCounts:
-    """Returns the counts of one tree.  Equal brackets count as often as both trees have them.
+    """Returns the counts of one tree.  Duplicate brackets match as often as both trees have them.
 
-    The outermost bracket counts like any other, and so do brackets over punctuation.
+    The outermost bracket and brackets over punctuation count like any other.
 
     Args:
-      ours: transitions of the tree found; empty where there is none.
-      theirs: transitions of the right tree.
+      ours: transitions of the predicted tree; empty if there is none.
+      theirs: transitions of the reference tree.
       tags: see `brackets_of`.
     """
     found, there = (brackets_of(tree, tags=tags) for tree in (ours, theirs))
@@ -608,13 +608,13 @@ def compare(ours: Sequence[str], theirs: Sequence[str], *, tags: bool = False) -
 
 
 def compare_texts(output: str, reference: str) -> TreeCounts:
-    """Returns the counts of a tree that is written in brackets.
+    """Returns the counts of a tree in bracket notation.
 
-    In round brackets what consists of one word and nothing else is a part of speech, and no
-    bracket.  An output that is no tree, or one over other words, has no brackets and is malformed.
+    In round brackets a constituent of a single word is a part of speech and not counted.  An output
+    that is not a tree, or a tree over other words, has no brackets and counts as malformed.
 
     Raises:
-      DataError: the reference is no tree.
+      DataError: the reference is not a tree.
     """
     right = parse_tree(reference)
     try:

@@ -1,4 +1,4 @@
-"""Files of word vectors: GloVe, word2vec, fastText."""
+"""Readers of word vector files: GloVe, word2vec, fastText."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_bytes
 
-# fastText's models of word vectors, its `.bin` files.
+# fastText `.bin` models.
 #
 # Bojanowski et al. 2017, "Enriching Word Vectors with Subword Information", arXiv:1607.04606: the
-# vector of a word is the mean of its own and of those of the pieces of it that are `minn` to `maxn`
-# characters long, which have their vectors by hash.  The format is that of fastText 0.9.2,
+# vector of a word is the mean of its own vector and those of its character n-grams of length
+# `minn` to `maxn`, which are indexed by hash.  The format is that of fastText 0.9.2,
 # https://github.com/facebookresearch/fastText.
 
 
 MAGIC = (793712314).to_bytes(4, "little")
-"""What a model's file begins with."""
+"""Magic number at the start of a model file."""
 
 _VERSIONS = (11, 12)
-_WITHOUT_PIECES = 11  # supervised models of this version have vectors of pieces, and read none
+_WITHOUT_PIECES = 11  # supervised models of this version store n-gram vectors but do not use them
 _SUPERVISED = 3
 _LABEL = 1
-_END = b"</s>"  # of a line: a word without pieces
+_END = b"</s>"  # end of line: a word without n-grams
 _MODEL_CHUNK = 1 << 20
-_LONGEST_MODEL_WORD = 1 << 20  # bytes; a word without an end is none
+_LONGEST_MODEL_WORD = 1 << 20  # bytes; limit for a word without a terminator
 
 
 class Made(NamedTuple):
-    """The vectors of some words.
+    """Vectors of the requested words.
 
     Attributes:
-      rows: for each word that has a vector, its row in
+      rows: the row in `values` of each word that has a vector.
       values: [found, width] float32.
-      composed: of them those that the model has not seen, whose vectors are of their pieces alone.
+      composed: number of words unseen in training, whose vectors come from n-grams alone.
     """
 
     rows: dict[str, int]
@@ -55,18 +55,18 @@ class Made(NamedTuple):
 
 
 class FasttextModel:
-    """A model's file, read from its beginning.
+    """A fastText model file, read sequentially.
 
     Args:
-      file: of bytes, unpacked, at its beginning.
-      path: of the file, for messages.
+      file: uncompressed binary file, at its beginning.
+      path: the file's path, for messages.
 
     Attributes:
-      width: numbers of a vector.
-      words: that the model has seen, once `vectors` was called.
+      width: dimension of the vectors.
+      words: number of words in the model, set by `vectors`.
 
     Raises:
-      DataError: the file is none of a version that is read.
+      DataError: the file is not a supported fastText model.
     """
 
     def __init__(self, file: io.BufferedReader, path: Path) -> None:
@@ -92,8 +92,8 @@ class FasttextModel:
     def vectors(self, wanted: Collection[str]) -> Made:
         """Returns the vectors of words, as fastText's `get_word_vector` does.
 
-        A word that the model has not seen has a vector if it has pieces; none if it is wanted in
-        small letters, too, and was seen so.
+        A word unseen in training has a vector if it has n-grams, unless its lower-case form is also
+        requested and was seen.
 
         Raises:
           DataError: the model is quantized, pruned or damaged.
@@ -116,27 +116,27 @@ class FasttextModel:
         return Made({word: place for place, word in enumerate(parts)}, values, composed)
 
     def _pieces(self, word: bytes) -> Iterator[int]:
-        """Yields the buckets of the pieces of a word."""
+        """Yields the hash buckets of the n-grams of a word."""
         if not self._longest or not self._buckets or word == _END:
             return
         word = b"<" + word + b">"
-        starts = [i for i, byte in enumerate(word) if byte & 0xC0 != 0x80]  # of UTF-8's characters
+        starts = [i for i, byte in enumerate(word) if byte & 0xC0 != 0x80]  # of UTF-8 characters
         ends = [*starts[1:], len(word)]
         for first, start in enumerate(starts):
             for last in range(first, min(first + self._longest, len(starts))):
                 length, end = last - first + 1, ends[last]
                 if length == 1 and (first == 0 or end == len(word)):
-                    continue  # the marks of beginning and end alone
+                    continue  # skips the boundary markers alone
                 if length >= self._shortest:
                     yield _hash(word[start:end]) % self._buckets
 
     def _dictionary(self, wanted: Collection[bytes]) -> dict[bytes, int]:
-        """Reads the words; returns the places of those that are wanted."""
+        """Reads the dictionary; returns the indices of the requested words."""
         size, self.words, _, _, pruned = self._numbers("<iiiqq")
         found = {}
         for place in range(size):
             word = self._word()
-            (kind,) = self._take(9)[8:]  # after the 8 bytes of its count
+            (kind,) = self._take(9)[8:]  # skips the 8-byte count
             if kind != _LABEL and word in wanted:
                 found[word] = place
         if not self.words or self.words > size:
@@ -152,7 +152,7 @@ class FasttextModel:
         return found
 
     def _matrix(self, wanted: set[int]) -> dict[int, npt.NDArray[np.float32]]:
-        """Reads some rows of the vectors."""
+        """Reads the requested rows of the vector matrix."""
         count, width = self._numbers("<qq")
         if width != self.width or count < self.words + (self._buckets if self._longest else 0):
             self._refuse(f"it has {count:,} vectors of {width:,} numbers")
@@ -202,7 +202,7 @@ class FasttextModel:
 
 
 def _hash(piece: bytes) -> int:
-    """FNV-1a of 32 bits over signed bytes: fastText's src/dictionary.cc, `hash`."""
+    """32-bit FNV-1a over signed bytes: fastText's src/dictionary.cc, `hash`."""
     value = 2166136261
     for byte in piece:
         value ^= byte | 0xFFFFFF00 if byte >= 0x80 else byte
@@ -211,21 +211,21 @@ def _hash(piece: bytes) -> int:
 
 
 _ZIP = b"PK\x03\x04"
-_CHUNK = 1 << 20  # bytes of a binary file that are looked at together
-_LINES = 100  # of a file without a header, that its width is found from
-_LONGEST_WORD = 10_000  # bytes; a binary word without an end is none
+_CHUNK = 1 << 20  # bytes read at a time from a binary file
+_LINES = 100  # lines used to infer the width of a file without a header
+_LONGEST_WORD = 10_000  # bytes; limit for a binary word without a terminator
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """The vectors of some words, of a file with those of many.
+    """Vectors of the requested words of a file.
 
     Attributes:
-      rows: for each word that was found, its row in
+      rows: the row in `values` of each word in the file.
       values: [found, width] float32.
-      in_file: vectors in the file.
-      duplicates: lines left out as their word had been found before.
-      composed: words of which the file has pieces alone; fastText's models.
+      in_file: number of vectors in the file.
+      duplicates: number of lines skipped because their word occurred before.
+      composed: number of words with n-gram vectors only; fastText models.
     """
 
     rows: dict[str, int]
@@ -236,30 +236,30 @@ class WordVectors:
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Dimension of the vectors."""
         return int(self.values.shape[1])
 
 
 def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
-    r"""Reads the vectors of some words; only theirs are kept in memory.
+    r"""Reads the vectors of the requested words; only these are kept in memory.
 
-    What the file is, is seen from its beginning, packed with gzip or not:
+    The format is detected from the start of the file, gzip-compressed or not:
 
-    - GloVe text: "word 0.1 -0.2 ..." on every line.  A word may hold spaces.
-    - word2vec text, which is fastText's .vec too: the same after a line "count width".
-    - word2vec binary: the same line, then each word, a space, and float32 numbers.
-    - fastText's models, .bin: `text/vectors.py`.
+    - GloVe text: "word 0.1 -0.2 ..." on every line.  A word may contain spaces.
+    - word2vec text, including fastText's .vec: the same after a line "count width".
+    - word2vec binary: the same header line, then each word, a space, and float32 numbers.
+    - fastText models, .bin: `text/vectors.py`.
 
-    Of a word that is there twice the first vector counts.  Words are compared as bytes of UTF-8, so
-    those that are none are passed over.
+    The first vector of a duplicate word counts.  Words are compared as UTF-8 bytes; words that are
+    not valid UTF-8 are skipped.
 
     Args:
-      path: of the file.
-      wanted: the words.
+      path: the file.
+      wanted: the requested words.
 
     Raises:
-      DataError: the file cannot be read, is of another format, damaged, or has a malformed line,
-        which is named.
+      DataError: the file cannot be read, has an unknown format, is damaged, or has a malformed
+        line, which the message names.
     """
     found = _Found(path, wanted)
     with _opened(path) as file:
@@ -280,10 +280,10 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
 
 
 def width_of_vectors(path: Path) -> int:
-    """Returns how many numbers the vectors of a file have, from its first lines.
+    """Returns the dimension of the vectors in a file, from its first lines.
 
     Raises:
-      DataError: as `read_vectors`, of what is seen there.
+      DataError: as in `read_vectors`, for the lines read.
     """
     with _opened(path) as file:
         if _is_model(file):
@@ -299,7 +299,7 @@ def width_of_vectors(path: Path) -> int:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Opens a file of a format that is read; tells what is wrong with it while it is."""
+    """Opens a vector file; reports errors while reading it as DataError."""
     try:
         with open_bytes(path) as raw, io.BufferedReader(cast("Any", raw), _CHUNK) as file:
             _check_format(path, file.peek(len(_ZIP))[: len(_ZIP)])
@@ -314,11 +314,11 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 
 
 class _Found:
-    """The vectors that are found while a file is read.
+    """Collects the requested vectors while a file is read.
 
     Args:
-      path: of the file, for messages.
-      wanted: words.
+      path: the file's path, for messages.
+      wanted: the requested words.
     """
 
     def __init__(self, path: Path, wanted: Collection[str]) -> None:
@@ -331,12 +331,12 @@ class _Found:
         self._duplicates = 0
 
     def vectors(self) -> WordVectors:
-        """Returns all of them."""
+        """Returns the collected vectors."""
         values = np.stack(self._values) if self._values else np.zeros((0, self._width), np.float32)
         return WordVectors(self._rows, values, self._count, self._duplicates)
 
     def read_text(self, lines: Iterable[bytes], first: int, width: int = 0, count: int = 0) -> None:
-        """Reads lines, the first of which has a number; width and count 0 are not known."""
+        """Reads lines numbered from `first`; width and count are 0 if unknown."""
         number, blank, separator = first, 0, b""
         for number, raw in enumerate(lines, first):
             line = raw.rstrip(b" \r\n\t")
@@ -346,13 +346,13 @@ class _Found:
             if blank:
                 self._refuse_line(blank, "it is empty")
             separator = separator or _separator(line)
-            # Counted in all lines, but numbers are read of those that are wanted alone.
+            # Every line is counted, but numbers are parsed only for requested words.
             there = line.count(separator)
             self._width = width = width or there
             if not there or there < width:
                 self._refuse_line(number, f"it has {_told(there)}, not {width or 'some'}")
             self._count += 1
-            if there > width:  # spaces in the word
+            if there > width:  # the word contains spaces
                 word, *numbers = line.rsplit(separator, width)
                 self._take(word, self._parsed(number, numbers))
                 continue
@@ -371,7 +371,7 @@ class _Found:
         return values
 
     def read_binary(self, file: io.BufferedReader, *, width: int, count: int) -> None:
-        """Reads words and float32 numbers, those of a small-endian machine."""
+        """Reads words and little-endian float32 numbers."""
         self._width, size = width, 4 * width
         held, start = file.read(_CHUNK), 0
         for number in range(1, count + 1):
@@ -384,7 +384,7 @@ class _Found:
                         f"{self._path} ends in vector {number:,} of {count:,}, or is no word2vec "
                         "file. Fetch it again."
                     )
-            word = held[start:end].lstrip(b"\n")  # some writers end a vector with it, some do not
+            word = held[start:end].lstrip(b"\n")  # some writers end a vector with a line break
             start = end + 1 + size
             self._count += 1
             if word in self._wanted:
@@ -431,7 +431,7 @@ def _is_model(file: io.BufferedReader) -> bool:
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """Returns (count, width) if the first line tells them."""
+    """Returns (count, width) if the first line is a header."""
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() for field in fields):
         return None
@@ -440,7 +440,7 @@ def _header(line: bytes) -> tuple[int, int] | None:
 
 
 def _first_lines(first: bytes, file: io.BufferedReader) -> list[bytes]:
-    """Returns the first line and some after it, which are read."""
+    """Returns the first line and reads some of the following ones."""
     return [first, *itertools.islice(file, _LINES - 1)]
 
 
@@ -449,10 +449,10 @@ def _separator(line: bytes) -> bytes:
 
 
 def _width(lines: list[bytes]) -> int:
-    """Returns how many numbers the lines of a file without a header have; 0 if that is not seen.
+    """Returns the dimension of a file without a header; 0 if it cannot be inferred.
 
-    A word may hold spaces, also the first: of the counts of fields that is taken with which most
-    lines begin with a word and go on with numbers alone.
+    A word may contain spaces, even the first one, so this takes the field count for which most
+    lines consist of a word followed by numbers only.
     """
     bare = [line for line in (raw.rstrip(b" \r\n\t") for raw in lines) if line]
     rows = [line.split(_separator(bare[0])) for line in bare]
@@ -462,10 +462,10 @@ def _width(lines: list[bytes]) -> int:
 
 
 def _check_numbers(path: Path, lines: list[bytes]) -> None:
-    """Checks that some of the first lines have numbers.
+    """Checks that some of the first lines contain numbers.
 
     Raises:
-      DataError: none has; tells of the first.
+      DataError: none does; the message shows the first line.
     """
     rows = [
         (number, line.split(_separator(line)))
@@ -492,7 +492,7 @@ def _shown(field: bytes) -> str:
 
 
 def _numbers_at_the_end(fields: list[bytes]) -> int:
-    """Returns how many fields after the first are numbers, from the last one on."""
+    """Returns how many fields at the end of the line, excluding the first field, are numbers."""
     count = 0
     for field in reversed(fields[1:]):
         try:
@@ -504,10 +504,10 @@ def _numbers_at_the_end(fields: list[bytes]) -> int:
 
 
 def _is_text(start: bytes, width: int) -> bool:
-    """Whether what follows the header begins with a word and numbers that can be read."""
+    """Returns whether the data after the header starts with a word and parsable numbers."""
     line, whole, _ = start.partition(b"\n")
     words = line.split()
-    # A word may hold spaces; of a line that is not whole the last number may be cut.
+    # A word may contain spaces; the last number of an incomplete line may be truncated.
     fields = words[-width:] if whole and len(words) > width else words[1:]
     try:
         [float(field) for field in (fields if whole else fields[:-1])]
