@@ -1,1 +1,1 @@
-"""How a network is computed: types of number, compiled layers, several processes."""
+"""Execution of a network: numeric precision, compiled layers, several processes."""

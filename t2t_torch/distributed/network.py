@@ -1,4 +1,4 @@
-"""The network that is trained: layers compiled or checkpointed, and all processes together."""
+"""Training network: compiled or checkpointed layers, and data-parallel processes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# A layer whose activations are not kept for the backward pass.
+# Activation checkpointing.
 
 
 class CheckpointedLayer:
-    """The forward pass of a layer, done again in the backward pass, with the same dropout.
+    """Forward pass of a layer, recomputed in the backward pass with the same dropout.
 
     Attributes:
-      inner: what is run: the layer's own pass, or its compiled one.
+      inner: the wrapped function: the layer's own forward pass, or the compiled one.
 
     Args:
-      layer: whose `forward` it stands for.
+      layer: the layer whose `forward` is replaced.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -42,27 +42,27 @@ class CheckpointedLayer:
         self.inner = layer.forward
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Runs the layer; nothing is recomputed in evaluation."""
+        """Runs the layer; without recomputation in evaluation."""
         if self._layer.training and torch.is_grad_enabled():
             return checkpoint(self.inner, *inputs, use_reentrant=False, **named)
         return self.inner(*inputs, **named)
 
 
-# A layer that torch compiles, once for each shape that it is given before the first step.
+# Compilation of layers for a fixed set of shapes.
 
 
-_BACKEND = "inductor"  # torch's own, and its default
-_MANY = 10_000  # programs of one function; torch gives up after 8 by default
+_BACKEND = "inductor"  # torch's default
+_MANY = 10_000  # compiled variants per function; torch's default limit is 8
 
 
 class CompiledLayer:
-    """The forward pass of a layer, compiled for shapes that stay the same.
+    """Forward pass of a layer, compiled for a fixed set of shapes.
 
-    All layers of a class share their programs.  `close` ends the warm-up: other shapes run as they
-    would without it from then on, so that no step waits for a compiler.
+    All layers of a class share their compiled code.  `close` ends the warm-up: from then on unknown
+    shapes run uncompiled, so no step waits for the compiler.
 
     Args:
-      layer: whose `forward` it stands for.
+      layer: the layer whose `forward` is replaced.
     """
 
     def __init__(self, layer: nn.Module) -> None:
@@ -75,7 +75,7 @@ class CompiledLayer:
         self._open = True
 
     def __call__(self, *inputs: Any) -> Any:
-        """Runs the layer; evaluation, and unknown shapes after the warm-up, are not compiled."""
+        """Runs the layer; uncompiled in evaluation, and for unknown shapes after the warm-up."""
         if not (self._layer.training and torch.is_grad_enabled()):
             return self._forward(*inputs)
         signature = tuple(
@@ -88,12 +88,12 @@ class CompiledLayer:
         return self._compiled(*inputs)
 
     def close(self) -> None:
-        """Compiles nothing more."""
+        """Stops compiling new shapes."""
         self._open = False
 
 
 def check_compiler(device: torch.device) -> None:
-    """Checks that torch can compile, and lets it compile as many shapes as there are.
+    """Checks that torch can compile, and raises its limit on the number of shapes.
 
     Raises:
       HParamsError: a compiler is missing.
@@ -114,8 +114,8 @@ def check_compiler(device: torch.device) -> None:
     torch._dynamo.config.accumulated_recompile_limit = _MANY
 
 
-# Their slots are of their weights' shapes, so that a checkpoint's are sharded alike, and their
-# products are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).
+# Their state has the shapes of the weights, so checkpoints are sharded alike, and their products
+# are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).
 _FOR_PARTS = (
     "adam",
     "true_adam",
@@ -129,21 +129,21 @@ _FOR_PARTS = (
     "sgd",
 )
 
-_BUFFER = 1 << 24  # numbers that are averaged at once
+_BUFFER = 1 << 24  # elements averaged at once
 
 
 def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
-    """Returns the model as it is trained.
+    """Returns the network for training.
 
-    Its layers (the members of its ModuleLists) are compiled and checkpointed where hparams say so:
-    that holds for training alone, and changes neither names nor values of weights.  The backward
-    pass averages gradients over all processes.
+    Layers (the members of ModuleLists) are compiled and checkpointed if the hparams say so; this
+    affects training only, and neither names nor values of weights.  The backward pass averages
+    gradients over all processes.
 
     Args:
       model: on its device, with its weights.  With `shard_weights` its parameters become DTensors:
-        make the optimizer afterwards.
+        create the optimizer afterwards.
       hparams: compile, activation_checkpointing, shard_weights.
-      world: the processes that train together.
+      world: the group of training processes.
 
     Raises:
       HParamsError: compile without fixed shapes or without a compiler; shard_weights with an
@@ -157,35 +157,35 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
         mesh = process_group.hold_mesh(init_device_mesh(world.device.type, (world.size,)))
         for layer in layers_of(model):
             fully_shard(layer, mesh=mesh)
-        # The rest of it, too, is sharded again after a pass: between passes every parameter is
-        # what the optimizer and the average of the weights know.
+        # The root is resharded after each pass, too: between passes the optimizer and the weight
+        # average must see sharded parameters.
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
         return model
-    # Gradients of a bucket are summed while the backward pass makes the next ones.
+    # Overlaps the reduction of gradient buckets with the backward pass.
     wrapped = DistributedDataParallel(
         model,
         device_ids=[world.device] if world.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        # Of several problems a process's batches may be of one: others' weights have no gradient.
+        # With several problems a batch may belong to one: the other weights get no gradient.
         find_unused_parameters=getattr(model, "has_unused", False),
     )
-    # Else each pass would send the buffers, and a process that makes more of them than others, as
-    # its memory has run out, would meet their gradients: see share_buffers.  (By its property: the
-    # argument's name is another from torch 2.13 on, and the old one warns.)
+    # Otherwise each pass would broadcast the buffers, and a process that runs more passes after an
+    # out-of-memory error would mix them up with gradients: see share_buffers.  (Set as a property,
+    # because the argument is renamed in torch 2.13 and the old name warns.)
     wrapped.broadcast_buffers = False
     return wrapped
 
 
 def share_buffers(model: nn.Module, processes: int) -> None:
-    """Gives all processes the leader's buffers that are saved and may change in training.
+    """Copies the main process's persistent buffers that may change in training to all processes.
 
-    Those of a BatchNorm are such; without any nothing is sent.  What the processes make in parts,
-    as the memory of streams, is put together (`CarriedMemory.share`).  All processes must call it
-    equally often: each does at every step and evaluation.
+    Examples are BatchNorm statistics; without such buffers nothing is sent.  Buffers that are
+    distributed over processes, such as the memory of streams, are merged (`CarriedMemory.share`).
+    All processes must call this equally often, which they do at every step and evaluation.
 
     Args:
-      model: that is trained.
-      processes: that train together.
+      model: the trained model.
+      processes: number of training processes.
     """
     if processes == 1:
         return
@@ -199,7 +199,7 @@ def share_buffers(model: nn.Module, processes: int) -> None:
 
 
 def layers_of(model: nn.Module) -> Iterator[nn.Module]:
-    """Yields the layers of a model: the members of its ModuleLists, outermost ones."""
+    """Yields the layers of a model: the outermost members of its ModuleLists."""
     for child in model.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -208,7 +208,7 @@ def layers_of(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
-    """Returns what stands for the layers of a model that are compiled."""
+    """Returns the compiled layers of a model."""
     found = []
     for layer in layers_of(model):
         forward: object = layer.forward
@@ -220,24 +220,24 @@ def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
 
 
 def is_sharded(network: nn.Module) -> bool:
-    """Whether each process holds a part of the weights: then every pass exchanges them."""
+    """Returns whether weights are sharded over processes, so that every pass exchanges them."""
     return isinstance(network, FSDPModule)
 
 
 def exchanges_gradients(network: nn.Module) -> bool:
-    """Whether a backward pass by itself averages gradients over processes."""
+    """Returns whether the backward pass itself averages gradients over processes."""
     return isinstance(network, DistributedDataParallel | FSDPModule)
 
 
 def average_gradients(model: nn.Module, processes: int) -> None:
-    """Averages the gradients of a plain model over processes; all of them must call it.
+    """Averages the gradients of a plain model over processes; all processes must call it.
 
-    What no process has used has no gradient afterwards either; what some have not used counts as
-    zero there.  Gradients of a kind go together, in buffers of at most `_BUFFER` numbers.
+    A parameter unused in every process keeps no gradient; one unused in some counts as zero there.
+    Gradients of the same type are sent together, in buffers of at most `_BUFFER` elements.
 
     Args:
-      model: in each process, with its own gradients.
-      processes: that train together.
+      model: the model of each process, with its own gradients.
+      processes: number of training processes.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     device = parameters[0].device
@@ -266,7 +266,7 @@ def average_gradients(model: nn.Module, processes: int) -> None:
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
-    for parameter, in_use in rows:  # sparse again, as the optimizer may take no others
+    for parameter, in_use in rows:  # sparse again, as some optimizers require it
         assert parameter.grad is not None
         at, shape = in_use.nonzero().flatten(), parameter.shape
         parameter.grad = torch.sparse_coo_tensor(
@@ -275,12 +275,12 @@ def average_gradients(model: nn.Module, processes: int) -> None:
 
 
 def _is_of_rows(gradient: Tensor | None) -> bool:
-    """Whether a gradient is sparse, of whole rows, as that of an Embedding may be."""
+    """Returns whether a gradient is row-sparse, as an Embedding's may be."""
     return gradient is not None and gradient.is_sparse and gradient.sparse_dim() == 1
 
 
 def _rows_in_use(parameter: nn.Parameter) -> Tensor:
-    """Returns which rows of a sparse gradient some process has, [rows]."""
+    """Returns the rows of a sparse gradient that any process uses, [rows]."""
     in_use = torch.zeros(len(parameter), dtype=torch.int32, device=parameter.device)
     if parameter.grad is not None:
         in_use[parameter.grad.coalesce().indices()[0]] = 1
@@ -289,9 +289,9 @@ def _rows_in_use(parameter: nn.Parameter) -> Tensor:
 
 
 def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[None]:
-    """Returns a context without exchange of gradients if more passes of the step follow.
+    """Returns a context without gradient exchange if more passes of the step follow.
 
-    Sharded gradients are exchanged in each pass: full ones would not fit.
+    Sharded gradients are exchanged in every pass, because full ones would not fit into memory.
     """
     if more and isinstance(network, DistributedDataParallel):
         return network.no_sync()
@@ -316,7 +316,7 @@ def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) ->
             )
         check_compiler(device)
     for layer in layers_of(model):
-        layer.__dict__.pop("forward", None)  # of a run before
+        layer.__dict__.pop("forward", None)  # left by an earlier run
         if hparams.compile:
             layer.forward = CompiledLayer(layer)
         if hparams.activation_checkpointing:

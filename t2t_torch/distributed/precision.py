@@ -1,4 +1,4 @@
-"""The type of number that the network computes with, and the scale of the loss in float16."""
+"""Numeric precision of the network, and loss scaling for float16."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ Model = TypeVar("Model", bound=nn.Module)
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 # tensor2tensor 1.15.7, utils/optimize.py: ExponentialUpdateLossScaleManager.
-_GOOD_STEPS = 2000  # after so many the scale grows
+_GOOD_STEPS = 2000  # steps until the scale grows
 _GROWTH = 2.0
 _DECAY = 0.5
 _LEAST_SCALE = 1.0
 
 
 def autocast(name: str, device: torch.device) -> torch.autocast:
-    """Returns the context in which a network computes in a type of number.
+    """Returns the autocast context for a precision.
 
     Args:
-      name: float32, bfloat16 or float16; auto, of which nobody has chosen, is float32.
-      device: where the network computes.
+      name: float32, bfloat16 or float16; an unresolved auto means float32.
+      device: the network's device.
     """
     dtype = _TYPES.get(name, torch.float32)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype is not torch.float32)
 
 
 def in_float32(model: Model) -> Model:
-    """Makes a model compute in float32, whatever it was trained with, and not train; returns it.
+    """Switches a model to float32 and evaluation mode, whatever it was trained with; returns it.
 
     Args:
-      model: a `T2TModel`, or several as one.
+      model: a `T2TModel`, or an ensemble.
     """
     changed: Any = model.float().eval()
     changed.hparams = changed.hparams.replace(activation_dtype="float32")
@@ -56,12 +56,12 @@ def in_float32(model: Model) -> Model:
 
 
 def check_trainable(model: nn.Module, hparams: HParams, device: torch.device) -> None:
-    """Refuses to train LSTMs in a type of number in which the device has no kernel for it.
+    """Checks that the device has kernels to train the model's LSTMs in the chosen precision.
 
     Args:
-      model: whose LSTMs are trained; a frozen one is only read from, which has a kernel.
+      model: the model; frozen LSTMs are ignored, as inference has a kernel.
       hparams: activation_dtype.
-      device: where the model is trained.
+      device: the training device.
 
     Raises:
       HParamsError: oneDNN, which computes LSTMs on a CPU, does not train them in float16.
@@ -83,21 +83,21 @@ def check_trainable(model: nn.Module, hparams: HParams, device: torch.device) ->
 
 
 class Precision:
-    """The type of number that the network computes with.
+    """Numeric precision of the network's computation.
 
-    Weights, their gradients and the optimizer stay float32.  float16 has a narrow range: there the
-    loss is multiplied by a scale before the backward pass, and the gradients divided by it after.
-    The scale lives on the device, so that no step waits for it.
+    Weights, their gradients and the optimizer stay float32.  float16 has a narrow range: the loss
+    is multiplied by a scale before the backward pass, and the gradients are divided by it after.
+    The scale is stored on the device, so no step waits for it.
 
     Attributes:
       name: float32, bfloat16 or float16.
-      scale: what a summed loss is multiplied by, [] float32; None if it is not scaled.
+      scale: factor of a summed loss, [] float32; None without scaling.
 
     Args:
       name: float32, bfloat16 or float16.
-      device: where the network computes.
-      loss_scale: of the mean loss at first; 0 scales nothing.
-      batch_size: tokens of a batch: losses are sums over about so many.
+      device: the network's device.
+      loss_scale: initial scale of the mean loss; 0 disables scaling.
+      batch_size: tokens per batch: losses are sums over about this many.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class Precision:
 
     @classmethod
     def of(cls, hparams: HParams, device: torch.device) -> Precision:
-        """Returns the precision that hparams ask for; sets `float32_matmul_precision`, torch's own.
+        """Returns the precision set by hparams; also applies `float32_matmul_precision` in torch.
 
         Raises:
-          HParamsError: `activation_dtype` is auto: nobody has chosen yet.
+          HParamsError: `activation_dtype` is still auto.
         """
         name = hparams.activation_dtype
         if name == "auto":
@@ -134,10 +134,10 @@ class Precision:
         return autocast(self.name, self._device)
 
     def update(self, found_inf: Tensor) -> None:
-        """Moves the scale after a step.
+        """Updates the scale after a step.
 
         Args:
-          found_inf: 1 if the step's loss or gradient was not finite, the same in all processes; [].
+          found_inf: 1 if the step's loss or gradient was not finite, equal in all processes; [].
         """
         if self.scale is None:
             return
@@ -151,15 +151,13 @@ class Precision:
         self._steps = torch.where(grows, 0, steps)
 
     def state(self) -> tuple[float, int]:
-        """Returns the scale of the mean loss (0 if there is none), and the good steps since it
-        changed.
-        """
+        """Returns the scale of the mean loss (0 if none) and the good steps since its change."""
         if self.scale is None:
             return 0.0, 0
         return float(self.scale) * self._batch_size, int(self._steps)
 
     def load(self, scale: float, steps: int) -> None:
-        """Goes on from what `state` returned, if this scales and that did, too."""
+        """Restores the result of `state`, if both use scaling."""
         if scale and self.scale is not None:
             self._set(scale, steps)
 
@@ -169,27 +167,27 @@ class Precision:
         self._steps = torch.full([], steps, dtype=torch.int64, device=self._device)
 
 
-# Which type of number this machine computes a model's layers fastest with, by measurement.
+# Choice of the fastest precision for a model's layers on this machine, by measurement.
 #
-# What a processor says that it can do is not what it gains: bfloat16 without the instructions for
-# it is slower than float32, and with them two to ten times as fast.
+# Processor flags do not predict the gain: bfloat16 without its instructions is slower than
+# float32, and with them two to ten times as fast.
 
 
-# Twice what two measurements on a busy machine differ by: a run begun twice chooses the same.
+# Twice the variation of measurements on a busy machine, so that repeated runs choose the same.
 _MUCH_FASTER = 1.3
-_POSITIONS = 32  # of a row
-_MOST_TOKENS = 1024  # enough for a product to reach its speed
+_POSITIONS = 32  # per row
+_MOST_TOKENS = 1024  # enough for a matrix product to reach its speed
 _TURNS = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What was measured, and what is chosen.
+    """Measured speeds and the chosen precision.
 
     Attributes:
       choice: float32 or bfloat16.
-      milliseconds: of a layer's products and attention with their backward passes, by type.
-      gflops: floating-point operations of that in 1e9 a second, by type.
+      milliseconds: time of a layer's products and attention, forward and backward, by type.
+      gflops: the same in 1e9 floating-point operations per second, by type.
     """
 
     choice: str
@@ -197,7 +195,7 @@ class Probe:
     gflops: dict[str, float]
 
     def __str__(self) -> str:
-        """Says what was measured."""
+        """Returns a description of the measurement."""
         told = ", ".join(
             f"{name} {self.milliseconds[name]:.2f} ms ({self.gflops[name]:,.0f} GFLOP/s)"
             for name in self.milliseconds
@@ -206,19 +204,19 @@ class Probe:
 
     @classmethod
     def of(cls, hparams: HParams, device: torch.device) -> Probe:
-        """Measures products and attention of a layer's shapes, forward and backward.
+        """Measures the products and attention of a layer's shapes, forward and backward.
 
         Args:
-          hparams: hidden_size, batch_size, and where there are such filter_size and num_heads.
-          device: where the network will compute.
+          hparams: hidden_size, batch_size, and filter_size and num_heads if present.
+          device: the network's device.
         """
         layer = _Layer(hparams, device)
         names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
         works = {name: functools.partial(layer.run, dtype) for name, dtype in names.items()}
         for work in works.values():
-            _measured(work, device)  # the first time makes room and plans
+            _measured(work, device)  # the first run allocates and plans
         times = dict.fromkeys(names, math.inf)
-        for _ in range(_TURNS):  # the least of several turns: others may be disturbed
+        for _ in range(_TURNS):  # the minimum of several, as other programs may interfere
             for name, work in works.items():
                 times[name] = min(times[name], _measured(work, device))
         faster = times["bfloat16"] * _MUCH_FASTER < times["float32"]
@@ -235,13 +233,13 @@ def resolve(
     before: HParams | None = None,
     say: Callable[[str], None] | None = None,
 ) -> HParams:
-    """Returns hparams whose `activation_dtype` is not auto; all processes choose as the leader.
+    """Returns hparams with `activation_dtype` resolved; all processes use the main one's choice.
 
     Args:
-      hparams: asked for.
-      world: the processes that train together.
-      before: of the run that is gone on with: its choice holds, whatever is faster by now.
-      say: is told what was measured; None prints it to stderr.
+      hparams: the requested hparams.
+      world: the group of training processes.
+      before: hparams of the resumed run, whose choice is kept.
+      say: receives a message about the measurement; None prints it to stderr.
     """
     if hparams.activation_dtype != "auto":
         return hparams
@@ -267,7 +265,7 @@ class _Layer:
         tokens = max(_POSITIONS, min(hparams.batch_size, _MOST_TOKENS))
         self._rows = tokens // _POSITIONS
         tokens = self._rows * _POSITIONS
-        generator = torch.Generator().manual_seed(0)  # the run's own numbers stay as they are
+        generator = torch.Generator().manual_seed(0)  # leaves the run's random state unchanged
         sizes = {"x": (tokens, width), "up": (inner, width), "down": (width, inner)}
         self._tensors = {
             name: (0.1 * torch.randn(size, generator=generator)).to(device).requires_grad_()
@@ -276,11 +274,11 @@ class _Layer:
         self._attention = AttentionWeights(0.0).to(device)
         products = 2 * 2 * tokens * width * inner
         attention = 2 * 2 * tokens * _POSITIONS * width
-        self.operations = 3 * (products + attention)  # the backward pass makes two of each
+        self.operations = 3 * (products + attention)  # the backward pass has two for each
 
     @torch.enable_grad()
     def run(self, dtype: torch.dtype) -> None:
-        """Does it once, with its backward pass."""
+        """Runs forward and backward once."""
         x, up, down = (self._tensors[name] for name in ("x", "up", "down"))
         enabled = dtype is not torch.float32
         with torch.autocast(self._device.type, dtype=dtype, enabled=enabled):
@@ -295,7 +293,7 @@ class _Layer:
 
 
 def _measured(work: Callable[[], None], device: torch.device) -> float:
-    """Returns seconds of `work`."""
+    """Returns the duration of `work` in seconds."""
     started = time.perf_counter()
     work()
     if device.type == "cuda":

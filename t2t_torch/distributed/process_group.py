@@ -1,9 +1,9 @@
-"""The processes that train together: one, or those that torchrun started.
+"""Group of training processes: one, or those started by torchrun.
 
     torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer --problem=... --model=...
 
-There is no launcher here.  Gradients go over NCCL on GPUs and gloo on CPUs; small decisions (stop,
-save) over gloo always, in a group of their own, so that no process waits for a device to take them.
+There is no launcher.  Gradients use NCCL on GPUs and gloo on CPUs; small decisions (stop, save)
+always use a separate gloo group, so no process waits for a device to make them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-# Groups of processes that messages go over: held here until the process ends, then let go of.
+# Process groups, kept alive until the process ends and released then.
 #
-# Two ends must be avoided, in both of which one of gloo's threads still has a message to free, for
-# which it needs Python's lock.  If the last to let go of a group were C++ (the reducer of a
-# DistributedDataParallel), it would join the thread with the lock held: neither would ever end.  If
-# it were the interpreter's own end, the lock would never come, and the process would abort.  So
-# this room holds each group until all of Python has run, others only a `Held`, and lets go of it
-# there: pybind joins the threads without the lock.  Of a mesh, torch's caches of sharded operators
-# remember that it was there, and it remembers its groups: it is made to forget them.
+# This avoids two deadlocks, in both of which a gloo thread must still free a message, for which it
+# needs the GIL.  If C++ (the reducer of a DistributedDataParallel) releases a group last, it joins
+# the thread while holding the GIL: neither ever ends.  If the interpreter's shutdown does, the
+# thread never gets the GIL, and the process aborts.  Therefore this module keeps each group until
+# all Python code has run, other code only has a `Held`, and the release happens here, where pybind
+# joins the threads without the GIL.  torch's caches of sharded operators keep a mesh alive, and a
+# mesh its groups, so the mesh is made to drop them.
 
 
 _GROUPS: list[dist.ProcessGroup | None] = []
@@ -43,7 +43,7 @@ _MESHES: list[DeviceMesh] = []
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """A group, by its place among those held."""
+    """Reference to a group by its index among those held."""
 
     place: int
 
@@ -53,13 +53,13 @@ class Held:
 
 
 def hold(group: dist.ProcessGroup | None) -> Held:
-    """Holds a group until the process ends."""
+    """Keeps a group alive until the process ends."""
     _GROUPS.append(group)
     return Held(len(_GROUPS) - 1)
 
 
 def hold_mesh(mesh: DeviceMesh) -> DeviceMesh:
-    """Returns a mesh, whose groups are let go of when the process ends."""
+    """Returns the mesh; its groups are released when the process ends."""
     _MESHES.append(mesh)
     return mesh
 
@@ -68,27 +68,27 @@ def hold_mesh(mesh: DeviceMesh) -> DeviceMesh:
 def _let_go() -> None:
     if not _MESHES and all(group is None for group in _GROUPS):
         return
-    for name in ("last_exc", "last_value", "last_traceback"):  # was printed; holds its frames
+    for name in ("last_exc", "last_value", "last_traceback"):  # printed already; keeps frames alive
         vars(sys).pop(name, None)
-    gc.collect()  # first the reducers that nothing but a cycle holds
+    gc.collect()  # first frees reducers kept only by reference cycles
     for mesh in _MESHES:
         getattr(mesh, "_pg_registry", {}).clear()  # torch 2.11 looks them up by name
     _GROUPS.clear()
 
 
-# Where processes that start together find each other, and nobody else.
+# Rendezvous of processes that start together, isolated from earlier starts.
 
 
 _POLL_SECONDS = 0.01
 
 
 def fresh_store() -> tuple[Store, int, int]:
-    """Returns a store that only the processes of this start know, and this process's rank and size.
+    """Returns a store private to the processes of this start, and this process's rank and size.
 
-    `torchrun --max-restarts` keeps its store over a restart.  The addresses of processes that died
-    are still in it, and whoever reads one before the new process has written its own waits for
-    nobody (pytorch issue 135712).  So the leader draws a name that was never used, and hands it to
-    each process that asks with a number of its own, likewise never used.
+    `torchrun --max-restarts` keeps its store over a restart, including the addresses of dead
+    processes; a process that reads one before it is overwritten waits forever (pytorch issue
+    135712).  Therefore the main process chooses an unused name, and sends it to each process, which
+    requests it with an unused number.
     """
     found: tuple[Store, int, int] = next(rendezvous("env://"))
     store, rank, size = found
@@ -104,7 +104,7 @@ def fresh_store() -> tuple[Store, int, int]:
 
 
 def _answer(store: Store, name: str, ranks: set[int]) -> None:
-    """Tells each process the name, until it has heard: its question may be of an earlier start."""
+    """Sends the name to each process until it is received: a request may be of an earlier start."""
     while ranks:
         for rank in sorted(ranks):
             if store.check([f"t2t/{name}/{rank}"]):
@@ -115,26 +115,26 @@ def _answer(store: Store, name: str, ranks: set[int]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-# The leader alone generates data, decodes and saves; the others wait for its word.  Of a process
-# that died they learn at once, by its closed connection.
+# Only the main process generates data, decodes and saves; the others wait.  A closed connection
+# reports a dead process at once.
 _LONGEST_WAIT = datetime.timedelta(hours=12)
 
-# For gradients and metrics nobody waits longer than for a pass, a compilation or what a hook does
-# between two steps.  NCCL sees no closed connection: so long a process that died holds the others.
+# Timeout for gradients and metrics: longer than a pass, a compilation or a hook between two steps.
+# NCCL does not detect closed connections, so a dead process blocks the others for this long.
 _LONGEST_EXCHANGE = datetime.timedelta(minutes=30)
 
-_GRADIENTS = hold(None)  # to torch, no group is the one that gradients go over
+_GRADIENTS = hold(None)  # for torch, the default group is the one for gradients
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """This process among those that train together.
+    """This process and its group of training processes.
 
     Attributes:
-      rank: of this process, from 0.
-      size: processes.
-      device: where this process computes.
-      decisions: the group that small numbers go over.
+      rank: rank of this process, from 0.
+      size: number of processes.
+      device: device of this process.
+      decisions: gloo group for small integers.
     """
 
     rank: int
@@ -144,17 +144,17 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes and talks."""
+        """Whether this is the main process, which writes files and prints messages."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Returns the sum over all processes; on the tensor's own device."""
+        """Returns the sum over all processes, on the tensor's device."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
     def from_leader(self, value: int) -> int:
-        """Returns the leader's number, in every process."""
+        """Returns the main process's number in every process."""
         if self.size == 1:
             return value
         message = torch.tensor([value])
@@ -162,7 +162,7 @@ class World:
         return int(message)
 
     def maximum(self, value: int) -> int:
-        """Returns the greatest of all processes' numbers."""
+        """Returns the maximum over all processes."""
         message = torch.tensor([value])
         if self.size > 1:
             dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self.decisions())
@@ -170,9 +170,9 @@ class World:
 
     @contextlib.contextmanager
     def leader_first(self) -> Iterator[bool]:
-        """Runs the body in the leader alone, then lets the others go on; yields whether this is it.
+        """Runs the body in the main process only while the others wait; yields whether this is it.
 
-        If the leader raises, the others stop instead of waiting for ever.
+        If the main process raises, the others exit instead of waiting forever.
         """
         if self.leads:
             try:
@@ -184,20 +184,20 @@ class World:
         else:
             yield False
             if not self.from_leader(0):
-                raise SystemExit(1)  # the leader says why
+                raise SystemExit(1)  # the main process reports the reason
 
 
 ONE_PROCESS = World(0, 1, torch.device("cpu"))
 
 
 class Agreement:
-    """Small numbers whose maximum all processes learn at every step, without waiting for it.
+    """Non-blocking maximum of small integers over all processes, exchanged at every step.
 
-    Each call hands in this process's numbers and returns the maxima of one call earlier.  All
+    Each call submits this process's numbers and returns the maxima of the previous call.  All
     processes must call it equally often.
 
     Args:
-      world: the processes.
+      world: the group of training processes.
       count: how many numbers.
     """
 
@@ -219,7 +219,7 @@ class Agreement:
         return agreed
 
     def finish(self) -> None:
-        """Waits for what is under way, so that no message is left when the loop ends."""
+        """Waits for the pending exchange, so that no message is left when the loop ends."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -227,10 +227,10 @@ class Agreement:
 
 @contextlib.contextmanager
 def join_world(*, use_gpu: bool = True) -> Iterator[World]:
-    """Joins the processes that torchrun started; a world of one without torchrun.
+    """Joins the processes started by torchrun; a group of one without torchrun.
 
     Args:
-      use_gpu: compute on GPUs if there are any.
+      use_gpu: compute on GPUs if available.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
     on_gpu = use_gpu and torch.cuda.is_available()
@@ -254,21 +254,21 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-# Messages between processes beside training: from a thread, while the main one computes.
+# Messages between processes from a background thread, concurrent with training.
 
 
-# As long as gradients may take: a thread that writes a large checkpoint holds up the others.
+# The timeout of gradients: a thread that writes a large checkpoint delays the others.
 _LONGEST_MESSAGE_WAIT = datetime.timedelta(hours=12)
 
 
 @dataclasses.dataclass(frozen=True)
 class SideChannel:
-    """A group of its own over gloo, so that its messages and training's do not mix.
+    """Separate gloo group, whose messages do not mix with those of training.
 
     Attributes:
-      rank: of this process.
-      size: processes.
-      group: theirs.
+      rank: rank of this process.
+      size: number of processes.
+      group: the process group.
     """
 
     rank: int
@@ -277,12 +277,12 @@ class SideChannel:
 
     @classmethod
     def open(cls) -> SideChannel:
-        """Opens a channel between the processes of the world; all of them must do it."""
+        """Opens a channel between all processes of the world; collective call."""
         group = hold(dist.new_group(backend="gloo", timeout=_LONGEST_MESSAGE_WAIT))
         return cls(dist.get_rank(), dist.get_world_size(), group)
 
     def exchange(self, message: str) -> list[str]:
-        """Returns the messages of all processes, by rank; all must hand in one.
+        """Returns the messages of all processes, by rank; collective call.
 
         Raises:
           RuntimeError: a process died.

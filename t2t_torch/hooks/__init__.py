@@ -1,1 +1,1 @@
-"""The shelf of hooks, what watches a run: `--hooks=name,name`."""
+"""Registry folder: training hooks, `--hooks=name,name`."""

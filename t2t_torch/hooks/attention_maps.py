@@ -1,4 +1,4 @@
-"""Figures of what each head looks at, in one sentence that stays the same."""
+"""Figures of the attention weights of each head for one fixed sentence."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Batch, Task
 
 
-_LONGEST = (
-    24  # tokens of the sentence, if the first batch has one so short; of a figure in any case
-)
-_SEARCHED = 8  # batches in which the sentence is looked for
-_START = "·"  # what a decoder reads before the first token
+_LONGEST = 24  # maximum tokens of a figure, and of the sentence if the first batch has one so short
+_SEARCHED = 8  # batches searched for the sentence
+_START = "·"  # start symbol, input of a decoder at its first position
 
 
 class _Axis(NamedTuple):
-    """What stands at a side of a figure: the tokens of each position, and whose they are."""
+    """An axis of a figure: the tokens of its positions, and the name of their feature."""
 
     name: str
     tokens: list[str]
@@ -44,12 +42,12 @@ class _Axis(NamedTuple):
 
 @register_hook
 class AttentionMaps(Hook):
-    """After each evaluation, what each head of each layer looks at, in a sentence of the split.
+    """Draws the attention weights of each head and layer for one sentence after each evaluation.
 
-    TensorBoard has them as `attention/<layer>`, `figures/attention/` in the run directory the
-    newest.  A row adds up to 1.  In a decoder a row has the name of the token that is predicted
-    there, a column that of the token that is read; the first is "·", before which nothing is.  Of
-    several problems each has its own sentence and figures, `attention/<problem>/<layer>`.
+    TensorBoard shows them as `attention/<layer>`; `figures/attention/` in the run directory holds
+    the newest.  Rows sum to 1.  In a decoder a row is labelled with the predicted token, a column
+    with the input token; the first input is the start symbol "·".  With several problems each has
+    its own sentence and figures, `attention/<problem>/<layer>`.
 
     Raises:
       UsageError: matplotlib is missing.
@@ -60,7 +58,7 @@ class AttentionMaps(Hook):
         self._sentences: dict[tuple[str, Split], Batch] = {}
 
     def begin(self, estimator: Estimator) -> None:
-        """Checks that there is something to draw.
+        """Checks that the model has attention weights to draw.
 
         Raises:
           UsageError: the model has no attention, or the task no features.
@@ -77,7 +75,7 @@ class AttentionMaps(Hook):
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
-        """Draws the figures.  All processes compute: weights may lie in all of them."""
+        """Draws the figures.  All processes compute: weights may be sharded."""
         average = estimator.run.average if estimator.run is not None else None
         applied = average.applied(estimator.model) if average else contextlib.nullcontext()
         drawn = _drawn(estimator)
@@ -101,7 +99,7 @@ class AttentionMaps(Hook):
 
 
 class _Drawn(NamedTuple):
-    """A problem whose model is looked at; of the only one the name is empty."""
+    """A problem whose model is drawn; the name is empty if there is only one."""
 
     name: str
     task: Task
@@ -127,7 +125,7 @@ def _drawn(estimator: Estimator) -> list[_Drawn]:
 def _draw(
     estimator: Estimator, drawn: _Drawn, sentence: Batch, found: Mapping[str, Tensor]
 ) -> None:
-    """Shows the weights of each layer, [N, T, S], with the tokens of a sentence."""
+    """Draws the weights of each layer, [N, T, S], with the tokens of a sentence."""
     features, step = drawn.features, estimator.state.step
     lengths = _axes(sentence, features)
     for layer, weights in found.items():
@@ -153,8 +151,8 @@ def _texts(features: Mapping[str, Feature]) -> list[str]:
 def _sentence(batches: Iterable[Batch], features: Features) -> Batch:
     """Returns one example of some batches: the longest of the short ones, else the shortest.
 
-    A target is filled up by one position where it would be as long as the inputs are: by its
-    length an axis of a figure is known.
+    A target as long as the inputs is padded by one position, because figure axes are identified
+    by their length.
     """
     best = -math.inf
     chosen: Batch = {}
@@ -174,7 +172,7 @@ def _sentence(batches: Iterable[Batch], features: Features) -> Batch:
 
 
 def _sizes(batch: Batch, features: Features) -> Iterator[tuple[str, int]]:
-    """Yields how many positions each text has, and "inputs" that are joined."""
+    """Yields the number of positions of each text, and of joined "inputs"."""
     inputs = [name for name in _texts(features.inputs) if name in batch]
     if len(inputs) > 1:
         yield " + ".join(inputs), sum(batch[name].size(1) for name in inputs)
@@ -184,7 +182,7 @@ def _sizes(batch: Batch, features: Features) -> Iterator[tuple[str, int]]:
 
 
 def _axes(batch: Batch, features: Features) -> dict[int, _Axis]:
-    """Returns what an axis of each length stands for."""
+    """Returns the axis for each length."""
     axes: dict[int, _Axis] = {}
     for name, size in _sizes(batch, features):
         parts = name.split(" + ")
@@ -196,26 +194,26 @@ def _axes(batch: Batch, features: Features) -> dict[int, _Axis]:
 
 
 def _axis(size: int, axes: Mapping[int, _Axis]) -> _Axis:
-    """Returns what an axis of a length stands for; of others the positions are numbered."""
+    """Returns the axis for a length; positions of unknown lengths are numbered."""
     return axes.get(size) or _Axis("position", [str(place) for place in range(size)])
 
 
 def _tokens(feature: Any, ids: Tensor) -> list[str]:
-    """Returns what each id of a text stands for."""
+    """Returns the text of each id."""
     names = {0: "", EOS: "<EOS>"}
     return [names[i] if i in names else _text(feature, i) for i in ids.tolist()]
 
 
 def _text(feature: Any, identity: int) -> str:
-    """Returns the text of an id; where that is nothing, as of a part of a character, its number."""
+    """Returns the text of an id, or its number if the text is empty, as for part of a character."""
     text = feature.encoder.decode([identity])
     return text if text.strip() else f"{identity}" if not text else "␣"
 
 
 def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-    """Returns the attention weights of each layer, [N, T, S], of a batch of one example.
+    """Returns the attention weights of each layer, [N, T, S], for a batch of one example.
 
-    The hops of a pooling are the rows of one map.
+    The hops of attention pooling are the rows of one map.
     """
     found: dict[str, Tensor] = {}
 

@@ -1,4 +1,4 @@
-"""Figures of which classes, or tags, are taken for which."""
+"""Figures of confusion matrices of classes and tags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
 
-_MOST = 30  # classes of a figure
+_MOST = 30  # maximum classes in a figure
 _OTHERS = "(others)"
 
 Counts = npt.NDArray[np.int64]
@@ -34,12 +34,12 @@ Counts = npt.NDArray[np.int64]
 
 @register_hook
 class ConfusionMatrix(Hook):
-    """After each evaluation, how often each class, or tag, was taken for which.
+    """Draws the confusion matrix of each class or tag target after each evaluation.
 
-    TensorBoard has it as `confusion_matrix/<target>`, `figures/confusion_matrix/` in the run
-    directory the newest.  A row is what is right, a column what the model says; colours are shares
-    of a row.  Of many classes those that are confused most are shown, the rest as "(others)".
-    Labels that training does not know count nowhere.
+    TensorBoard shows it as `confusion_matrix/<target>`; `figures/confusion_matrix/` in the run
+    directory holds the newest.  Rows are references, columns predictions; colours are fractions of
+    a row.  With many classes the most confused are shown, the rest as "(others)".  Labels unknown
+    in training are not counted.
 
     Raises:
       UsageError: matplotlib is missing.
@@ -51,7 +51,7 @@ class ConfusionMatrix(Hook):
         self._handle: RemovableHandle | None = None
 
     def begin(self, estimator: Estimator) -> None:
-        """Checks that there is a class or a tag to confuse.
+        """Checks that there is a class or tag target.
 
         Raises:
           UsageError: there is none.
@@ -59,8 +59,8 @@ class ConfusionMatrix(Hook):
         _targets(estimator)
 
     def before_evaluation(self, estimator: Estimator, split: Split) -> None:
-        """Begins to count what the model says."""
-        self._stop()  # an evaluation before may have been broken off by a signal
+        """Starts counting predictions."""
+        self._stop()  # a previous evaluation may have been interrupted by a signal
         self._counts = {
             name: torch.zeros(feature.vocab_size**2, dtype=torch.int64)
             for name, feature in _targets(estimator).items()
@@ -74,7 +74,7 @@ class ConfusionMatrix(Hook):
         self._stop()
         for name, feature in _targets(estimator).items():
             classes, step = feature.vocab_size, estimator.state.step
-            # As float64, which every process can send and which counts exactly.
+            # float64 can be sent by every process and is exact for counts.
             on_device = self._counts[name].to(estimator.world.device, torch.float64)
             counts = estimator.world.sum(on_device).cpu().long().view(classes, classes).numpy()
             labels = [str(feature.decode([identity])) for identity in range(classes)]
@@ -88,7 +88,7 @@ class ConfusionMatrix(Hook):
                 estimator.summary.figure(f"confusion_matrix/{name}", figure, step)
 
     def end(self, estimator: Estimator) -> None:
-        """Takes its hook off the model."""
+        """Removes the forward hook from the model."""
         self._stop()
 
     def _stop(self) -> None:
@@ -100,7 +100,7 @@ class ConfusionMatrix(Hook):
         """Adds a batch."""
         (batch,) = args
         for name, counts in self._counts.items():
-            if name not in batch:  # it is of another of several problems
+            if name not in batch:  # belongs to another of several problems
                 continue
             right = batch[name].cpu()
             said = output.logits[name].argmax(-1).cpu()
@@ -123,7 +123,7 @@ def _targets(estimator: Estimator) -> dict[str, ClassLabel | Tags]:
 
 
 def _most_confused(counts: Counts, labels: list[str]) -> tuple[Counts, list[str]]:
-    """Returns the counts of at most `_MOST` classes, the rest added up as one more."""
+    """Returns the counts of at most `_MOST` classes, with the rest summed as one more."""
     if len(labels) <= _MOST:
         return counts, labels
     errors = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @register_hook
 class Histograms(Hook):
-    """At each report, how the numbers of each weight and gradient are spread, and their norms.
+    """Writes histograms and norms of each weight and gradient at each report.
 
-    Also without `--hooks=histograms` it is there where hparams say `summarize_grads` (gradients
-    alone) or `summarize_vars` (weights alone).  Gradients are as the optimizer gets them, clipped;
-    weights are those before the update.
+    Also active without `--hooks=histograms` if the hparams `summarize_grads` (gradients only) or
+    `summarize_vars` (weights only) are set.  Gradients are clipped, as the optimizer receives
+    them; weights are those before the update.
     """
 
     def before_update(self, estimator: Estimator) -> None:
-        """Writes them if a report follows this step."""
+        """Writes the histograms if a report follows this step."""
         step = estimator.state.step + 1
         if step % estimator.config.log_step_count_steps:
             return
@@ -43,13 +43,13 @@ class Histograms(Hook):
         step: int,
         tensor_of: Callable[[nn.Parameter], Tensor | None],
     ) -> None:
-        """Writes a histogram and a norm of each parameter."""
+        """Writes a histogram and a norm for each parameter."""
         norms = {}
         for name, tensor in _whole(estimator.model, tensor_of):
             estimator.summary.histogram(f"{kind}/{name}", tensor, step)
             norms[f"{kind}_norm/{name}"] = tensor.float().norm()
         if norms and estimator.world.leads:
-            # One wait for the device, not one for each.
+            # One device synchronization for all instead of one each.
             numbers = torch.stack(list(norms.values())).tolist()
             estimator.summary.scalars(dict(zip(norms, numbers, strict=True)), step)
 
@@ -57,7 +57,7 @@ class Histograms(Hook):
 def _whole(
     model: nn.Module, tensor_of: Callable[[nn.Parameter], Tensor | None]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields each tensor; of one that lies in several processes all of it, in all of them."""
+    """Yields each full tensor; sharded tensors are gathered in all processes."""
     for name, parameter in model.named_parameters():
         tensor: Any = tensor_of(parameter)
         if tensor is not None:

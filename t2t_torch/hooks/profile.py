@@ -1,4 +1,4 @@
-"""Where the time of a step goes: `--profile`."""
+"""Profiler of training steps: `--profile`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
 
-_SKIPPED = 10  # steps until allocators, autotuners and compilers have settled
-_WARM_UP = 2  # steps while the profiler is on and its costs are thrown away
+_SKIPPED = 10  # steps for allocators, autotuners and compilers to settle
+_WARM_UP = 2  # profiler warm-up steps, whose records are discarded
 _RECORDED = 5  # steps
 _SHOWN = 20  # rows of the table
 _COLUMNS = 60  # of an operator's name
@@ -23,18 +23,18 @@ FOLDER = "profile"
 
 @register_hook
 class Profile(Hook):
-    """Records steps 13 to 17 after the start, once, in the leading process.
+    """Records steps 13 to 17 after the start, once, in the main process.
 
-    Writes `profile/<step>.pt.trace.json` in the run directory, which https://ui.perfetto.dev and
-    TensorBoard's profile plugin open, and beside it, and on the terminal, a table of the operators
-    by the time that they themselves took.  A run that ends earlier records what it has.
+    Writes `profile/<step>.pt.trace.json` in the run directory, for https://ui.perfetto.dev and
+    TensorBoard's profile plugin.  Writes a table of operators by self time to the same folder and
+    prints it.  A shorter run records the steps it has.
     """
 
     def __init__(self) -> None:
         self._profiler: profile | None = None
 
     def begin(self, estimator: Estimator) -> None:
-        """Begins to wait."""
+        """Starts the profiler schedule."""
         if not estimator.world.leads:
             return
         activities = [ProfilerActivity.CPU]
@@ -49,18 +49,18 @@ class Profile(Hook):
         self._profiler.start()
 
     def after_step(self, estimator: Estimator) -> None:
-        """Goes a step on; after the last one that is recorded, writes."""
+        """Advances the profiler by a step; writes the results after the last recorded step."""
         if self._profiler is None:
             return
         self._profiler.step()
         if estimator.state.step - self._first == _SKIPPED + _WARM_UP + _RECORDED:
             assert estimator.run is not None
-            estimator.run.tally.stop_clock()  # to write takes seconds that are no training
+            estimator.run.tally.stop_clock()  # excludes the seconds of writing from training time
             self._finish(estimator, _RECORDED)
             estimator.run.tally.start_clock()
 
     def end(self, estimator: Estimator) -> None:
-        """Writes what there is, if the run was shorter than that."""
+        """Writes the recorded steps if the run ended early."""
         if self._profiler is not None:
             recorded = estimator.state.step - self._first - _SKIPPED - _WARM_UP
             self._finish(estimator, recorded)
@@ -87,9 +87,9 @@ class Profile(Hook):
 
 
 def _table(profiler: profile, steps: int, device: str) -> str:
-    """Returns the operators that took the most time themselves, per step."""
+    """Returns the operators with the most self time, per step."""
     on_gpu = device == "cuda"
-    # An annotation such as ProfilerStep#12 is no operator: it holds the others.
+    # Annotations such as ProfilerStep#12 are not operators; they contain the others.
     rows = [
         (event.key, _microseconds(event, on_gpu=on_gpu), event.count)
         for event in profiler.key_averages()

@@ -1,1 +1,1 @@
-"""Shelf: losses by name.  The registry imports them; nobody else does."""
+"""Registry folder: named losses.  Imported by the registry only."""

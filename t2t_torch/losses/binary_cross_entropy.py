@@ -1,4 +1,4 @@
-"""Each class by itself: it is there, or not."""
+"""Binary cross entropy per class."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from t2t_torch.registry import register_loss
 
 @register_loss("binary_cross_entropy")
 class BinaryCrossEntropy(TargetLoss):
-    """The binary cross entropy of each class, averaged over classes.
+    """Binary cross entropy of each class, averaged over classes.
 
-    Of one class among several: one against all others.  A class's weight multiplies the loss where
-    it is there, as `pos_weight` in torch's.
+    For single-label targets: one class against all others.  A class weight multiplies the loss of
+    positive labels, like torch's `pos_weight`.
     """
 
     of = (MultiLabel, ClassLabel, Tags)
@@ -30,7 +30,7 @@ class BinaryCrossEntropy(TargetLoss):
         self.is_one = bool(feature.vocab_size)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of each class.  [..., C], [...] or [B, C] -> [..., C]."""
+        """Returns the loss per class.  [..., C], [...] or [B, C] -> [..., C]."""
         if self.is_one:
             labels = F.one_hot(labels.clamp(min=0), scores.size(-1))
         weights = self.class_weights if self.training else None

@@ -1,4 +1,4 @@
-"""Cross entropy that counts what is known already less."""
+"""Cross entropy with less weight on examples already classified well."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from t2t_torch.registry import register_loss
 
 @register_loss("focal")
 class Focal(ClassLoss):
-    """(1 - p)^gamma times the cross entropy, p being the probability of what is right.
+    """(1 - p)^gamma times the cross entropy, where p is the probability of the correct label.
 
     Lin et al. 2017, "Focal loss for dense object detection", arXiv:1708.02002, equation 5.  Its
-    alpha, a weight for each class, is `focal_alpha` where each class is there or not (1 - alpha
-    where not), and `class_weights` where there is one of several.
+    class weight alpha is `focal_alpha` for multi-label targets (1 - alpha for absent classes), and
+    `class_weights` for single-label targets.
     """
 
     of = (Text, ClassLabel, Tags, Choice, Span, MultiLabel)
@@ -33,7 +33,7 @@ class Focal(ClassLoss):
         self.reads = ("focal_gamma", "focal_alpha") if self.is_binary else ("focal_gamma",)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of each label.  [..., V], [...]; of `MultiLabel` [B, C], [B, C]."""
+        """Returns the loss per label.  [..., V], [...]; for `MultiLabel` [B, C], [B, C]."""
         if self.is_binary:
             there = labels.bool()
             log_p = F.logsigmoid(torch.where(there, scores, -scores).float())
@@ -46,10 +46,10 @@ class Focal(ClassLoss):
         return self._focused(log_p.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1))
 
     def weights(self, labels: Tensor) -> Tensor | None:
-        """Returns the weights of the labels' classes; of `MultiLabel` `values` has them in."""
+        """Returns the class weights of the labels; for `MultiLabel` `values` includes them."""
         return None if self.is_binary else super().weights(labels)
 
     def _focused(self, log_p: Tensor) -> Tensor:
-        # 1 - p, exact near 0; the clamp keeps the slope of its root finite for gamma below 1.
+        # 1 - p, exact near 0; the clamp keeps its gradient finite for gamma below 1.
         missing = (-torch.expm1(log_p)).clamp(min=1e-12)
         return -(missing**self.gamma) * log_p

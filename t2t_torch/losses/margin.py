@@ -1,4 +1,4 @@
-"""What is right has to lead by a margin."""
+"""Margin losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_torch.registry import register_loss
 
 
 class _Margin(ClassLoss):
-    """What each wrong class lacks of being `loss_margin` behind the right one.
+    """Base class: how far each wrong class is from being `loss_margin` below the correct one.
 
     Args:
       feature: the target.
@@ -27,7 +27,7 @@ class _Margin(ClassLoss):
         self.margin = hparams.loss_margin
 
     def _lacking(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the sum over the wrong classes.  [..., V], [...] -> [...]."""
+        """Returns the summed margin violations of wrong classes.  [..., V], [...] -> [...]."""
         index = labels.clamp(min=0)[..., None]
         lacking = (self.margin - scores.float().gather(-1, index) + scores.float()).relu()
         return lacking.sum(-1) - lacking.gather(-1, index).squeeze(-1)
@@ -35,28 +35,28 @@ class _Margin(ClassLoss):
 
 @register_loss("hinge")
 class Hinge(_Margin):
-    """The multi-class hinge loss, over the number of classes, as torch's `multi_margin_loss`.
+    """Multi-class hinge loss, divided by the number of classes, as torch's `multi_margin_loss`.
 
-    Crammer and Singer 2001 take the worst class; this sums over all, as Weston and Watkins 1999.
+    Crammer and Singer 2001 use the worst class; this sums over all, as Weston and Watkins 1999.
     """
 
     of = (Text, ClassLabel, Tags)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of each label.  [..., V], [...] -> [...]."""
+        """Returns the loss per label.  [..., V], [...] -> [...]."""
         return self._lacking(scores, labels) / scores.size(-1)
 
 
 @register_loss("margin_ranking")
 class MarginRanking(_Margin):
-    """The right candidate's score has to be `loss_margin` above each other's; their mean.
+    """Mean margin loss of the correct candidate's score over each other's, with `loss_margin`.
 
-    Of two candidates that is torch's `margin_ranking_loss`.
+    For two candidates it equals torch's `margin_ranking_loss`.
     """
 
     of = (Choice,)
     takes_class_weights = False
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of each choice.  [B, K], [B] -> [B]."""
+        """Returns the loss per choice.  [B, K], [B] -> [B]."""
         return self._lacking(scores, labels) / max(scores.size(-1) - 1, 1)

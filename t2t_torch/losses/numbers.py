@@ -1,4 +1,4 @@
-"""How far numbers are from those that were expected."""
+"""Regression losses."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from t2t_torch.registry import register_loss
 
 @register_loss("mse")
 class SquaredError(TargetLoss):
-    """The squared error, averaged over the numbers."""
+    """Squared error, averaged over the values of a target."""
 
     of = (Real,)
     reads = ()
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
+        """Returns the error per value.  [B, size], [B, size] -> [B, size]."""
         return (scores.float() - labels).square()
 
 
 @register_loss("mae")
 class AbsoluteError(TargetLoss):
-    """The absolute error, averaged over the numbers."""
+    """Absolute error, averaged over the values of a target."""
 
     of = (Real,)
     reads = ()
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the error of each number.  [B, size], [B, size] -> [B, size]."""
+        """Returns the error per value.  [B, size], [B, size] -> [B, size]."""
         return (scores.float() - labels).abs()
 
 
 @register_loss("cosine")
 class Cosine(TargetLoss):
-    """1 less the cosine of the angle between the numbers and those expected, taken as vectors.
+    """1 minus the cosine similarity of predicted and target vectors.
 
     Raises:
-      HParamsError: there is one number: its cosine is its sign.
+      HParamsError: the target has one value, whose cosine is only its sign.
     """
 
     of = (Real,)
@@ -59,12 +59,12 @@ class Cosine(TargetLoss):
                 "the loss 'cosine' is of vectors; the target has one number, whose cosine is its "
                 "sign. Take mse or mae."
             )
-        # The angle is that of the numbers themselves, also where they are learned standardized.
+        # The angle is that of the original values, even if targets are standardized.
         mean, std = feature.mean or [0.0] * feature.size, feature.std or [1.0] * feature.size
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32), persistent=False)
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of each example.  [B, size], [B, size] -> [B]."""
+        """Returns the loss per example.  [B, size], [B, size] -> [B]."""
         ours, theirs = (x.float() * self.std + self.mean for x in (scores, labels))
         return 1.0 - F.cosine_similarity(ours, theirs, dim=-1)

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-_DECAY = 0.95  # Zeiler 2012, table 1; Kim 2014's program
+_DECAY = 0.95  # Zeiler 2012, table 1; Kim 2014's code
 _EPSILON = 1e-6
 
 
 @register_optimizer
 @reads()
 def adadelta(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Moves by the size of its own recent updates.  Zeiler 2012, arXiv:1212.5701.
+    """Scales updates by the size of recent updates.  Zeiler 2012, arXiv:1212.5701.
 
-    It needs no learning rate: with 1 it is the paper's.
+    A learning rate of 1 gives the method of the paper.
     """
     return torch.optim.Adadelta(parameters, lr=0.0, rho=_DECAY, eps=_EPSILON)

@@ -1,6 +1,6 @@
-"""Adafactor, by tensor2tensor's formulas.
+"""Adafactor, with tensor2tensor's formulas.
 
-torch's own has other ones: its rate falls by itself, and it knows no decay of the type `adam`.
+torch's version differs: its rate decays by itself, and it has no decay of type `adam`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LEAST_SCALE = 1e-3
     optimizer_adafactor_memory_exponent=("optimizer_adafactor_decay_type", "pow"),
 )
 class Adafactor(torch.optim.Optimizer):
-    """Adam with the second moment of a matrix in a row and a column, and rates relative to weights.
+    """Adam with a factored second moment of matrices, and update sizes relative to the weights.
 
-    Shazeer and Stern 2018, arXiv:1804.04235; tensor2tensor 1.15.7, utils/adafactor.py.  What
-    tensor2tensor keeps in several matrices (queries, keys and values, the shards of an embedding)
-    and we in one is one matrix to it.
+    Shazeer and Stern 2018, arXiv:1804.04235; tensor2tensor 1.15.7, utils/adafactor.py.  Weights
+    that tensor2tensor stores as several matrices (queries, keys and values, the shards of an
+    embedding) and this library as one are treated as one matrix.
 
     Args:
       parameters: parameters or groups.
-      hparams: those that begin with `optimizer_adafactor_`.
+      hparams: reads those that begin with `optimizer_adafactor_`.
     """
 
     def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
@@ -56,7 +56,7 @@ class Adafactor(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Does an update of all parameters that have gradients."""
+        """Updates all parameters that have gradients."""
         if closure is not None:
             raise NotImplementedError("Adafactor takes no closure.")
         for group in self.param_groups:
@@ -79,7 +79,7 @@ class Adafactor(torch.optim.Optimizer):
         parameter.sub_(direction)
 
     def _begin(self, slots: dict[str, Tensor], parameter: Tensor) -> None:
-        slots["step"] = torch.zeros(())  # on the CPU, so that reading it does not wait
+        slots["step"] = torch.zeros(())  # on the CPU: reading it needs no synchronization
         if self._factored and parameter.ndim > 1:
             slots["rows"] = torch.zeros_like(parameter[..., 0])
             slots["columns"] = torch.zeros_like(parameter[..., 0, :])
@@ -89,7 +89,7 @@ class Adafactor(torch.optim.Optimizer):
             slots["first"] = torch.zeros_like(parameter)
 
     def _direction(self, slots: dict[str, Tensor], gradient: Tensor) -> Tensor:
-        """Returns the gradient over the root of its second moment."""
+        """Returns the gradient divided by the root of its second moment."""
         new = 1.0 - self._decay(float(slots["step"]))
         square = gradient.square() + _LEAST_SQUARE
         if "second" in slots:
@@ -100,7 +100,7 @@ class Adafactor(torch.optim.Optimizer):
         return gradient * by_row[..., None] * columns.rsqrt()[..., None, :]
 
     def _decay(self, step: float) -> float:
-        """Returns how much of the second moment update number `step`, from 1, keeps."""
+        """Returns the second moment's decay factor of update number `step`, from 1."""
         if self._decay_type == "adam":
             beta2: float = self._beta2
             return float(beta2 * (1.0 - beta2 ** (step - 1.0)) / (1.0 - beta2**step))
@@ -108,5 +108,5 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _rms(values: Tensor) -> Tensor:
-    """Returns the root of the mean square, []."""
+    """Returns the root mean square, []."""
     return values.square().mean().sqrt()

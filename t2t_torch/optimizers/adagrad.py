@@ -1,4 +1,4 @@
-"""Adagrad, as TensorFlow has it."""
+"""Adagrad, with TensorFlow's defaults."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ _FIRST_SUM = 0.1  # tf.train.AdagradOptimizer's initial_accumulator_value
 def adagrad(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
     """Divides by the root of the sum of all squared gradients.  Duchi et al. 2011.
 
-    The sum begins at 0.1, so that no epsilon is needed.
+    The sum starts at 0.1, so no epsilon is needed.
     """
     return torch.optim.Adagrad(parameters, lr=0.0, initial_accumulator_value=_FIRST_SUM, eps=0.0)

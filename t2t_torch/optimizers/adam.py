@@ -1,13 +1,13 @@
-"""Adam, by tensor2tensor's names, made of torch's fused one.
+"""Adam under tensor2tensor's names, based on torch's fused implementation.
 
-An optimizer is a function of (parameters, hparams): parameters as torch's take them, alone, with
-names, or in groups.  The loop sets each group's `lr` and `updates`, the steps done, before a step.
-`weight_decay` of an optimizer that does not decay by itself is part of the loss, as in
-tensor2tensor: see `gradient.py`.
+An optimizer is a function of (parameters, hparams): parameters as torch's optimizers take them,
+plain, named, or in groups.  Before each step the training loop sets `lr` and `updates` (steps
+done) of each group.  For optimizers without their own decay `weight_decay` is part of the loss,
+as in tensor2tensor: see `gradient.py`.
 
-What differs from tensor2tensor: `adam_w` decays by learning rate times `weight_decay` and once, and
-leaves vectors alone; tensor2tensor's decays all by `weight_decay` whatever the rate, and again in
-the loss.
+Difference to tensor2tensor: `adam_w` decays once, by learning rate times `weight_decay`, and
+excludes vectors; tensor2tensor's decays all weights by `weight_decay` regardless of the rate, and
+again in the loss.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 READS = ("optimizer_adam_beta1", "optimizer_adam_beta2", "optimizer_adam_epsilon")
-"""The settings of every Adam."""
+"""Hyperparameters used by every Adam variant."""
 
 
 @register_optimizer
@@ -48,14 +48,14 @@ def adam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
 @register_optimizer
 @reads(*READS)
 def true_adam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Adam; tensor2tensor's other name for it (its `adam` is the lazy one)."""
+    """Adam, under tensor2tensor's other name (its `adam` is the lazy variant)."""
     return adam(parameters, hparams)
 
 
 @register_optimizer
 @reads(*READS)
 def multistep_adam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Adam; `optimizer_multistep_accumulate_steps` works with every optimizer here."""
+    """Adam; `optimizer_multistep_accumulate_steps` works with every optimizer in this library."""
     return adam(parameters, hparams)
 
 
@@ -78,12 +78,12 @@ def adam_w(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer
 
 
 class _UncorrectedEpsilon:
-    """Makes torch's epsilon that of tensor2tensor, before each step of an Adam.
+    """Pre-step hook that converts tensor2tensor's epsilon to torch's.
 
-    torch adds it to the root of the bias-corrected second moment, tensor2tensor (and the paper's
-    faster form, section 2) to that of the uncorrected one: there it counts 1/sqrt(1 - beta2^t) as
-    much.  t is counted by the loop, not read from the moments: that would wait for the device, and
-    be another number after a step that was skipped.
+    torch adds epsilon to the root of the bias-corrected second moment, tensor2tensor (and the
+    paper's faster form, section 2) to that of the uncorrected one, where it is effectively larger
+    by 1/sqrt(1 - beta2^t).  t comes from the training loop rather than from the moments: reading
+    those would synchronize with the device, and their count differs after a skipped step.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -91,12 +91,12 @@ class _UncorrectedEpsilon:
         self._beta2 = hparams.optimizer_adam_beta2
 
     def __call__(self, optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-        """Sets the epsilon of the update that comes."""
+        """Sets the epsilon of the next update."""
         for group in optimizer.param_groups:
             updates = group.get("updates")
-            if updates is None:  # in somebody's own loop
+            if updates is None:  # in a custom training loop
                 steps = (optimizer.state[p].get("step", 0) for p in group["params"])
                 updates = int(max(steps, default=0))
-            # The moments of what was frozen begin when it is unfrozen.
+            # The moments of frozen parameters start when they are unfrozen.
             begun = max(updates - group.get("unfreeze_step", 0), 0) + 1
             group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**begun)

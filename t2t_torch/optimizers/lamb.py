@@ -1,4 +1,4 @@
-"""LAMB: Adam with a rate for each matrix, for large batches."""
+"""LAMB: Adam with a layer-wise rate, for large batches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @register_optimizer
 @reads(*READS)
 class Lamb(torch.optim.Optimizer):
-    """Scales Adam's update of each matrix to the matrix's own norm.
+    """Scales Adam's update of each matrix to the norm of the matrix.
 
-    You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction.  Vectors neither decay nor
-    are scaled, as in the authors' BERT.
+    You et al. 2020, arXiv:1904.00962, algorithm 2, with bias correction.  Vectors are neither
+    decayed nor scaled, as in the authors' BERT.
 
     Args:
       parameters: parameters or groups.
@@ -37,7 +37,7 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Does an update of all parameters that have gradients."""
+        """Updates all parameters that have gradients."""
         if closure is not None:
             raise NotImplementedError("Lamb takes no closure.")
         for group in self.param_groups:
@@ -51,10 +51,10 @@ class Lamb(torch.optim.Optimizer):
                 parameter.add_(update, alpha=-group["lr"])
 
     def _adam(self, parameter: Tensor, gradient: Tensor) -> Tensor:
-        """Returns Adam's direction, corrected for the moments' beginning at zero."""
+        """Returns Adam's bias-corrected update direction."""
         slots = self.state[parameter]
         if not slots:
-            slots["step"] = torch.zeros(())  # on the CPU, so that reading it does not wait
+            slots["step"] = torch.zeros(())  # on the CPU: reading it needs no synchronization
             slots["exp_avg"] = torch.zeros_like(parameter)
             slots["exp_avg_sq"] = torch.zeros_like(parameter)
         slots["step"] += 1
@@ -68,6 +68,6 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust(parameter: Tensor, update: Tensor) -> Tensor:
-    """Returns the norm of a matrix over that of its update, 1 where either is zero; []."""
+    """Returns the norm of a matrix divided by that of its update, 1 where either is zero; []."""
     weight, moved = parameter.norm(), update.norm()
     return torch.where((weight > 0) & (moved > 0), weight / moved, 1.0)

@@ -1,4 +1,4 @@
-"""Gradient descent with momentum, Nesterov's on request."""
+"""Gradient descent with momentum, optionally Nesterov's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 @register_optimizer
 @reads("optimizer_momentum_momentum", "optimizer_momentum_nesterov")
 def momentum(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Moves by the decaying sum of the gradients.  Nesterov's: Sutskever et al. 2013."""
+    """Moves along the decaying sum of gradients.  Nesterov's variant: Sutskever et al. 2013."""
     groups = as_groups(parameters)
     optimizer = torch.optim.SGD(
         groups,
         lr=0.0,
         momentum=hparams.optimizer_momentum_momentum,
-        # torch refuses Nesterov's without momentum, where it is plain descent.
+        # torch rejects Nesterov without momentum, which equals plain gradient descent.
         nesterov=hparams.optimizer_momentum_nesterov and hparams.optimizer_momentum_momentum > 0,
         fused=not are_sharded(groups),
     )
@@ -33,10 +33,10 @@ def momentum(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimiz
 
 
 def _begin_at_zero(optimizer: torch.optim.Optimizer, args: object, kwargs: object) -> None:
-    """Gives what comes to its first step a sum of zero.
+    """Initializes the sum of parameters at their first step with zero.
 
-    The same as torch's own beginning, the first gradient, but for a first step that is skipped: it
-    leaves torch's sum unset, any bytes that lay in memory.
+    Equal to torch's own initialization, the first gradient, except if the first step is skipped:
+    torch's sum would then be uninitialized memory.
     """
     for group in optimizer.param_groups:
         for parameter in group["params"] if group["momentum"] else ():

@@ -1,4 +1,4 @@
-"""Muon for the matrices inside the layers, AdamW for the rest."""
+"""Muon for hidden-layer matrices, AdamW for the rest."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 @register_optimizer
 @reads("optimizer_muon_momentum", "optimizer_muon_excludes", *READS)
 class Muon(torch.optim.Optimizer):
-    """Moves matrices by their momentum made orthogonal.  Jordan et al. 2024; torch.optim.Muon.
+    """Moves matrices along their orthogonalized momentum.  Jordan et al. 2024; torch.optim.Muon.
 
-    Its updates are scaled to the size of AdamW's (Liu et al. 2025, arXiv:2502.16982), so that one
-    learning rate and one `weight_decay` serve both parts.  It is meant for matrices that multiply
-    hidden vectors: tables, softmax, vectors and kernels of more dimensions go to `adam_w`.
+    Updates are scaled to the size of AdamW's (Liu et al. 2025, arXiv:2502.16982), so one learning
+    rate and one `weight_decay` fit both parts.  Muon is meant for matrices that multiply hidden
+    vectors: embeddings, softmax, vectors and kernels of more dimensions use `adam_w`.
 
     Args:
       parameters: pairs of name and parameter, or groups of them.
-      hparams: optimizer_muon_momentum and _excludes; what `adam_w` reads.
+      hparams: optimizer_muon_momentum and _excludes; those of `adam_w`.
 
     Raises:
-      HParamsError: parameters have no names, or no matrix is left for it.
+      HParamsError: parameters have no names, or no matrix remains for Muon.
     """
 
     def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
@@ -63,12 +63,12 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Does an update of all parameters that have gradients."""
+        """Updates all parameters that have gradients."""
         if closure is not None:
             raise NotImplementedError("Muon takes no closure.")
         first = 0
         for part, count in zip(self._parts, self._counts, strict=True):
-            # Loading a checkpoint replaces groups and slots: the parts work on what is here now.
+            # Loading a checkpoint replaces groups and state: both parts must use the current ones.
             part.param_groups = self.param_groups[first : first + count]
             part.state = self.state
             part.step()
@@ -76,7 +76,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _is_inner(pair: Any, hparams: HParams) -> bool:
-    """Whether a parameter is a matrix that no excluded pattern names."""
+    """Returns whether a parameter is a matrix that no exclusion pattern matches."""
     if not isinstance(pair, tuple):
         raise HParamsError(
             "optimizer=muon tells matrices from tables by their names: give it "

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @register_optimizer
 @reads(*READS)
 def radam(parameters: Iterable[Any], hparams: HParams) -> torch.optim.Optimizer:
-    """Adam that needs no warm-up: it descends plainly while its second moment is of few steps.
+    """Adam without warm-up: uses plain descent while its second moment covers few steps.
 
-    Liu et al. 2020, arXiv:1908.03265.  Weights decay in the loss.
+    Liu et al. 2020, arXiv:1908.03265.  Weight decay is part of the loss.
     """
     return torch.optim.RAdam(
         parameters,

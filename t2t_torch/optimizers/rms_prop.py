@@ -1,7 +1,7 @@
-"""RMSProp, as TensorFlow has it.
+"""RMSProp, with TensorFlow's defaults.
 
-torch's begins its mean at zero and adds its epsilon to the root, not inside: for gradients around
-1e-5 and smaller that is another method.
+torch's version starts its mean at zero and adds epsilon outside the root, which makes a different
+method for gradients of 1e-5 and smaller.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _EPSILON = 1e-10
 @register_optimizer("rms_prop")
 @reads()
 class RMSProp(torch.optim.Optimizer):
-    """Divides by the root of the mean of recent squared gradients, which begins at 1.
+    """Divides by the root of the running mean of squared gradients, which starts at 1.
 
     Tieleman and Hinton 2012, lecture 6.5 of Neural Networks for Machine Learning.
 
     Args:
       parameters: parameters or groups.
-      hparams: nothing of them is read.
+      hparams: unused.
     """
 
     def __init__(self, parameters: Iterable[Any], hparams: HParams) -> None:
@@ -39,7 +39,7 @@ class RMSProp(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Does an update of all parameters that have gradients."""
+        """Updates all parameters that have gradients."""
         if closure is not None:
             raise NotImplementedError("RMSProp takes no closure.")
         for group in self.param_groups:

@@ -1,1 +1,1 @@
-"""Families: what a problem of each kind is made of, in one file each."""
+"""Problem types: base classes of problems, by kind of inputs and targets."""

@@ -1,4 +1,4 @@
-"""Problems of classes, numbers and rankings: of a text, pairs, turns or a picture."""
+"""Classification, regression and ranking problems of texts, text pairs, dialogues and images."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from t2t_torch.text_problem import TextProblem
 
 
 class Text2ClassProblem(TextProblem):
-    """A text, to one of several classes.
+    """Text classification into one of several classes.
 
-    `generate_samples` yields {"inputs": str, "targets": str}, the label by name.  A label that only
-    evaluation data has is never right and has no loss.
+    `generate_samples` yields {"inputs": str, "targets": str}, the label by name.  A label that
+    occurs only in evaluation data always counts as wrong and has no loss.
 
     Attributes:
-      soft_labels: whether the targets are a probability for each of `class_labels`, as a mapping or
-        in their order.
+      soft_labels: the targets are probabilities for `class_labels`, as a mapping or in their
+        order.
     """
 
     text_fields = ("inputs",)
@@ -44,11 +44,11 @@ class Text2ClassProblem(TextProblem):
     optional_setting_names = (*TextProblem.optional_setting_names, "soft_labels")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary and the labels."""
+        """The builders of the vocabulary and the labels."""
         return [*super().learners(), *([] if self.soft_labels else self.label_learner("targets"))]
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the text and the label."""
+        """Returns the features of the text and the label."""
         labels = self.label_encoder(directory, "targets")
         target = (
             SoftLabel(labels)
@@ -59,14 +59,14 @@ class Text2ClassProblem(TextProblem):
         return Features(inputs, {"targets": target}, notes=self.weights())
 
 
-# A text, to any number of classes.
+# Multi-label classification.
 
 
 class Text2MultiLabelProblem(TextProblem):
-    """A text, to any number of classes, also none.
+    """Text classification into any number of classes, including none.
 
-    `generate_samples` yields {"inputs": str, "targets": list of labels}.  A label that only
-    evaluation data has is left out.
+    `generate_samples` yields {"inputs": str, "targets": list of labels}.  A label that occurs only
+    in evaluation data is ignored.
     """
 
     text_fields = ("inputs",)
@@ -75,32 +75,32 @@ class Text2MultiLabelProblem(TextProblem):
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary and the labels."""
+        """The builders of the vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the text and the labels."""
+        """Returns the features of the text and the labels."""
         labels = self.label_encoder(directory, "targets")
         target = MultiLabel(labels, allow_unknown=not self.class_labels)
         inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
         return Features(inputs, {"targets": target}, notes=self.weights())
 
 
-# A text, to numbers.
+# Regression.
 
 
 class RealTargets(TextProblem):
-    """A problem whose "targets" are numbers, which are learned standardized.
+    """Base class of problems with numeric "targets", which are standardized for training.
 
-    t2t-datagen stores their mean and standard deviation over the training split, and the targets
-    less the one, divided by the other: the loss is that of standardized numbers.  Answers, exported
-    graphs and metrics are in the numbers' own units.  Data of earlier versions has no such file;
-    its numbers are learned as they are.
+    t2t-datagen stores the mean and standard deviation over the training split, and the
+    standardized targets, on which the loss is computed.  Predictions, exported graphs and metrics
+    use the original units.  Data of earlier versions has no file of moments; its targets are used
+    unchanged.
 
     Attributes:
-      target_size: how many numbers.
-      raw_targets: learn the numbers as they are; needed where problems are mixed, which have to
-        agree on what a stored number means.
+      target_size: number of values.
+      raw_targets: use the targets unchanged; required in mixtures, whose problems must agree on
+        the scale of the stored values.
     """
 
     metrics = ("rmse", "pearson")
@@ -110,7 +110,7 @@ class RealTargets(TextProblem):
     optional_setting_names = (*TextProblem.optional_setting_names, "raw_targets")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """Those of the inputs, and the moments of the targets."""
+        """The builders of the inputs, and of the moments of the targets."""
         own = (MomentsBuilder(file, "targets") for file in self.optional_vocab_files)
         return [*super().learners(), *own]
 
@@ -120,7 +120,7 @@ class RealTargets(TextProblem):
         return () if self.raw_targets else (f"moments.{self.dataset_name}.targets.json",)
 
     def target(self, directory: Path) -> Real:
-        """Returns the numbers' feature, standardized if the folder has their moments."""
+        """Returns the feature of the values, standardized if the folder has their moments."""
         for file in self.optional_vocab_files:
             if (directory / file).exists():
                 mean, std = load_moments(directory / file)
@@ -129,7 +129,7 @@ class RealTargets(TextProblem):
 
 
 class Text2RealProblem(RealTargets):
-    """A text, to numbers: a score, a price.
+    """Text regression: predicts one or more numbers, such as a score or a price.
 
     `generate_samples` yields {"inputs": str, "targets": number or list of numbers}.
     """
@@ -139,29 +139,29 @@ class Text2RealProblem(RealTargets):
     batch_size_means_tokens = True
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the text and the numbers."""
+        """Returns the features of the text and the numbers."""
         inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
         return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
 
 
-# Two texts, to a class or to a number.
+# Text pairs.
 
 
 class TextPairProblem(TextProblem):
-    """Two texts, "first" and "second"; a subclass says what they lead to."""
+    """Base class of problems with two input texts, "first" and "second"."""
 
     text_fields = ("first", "second")
     suggested_flags = "--model=pair_classifier --hparams_set=pair_classifier_base"
     batch_size_means_tokens = True
 
     def pair(self, directory: Path) -> dict[str, Feature]:
-        """Returns the inputs."""
+        """Returns the features of the inputs."""
         text = Text(self.encoder(directory))
         return {"first": text, "second": text, **self.dense(directory)}
 
 
 class TextPair2ClassProblem(TextPairProblem):
-    """Two texts, to one of several classes: entailment, paraphrase.
+    """Classification of text pairs, such as entailment or paraphrase.
 
     `generate_samples` yields {"first": str, "second": str, "targets": str}.
     """
@@ -169,38 +169,38 @@ class TextPair2ClassProblem(TextPairProblem):
     metrics = ("accuracy", "neg_log_perplexity")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary and the labels."""
+        """The builders of the vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the texts and the label."""
+        """Returns the features of the texts and the label."""
         labels = self.label_encoder(directory, "targets")
         target = ClassLabel(labels, allow_unknown=not self.class_labels)
         return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
 
 class TextPair2RealProblem(RealTargets, TextPairProblem):
-    """Two texts, to numbers: how alike they are.
+    """Regression on text pairs, such as similarity.
 
     `generate_samples` yields {"first": str, "second": str, "targets": number or list of numbers}.
     """
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the texts and the numbers."""
+        """Returns the features of the texts and the numbers."""
         target = self.target(directory)
         return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
 
-# A list of utterances, to one of several classes.
+# Dialogues.
 
 
 class MultiTurn2ClassProblem(TextProblem):
-    """A list of utterances, to one of several classes.
+    """Classification of a list of utterances.
 
     `generate_samples` yields {"inputs": list of str, "targets": str}.
 
     Attributes:
-      max_turns: so many utterances are kept, the last ones; 0 is all.
+      max_turns: maximum number of utterances, of which the last are kept; 0 for no limit.
     """
 
     text_fields = ("inputs",)
@@ -211,11 +211,11 @@ class MultiTurn2ClassProblem(TextProblem):
     setting_names = (*TextProblem.setting_names, "max_turns")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary and the labels."""
+        """The builders of the vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the utterances and the label."""
+        """Returns the features of the utterances and the label."""
         labels = self.label_encoder(directory, "targets")
         target = ClassLabel(labels, allow_unknown=not self.class_labels)
         turns = Turns(self.encoder(directory), max_turns=self.max_turns)
@@ -223,18 +223,18 @@ class MultiTurn2ClassProblem(TextProblem):
         return Features(inputs, {"targets": target}, notes=self.weights())
 
 
-# A picture, to one of several classes.
+# Images.
 
 
 class Image2ClassProblem(Problem):
-    """A picture of a fixed size, to one of several classes.
+    """Classification of images of a fixed size.
 
     `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.
 
     Attributes:
       height: pixels.
       width: pixels.
-      channels: 1 for grey, 3 for red, green and blue.
+      channels: 1 for greyscale, 3 for RGB.
       class_labels: the names of the classes.
     """
 
@@ -249,7 +249,7 @@ class Image2ClassProblem(Problem):
     setting_names = ("height", "width", "channels", "class_labels")
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the picture and the label."""
+        """Returns the features of the image and the label."""
         image = Image(self.height, self.width, self.channels)
         return Features({"inputs": image}, {"targets": ClassLabel(self._labels)})
 
@@ -258,11 +258,11 @@ class Image2ClassProblem(Problem):
         return ClassLabelEncoder(self.class_labels)
 
 
-# A query and documents, to the order of the documents.
+# Ranking.
 
 
 class PairRankingProblem(TextProblem):
-    """A query, a document that answers it better, and one that answers it worse.
+    """Pairwise ranking: a query, a more relevant and a less relevant document.
 
     `generate_samples` yields {"query": str, "positive": str, "negative": str}.
     """
@@ -274,28 +274,28 @@ class PairRankingProblem(TextProblem):
     batch_size_means_tokens = True
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample with the name of the better document."""
+        """Yields the sample with the name of the more relevant document."""
         for example in super().examples_of(sample):
             yield {**example, "targets": self.candidates[0]}
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the texts and which candidate is the better one."""
+        """Returns the features of the texts and of which candidate is more relevant."""
         text = Text(self.encoder(directory))
         inputs = {"query": text, "positive": text, "negative": text, **self.dense(directory)}
         return Features(inputs, {"targets": Choice(self.candidates)}, notes=self.weights())
 
 
 class QueryRelevanceProblem(TextProblem):
-    """A query and one document, to how relevant it is.
+    """Relevance of one document to a query.
 
     `generate_samples` yields {"query": str, "document": str, "targets": str}, the relevance as a
     label such as "0" or "1".
 
     Attributes:
-      max_queries: so many queries a split has at most; if given, a sample's "place" holds the
-        numbers of its query and of its document, both from 0, and `query_map` and `query_mrr` may
-        be among the metrics.
-      max_documents: so many documents a query has at most.
+      max_queries: maximum number of queries in a split; if set, a sample's "place" holds the
+        numbers of its query and document, both from 0, and `metrics` may include `query_map` and
+        `query_mrr`.
+      max_documents: maximum number of documents of a query.
     """
 
     max_queries: ClassVar[int] = 0
@@ -308,11 +308,11 @@ class QueryRelevanceProblem(TextProblem):
     batch_size_means_tokens = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary and the labels."""
+        """The builders of the vocabulary and the labels."""
         return [*super().learners(), *self.label_learner("targets")]
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the texts and the relevance."""
+        """Returns the features of the texts and the relevance."""
         text = Text(self.encoder(directory))
         labels = self.label_encoder(directory, "targets")
         inputs = {"query": text, "document": text, **self.dense(directory)}

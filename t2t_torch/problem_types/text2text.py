@@ -1,4 +1,4 @@
-"""A text, to its translation, from several parallel files."""
+"""Translation problems from parallel files, and question answering with generated answers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class ParallelCorpus:
     """Texts and their translations, in two files or in one.
 
     Attributes:
-      inputs: the file of the texts, one a line, or as <seg>...</seg> if its name ends in .sgm,
-        .sgml or .xml.
-      targets: that of the translations, in the same order; None if `inputs` has both in columns
-        with tabs between.
-      columns: of the texts and of the translations, from 0, where there are columns.
+      inputs: the source file, one text per line, or <seg>...</seg> elements if its name ends in
+        .sgm, .sgml or .xml.
+      targets: the file of the translations, in the same order; None if `inputs` holds both in
+        tab-separated columns.
+      columns: indices of the source and target columns, from 0, for tab-separated files.
     """
 
     inputs: RawFile
@@ -35,14 +35,14 @@ class ParallelCorpus:
 
     @property
     def files(self) -> tuple[RawFile, ...]:
-        """Its files, one or two."""
+        """The one or two files."""
         return (self.inputs,) if self.targets is None else (self.inputs, self.targets)
 
     def pairs(self, tmp_dir: Path, bad: BadRecords) -> Iterator[tuple[str, str]]:
-        """Yields the texts and their translations, blanks around them left out.
+        """Yields the stripped texts and translations.
 
         Raises:
-          DataError: a file is missing or malformed, or they have different numbers of texts.
+          DataError: a file is missing or malformed, or the numbers of texts differ.
         """
         paths = [file.get(tmp_dir) for file in self.files]
         if self.targets is None:
@@ -58,28 +58,28 @@ class ParallelCorpus:
 
 
 class TranslateProblem(Text2TextProblem):
-    """A text, to its translation.
+    """Translation of a text.
 
-    A pair of which one side is blank is left out, as tensor2tensor does: there is nothing to learn.
+    Pairs with a blank side are skipped, as in tensor2tensor.
 
     Attributes:
-      corpora: what the samples of each split are read from, one after another.
+      corpora: the corpora of each split, read in order.
     """
 
     corpora: ClassVar[Mapping[Split, Sequence[ParallelCorpus]]]
     suggested_flags = "--model=transformer --hparams_set=transformer_base"
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Those files of the corpora that are there."""
+        """Returns the existing files of the corpora."""
         return found(self._files(), tmp_dir)
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Fetches and unpacks what the corpora need."""
+        """Downloads and unpacks the files of the corpora."""
         for file in self._files():
             file.get(tmp_dir)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs that are blank on neither side."""
+        """Yields the pairs without a blank side."""
         for corpus in self.corpora[split]:
             for inputs, targets in corpus.pairs(tmp_dir, self.bad_records):
                 if inputs and targets:
@@ -90,11 +90,11 @@ class TranslateProblem(Text2TextProblem):
         return [file for corpus in corpora for file in corpus.files]
 
 
-# A question and what it is about, to an answer in words.
+# Question answering with generated answers.
 
 
 class QuestionContext2TextProblem(TextProblem):
-    """A question and a text that it is about, to an answer in words of its own.
+    """Question answering on a context, with a generated answer.
 
     `generate_samples` yields {"inputs": the question, "context": str, "targets": the answer}.
     """
@@ -103,7 +103,7 @@ class QuestionContext2TextProblem(TextProblem):
     batch_size_means_tokens = True
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the three texts, which share one encoder."""
+        """Returns the features of the three texts, which share one encoder."""
         text = Text(self.encoder(directory))
         inputs = {"inputs": text, "context": text, **self.dense(directory)}
         return Features(inputs, {"targets": text}, notes=self.weights())

@@ -1,4 +1,4 @@
-"""Problems whose texts are lists of words: tags, intents and slots, trees, answer spans."""
+"""Problems on lists of words: tagging, intents and slots, parsing, answer spans."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from t2t_torch.text_problem import TextProblem, VocabType
 
 
 class WordProblem(TextProblem):
-    """Texts are lists of words in one field, and what is learnt may belong to each of them.
+    """Base class of problems whose texts are lists of words, with optional word features.
 
-    With a vocabulary of subwords or bytes a word has several ids, and what belongs to a word
-    belongs to its first id, whose place the note `inputs_starts` tells.
+    With a subword or byte vocabulary a word has several ids.  Word features and targets belong to
+    its first id, whose position is in the annotation `inputs_starts`.
 
     Attributes:
       words_field: the field of the words.
-      word_characters: so many characters of each word are an input more, learnt from the training
-        samples; 0 for none.
-      word_bytes: so many bytes of each word are an input more; 0 for none.
-      word_shape: whether the shape of each word (capitals, digits) is an input more.
-      gazetteer: whether the field "gazetteer", a mapping of labels to weights for each word, is an
-        input more.
-      gazetteer_width: so many of a word's labels are kept, those of greatest weight.
-      word_dense_size: numbers of each word in the field "word_dense", a list of lists, which are an
-        input more, such as vectors that were made elsewhere; 0 for none.
+      word_characters: number of characters of each word in an additional input, with an alphabet
+        learned from the training samples; 0 to disable.
+      word_bytes: number of bytes of each word in an additional input; 0 to disable.
+      word_shape: add the shape of each word (capitals, digits) as an input.
+      gazetteer: add the field "gazetteer" as an input, a mapping of labels to weights for each
+        word.
+      gazetteer_width: maximum number of labels of a word, those of greatest weight.
+      word_dense_size: number of values per word in the field "word_dense", a list of lists, added
+        as an input, such as precomputed vectors; 0 to disable.
     """
 
     vocab_type = VocabType.WORD
@@ -89,7 +89,7 @@ class WordProblem(TextProblem):
             )
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, the alphabet of the words' characters, the gazetteer's labels."""
+        """The builders of the vocabulary, the character alphabet and the gazetteer labels."""
         learners = list(super().learners())
         if self.word_characters:
             learners.append(CharacterVocabularyBuilder(self._alphabet_file, self.texts))
@@ -98,7 +98,7 @@ class WordProblem(TextProblem):
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:
-        """Returns the words and all inputs that belong to them."""
+        """Returns the features of the words and all their word features."""
         field = self.words_field
         inputs: dict[str, Feature] = {field: Words(self.encoder(directory))}
         if self.word_characters:
@@ -116,7 +116,7 @@ class WordProblem(TextProblem):
         return {**inputs, **self.dense(directory)}
 
     def word_notes(self, directory: Path) -> dict[str, Feature]:
-        """Returns where words start, unless each has one id, and the weights there are."""
+        """Returns the word starts, unless each word has one id, and the weights if present."""
         notes = self.weights()
         if self.gazetteer:
             entries = self._gazetteer_labels(directory)
@@ -128,10 +128,10 @@ class WordProblem(TextProblem):
         return notes
 
     def check_aligned(self, sample: Mapping[str, Any], field: str) -> None:
-        """Checks that a field, and what else is known of words, has one entry for each word.
+        """Checks that a field, and each word feature, has one entry per word.
 
         Raises:
-          DataError: it has more or fewer.
+          DataError: the numbers of entries differ.
         """
         words = sample[self.words_field]
         beside = {"gazetteer": self.gazetteer, "word_dense": self.word_dense_size > 0}
@@ -156,45 +156,45 @@ def _labels_of_words(sample: Mapping[str, Any]) -> Iterator[str]:
         yield from word
 
 
-# Words, to a tag for each.
+# Word tagging.
 
 
 class Text2TagsProblem(WordProblem):
-    """Words, to a tag for each: parts of speech, names, chunks.
+    """Word tagging, such as parts of speech, named entities or chunks.
 
-    `generate_samples` yields {"inputs": list of words, "targets": list of tags}, one for each word.
-    Tags of spans are written B-X, I-X, O (also IOB1, where B- stands only between neighbours);
-    for others `metrics` may leave `span_f1` out.
+    `generate_samples` yields {"inputs": list of words, "targets": list of tags}, one per word.
+    Span tags are written B-X, I-X, O (or in IOB1, where B- occurs only between adjacent spans);
+    for other tags `metrics` may omit `span_f1`.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, what belongs to words, and the tags."""
+        """The builders of the vocabulary, the word features and the tags."""
         return [*super().learners(), *self.label_learner("targets")]
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample; DataError unless it has one tag for each word."""
+        """Yields the sample; DataError unless it has one tag per word."""
         for example in super().examples_of(sample):
             self.check_aligned(example, "targets")
             yield example
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the words and the tags."""
+        """Returns the features of the words and the tags."""
         labels = self.label_encoder(directory, "targets")
         target = Tags(labels, self.words_field, allow_unknown=not self.class_labels)
         notes = self.word_notes(directory)
         return Features(self.words(directory), {"targets": target}, notes=notes)
 
 
-# Words, to an intent and a slot for each word.
+# Intent classification and slot filling.
 
 
 class IntentSlotProblem(WordProblem):
-    """A request, to what is wanted and which words say what: two targets from one text.
+    """Joint intent classification and slot filling: two targets of one request.
 
     `generate_samples` yields {"inputs": list of words, "intent": str, "slots": list of tags}.
-    Labels that only evaluation data has are never right.
+    Labels that occur only in evaluation data always count as wrong.
     """
 
     metrics: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -205,18 +205,18 @@ class IntentSlotProblem(WordProblem):
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, what belongs to words, the intents and the slots."""
+        """The builders of the vocabulary, the word features, the intents and the slots."""
         labels = [*self.label_learner("intent"), *self.label_learner("slots")]
         return [*super().learners(), *labels]
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample; DataError unless it has one tag for each word."""
+        """Yields the sample; DataError unless it has one tag per word."""
         for example in super().examples_of(sample):
             self.check_aligned(example, "slots")
             yield example
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the words, the intent and the slots."""
+        """Returns the features of the words, the intent and the slots."""
         slots = self.label_encoder(directory, "slots")
         targets = {
             "intent": ClassLabel(self.label_encoder(directory, "intent"), allow_unknown=True),
@@ -226,21 +226,21 @@ class IntentSlotProblem(WordProblem):
         return Features(self.words(directory), targets, notes=notes)
 
 
-# Words, to a tree over them.
+# Parsing.
 
 
 class Text2TreeProblem(WordProblem):
-    """Words, to a tree over them: of constituents, or of intents and slots.
+    """Parsing of words into a tree: of constituents, or of intents and slots.
 
     `generate_samples` yields {"inputs": list of words, "targets": str}, the tree in round brackets
-    or in TOP's square ones; without "inputs" the words are those of the tree.  What is learnt are
-    the transitions that build the tree; its words are not in them.
+    or in TOP's square ones; without "inputs" the words are those of the tree.  The target sequence
+    consists of the transitions that build the tree, without its words.
 
     Attributes:
-      given_tags: whether the labels right above the words are not learnt but given: an input more,
-        of the field "tags", which is the tree's own where a sample has it not.
-      round_brackets: whether trees are written in round brackets, else in square ones; None is
-        round, but of labels that are all intents and slots.
+      given_tags: the labels directly above the words are an input instead of a target; they come
+        from the field "tags", by default from the tree.
+      round_brackets: write trees in round brackets (True) or square ones (False); None selects
+        square brackets only if all labels are intents and slots.
     """
 
     metrics = ("accuracy", "accuracy_per_sequence", "neg_log_perplexity")
@@ -250,7 +250,7 @@ class Text2TreeProblem(WordProblem):
     optional_setting_names = (*WordProblem.optional_setting_names, "given_tags")
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, what belongs to words, and the labels of constituents."""
+        """The builders of the vocabulary, the word features and the constituent labels."""
         learners = list(super().learners())
         if not self.class_labels:
             learners.append(LabelVocabularyBuilder(self.labels_file("targets"), _labels))
@@ -261,7 +261,7 @@ class Text2TreeProblem(WordProblem):
         return learners
 
     def words(self, directory: Path) -> dict[str, Feature]:
-        """Returns the words and all inputs that belong to them."""
+        """Returns the features of the words and all their word features."""
         inputs = super().words(directory)
         if self.given_tags:
             tags = WordLabel(self.words_field, self._tag_encoder(directory))
@@ -272,7 +272,7 @@ class Text2TreeProblem(WordProblem):
         return ClassLabelEncoder.load(self._there(directory, self.labels_file("tags")))
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample, its tree parsed; DataError if it is none, or of other words."""
+        """Yields the sample with its tree parsed; DataError for an invalid tree or other words."""
         tree = sample["targets"]
         tree = tree if isinstance(tree, Tree) else parse_tree(tree)
         words = list(sample.get("inputs", tree.words))
@@ -286,7 +286,7 @@ class Text2TreeProblem(WordProblem):
         yield sample
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the words and the tree."""
+        """Returns the features of the words and the tree."""
         if self.class_labels:
             encoder = TransitionEncoder(self.class_labels)
         else:
@@ -310,22 +310,21 @@ def _labels(sample: Mapping[str, Any]) -> Iterable[str]:
     return (label for label in sample["targets"].labels if label != UNKNOWN_LABEL)
 
 
-# A question and a text, to the part of the text that answers it.
+# Extractive question answering.
 
 
 IDEOGRAPHS = (
     "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
 )
-"""Ideographs and kana, as a class has them: written without spaces between words, so each is a word
-of its own."""
+"""Character class of ideographs and kana: written without spaces, so each is a word of its own."""
 
-_JOINERS = "\u200c\u200d"  # within words of Persian and of the scripts of India
+_JOINERS = "\u200c\u200d"  # occur within words of Persian and Indic scripts
 _PLACES_OF_MARKS = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
 
 
 class Token(NamedTuple):
-    """A word of a text and its place there, in characters; `end` is exclusive."""
+    """A word and its position in a text, in characters; `end` is exclusive."""
 
     text: str
     start: int
@@ -333,43 +332,43 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Cuts a text into words and punctuation marks, spaces left out.
+    """Splits a text into words and punctuation marks, without spaces.
 
-    Combining marks, as the vowel signs of Hindi, belong to the word that they stand in.  Chinese
-    characters and kana are a word each.
+    Combining marks, such as the vowel signs of Hindi, belong to their word.  Each Chinese
+    character or kana is a word.
     """
     return [Token(match[0], *match.span()) for match in token_pattern().finditer(text)]
 
 
 @functools.cache
 def token_pattern() -> re.Pattern[str]:
-    """Returns what `tokens_of` finds: a word, or one mark of punctuation."""
+    """Returns the pattern of `tokens_of`: a word or one punctuation mark."""
     ideograph, mark = f"[{IDEOGRAPHS}]", f"[{marks()}]"
     return re.compile(rf"{ideograph}{mark}*|(?:[^\W{IDEOGRAPHS}]|{mark})+|[^\w\s]")
 
 
 @functools.cache
 def marks() -> str:
-    """Returns the characters that belong to the word that they stand in, as a class has them."""
+    """Returns the combining marks that are part of a word, for use in a character class."""
     characters = map(chr, itertools.chain(*_PLACES_OF_MARKS))
     found = (one for one in characters if unicodedata.category(one).startswith("M"))
     return "".join(found) + _JOINERS
 
 
 class SpanQAProblem(WordProblem):
-    """A question and a text, to the part of the text that answers it, as in SQuAD.
+    """Extractive question answering, as in SQuAD: the answer is a span of the context.
 
     `generate_samples` yields {"question": str, "context": str, "answers": [{"text": str, "start":
-    int}, ...]}: the answers' first characters in the context; no answer is an empty list.  A text
-    of more than `max_context` words becomes several examples that overlap; those that do not hold
-    the first of the answers have none.  Of several answers only the first is learnt and measured.
+    int}, ...]}, with the character offsets of the answers in the context; an empty list means no
+    answer.  A context of more than `max_context` words becomes several overlapping examples; those
+    without the first answer have none.  Only the first of several answers is trained and evaluated.
 
-    A long text is answered from all of its windows: with the most probable answer that is found in
-    one of them, as it stands in the text; "" if none is found.
+    For a long context the prediction is the most probable answer of all its windows, as written in
+    the context; "" if there is none.
 
     Attributes:
-      max_context: words of a text in one example.
-      context_stride: words from one window to the next.
+      max_context: maximum number of context words in one example.
+      context_stride: number of words between the starts of consecutive windows.
     """
 
     text_fields = ("question", "context")
@@ -382,7 +381,7 @@ class SpanQAProblem(WordProblem):
     setting_names = (*WordProblem.setting_names, "max_context", "context_stride")
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields one example for each window of the context."""
+        """Yields one example per window of the context."""
         others = {k: v for k, v in sample.items() if k not in ("question", "context", "answers")}
         span = _span(tokens_of(sample["context"]), sample)
         for number, window in enumerate(self.inputs_of(sample)):
@@ -392,7 +391,7 @@ class SpanQAProblem(WordProblem):
             yield {**others, **words, "targets": inside}
 
     def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Returns the words of question and context, for each window of the context."""
+        """Returns the words of the question and the context, for each window of the context."""
         for field in ("question", "context"):
             if not isinstance(sample[field], str):
                 raise DataError(f"{field} is {sample[field]!r}, where a text was expected.")
@@ -407,9 +406,9 @@ class SpanQAProblem(WordProblem):
         return [{**sample, "question": question, "context": window} for window in cut]
 
     def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
-        """Returns the most probable answer of all windows, as it stands in the context.
+        """Returns the most probable answer of all windows, as written in the context.
 
-        Where no window has one it is "", as probable as in the window that is least sure of it.
+        If no window has an answer it is "", with the probability of the least certain window.
         """
         sure = [one.probability or 0.0 for one in found]
         there = [number for number, one in enumerate(found) if one.value is not None]
@@ -421,14 +420,14 @@ class SpanQAProblem(WordProblem):
         return Found(sample["context"][tokens[first].start : tokens[last].end], sure[best])
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the question, the context with what belongs to its words, and the answer."""
+        """Returns the features of question, context (with its word features) and answer."""
         inputs = {"question": Words(self.encoder(directory)), **self.words(directory)}
         notes = self.word_notes(directory)
         return Features(inputs, {"targets": Span(self.words_field)}, notes=notes)
 
 
 def _span(context: Sequence[Token], sample: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The first and the last word of the first answer; None if there is none."""
+    """Returns the first and the last word of the first answer; None if there is none."""
     if not sample["answers"]:
         return None
     answer = sample["answers"][0]

@@ -1,1 +1,1 @@
-"""Shelf: problems, one file each, found by name."""
+"""Registry folder: problems, one file each."""

@@ -1,4 +1,4 @@
-"""Toy tasks on sequences of symbols, made on the fly.  Source: tensor2tensor's algorithmic.py."""
+"""Synthetic tasks on symbol sequences.  Source: tensor2tensor's algorithmic.py."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from t2t_torch.text.encoder import IntegerEncoder
 
 
 class AlgorithmicProblem(Problem):
-    """Integers in, integers out, separated by spaces.
+    """Maps integers to integers, separated by spaces.
 
-    A subclass writes `case`.  Evaluation is on longer sequences than training.
+    Subclasses implement `case`.  Evaluation uses longer sequences than training.
 
     Attributes:
-      num_symbols: the integers are in [0, num_symbols).
-      train_length: the longest sequence to train on.
-      dev_length: the longest sequence to evaluate on.
-      train_size: the number of training samples.
-      dev_size: the number of evaluation samples.
+      num_symbols: integers are in [0, num_symbols).
+      train_length: maximum sequence length in training.
+      dev_length: maximum sequence length in evaluation.
+      train_size: number of training samples.
+      dev_size: number of evaluation samples.
     """
 
     batch_size_means_tokens = True
@@ -49,7 +49,7 @@ class AlgorithmicProblem(Problem):
         """Returns the inputs and targets of one sample."""
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields samples; `tmp_dir` is not looked at."""
+        """Yields samples; `tmp_dir` is unused."""
         train = split is Split.TRAIN
         max_length = self.train_length if train else self.dev_length
         draw = random.Random(f"{self.name} {split.value}")
@@ -64,7 +64,7 @@ class AlgorithmicProblem(Problem):
 
 
 def _symbols(draw: random.Random, num_symbols: int, max_length: int) -> list[int]:
-    """1 to max_length symbols."""
+    """Returns 1 to max_length random symbols."""
     return draw.choices(range(num_symbols), k=1 + draw.randrange(max_length))
 
 
@@ -73,14 +73,14 @@ class AlgorithmicIdentityBinary40(AlgorithmicProblem):
     """Copy a sequence of two symbols."""
 
     def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
-        """The targets are the inputs."""
+        """Returns identical inputs and targets."""
         inputs = _symbols(draw, self.num_symbols, max_length)
         return inputs, inputs
 
 
 @register_problem
 class TinyAlgo(AlgorithmicIdentityBinary40):
-    """The same with a hundred samples, for tests."""
+    """The same task with one hundred samples, for tests."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
     train_size = 100
@@ -92,14 +92,14 @@ class AlgorithmicReverseBinary40(AlgorithmicProblem):
     """Reverse a sequence of two symbols."""
 
     def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
-        """The targets are the inputs, last first."""
+        """Returns inputs and reversed inputs."""
         inputs = _symbols(draw, self.num_symbols, max_length)
         return inputs, inputs[::-1]
 
 
 @register_problem
 class AlgorithmicReverseBinary40Test(AlgorithmicReverseBinary40):
-    """The same, short and few, for tests."""
+    """The same task with few short samples, for tests."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
     train_length = 10
@@ -112,11 +112,11 @@ class AlgorithmicReverseBinary40Test(AlgorithmicReverseBinary40):
 class AlgorithmicShiftDecimal40(AlgorithmicProblem):
     """Add ten to each of a sequence of digits."""
 
-    num_symbols = 20  # ten of the inputs, ten of the targets
+    num_symbols = 20  # ten for the inputs, ten for the targets
     dev_length = 80
 
     def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
-        """The targets are the inputs, each plus ten."""
+        """Returns inputs and inputs plus ten."""
         shift = self.num_symbols // 2
         inputs = _symbols(draw, self.num_symbols - shift, max_length)
         return inputs, [symbol + shift for symbol in inputs]
@@ -124,16 +124,16 @@ class AlgorithmicShiftDecimal40(AlgorithmicProblem):
 
 @register_problem
 class AlgorithmicAdditionBinary40(AlgorithmicProblem):
-    """Add two binary numbers, written with the lowest digit first and a 2 between them.
+    """Add two binary numbers, written lowest digit first and separated by a 2.
 
-    tensor2tensor counts two symbols, so its separator is outside its vocabulary; here it counts.
+    tensor2tensor has two symbols, so its separator is outside the vocabulary; here it is included.
     """
 
     num_symbols = 3  # two digits and the separator
     base: ClassVar[int] = 2
 
     def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
-        """The targets are the sum of the two numbers."""
+        """Returns two numbers and their sum."""
         first_length = 1 + draw.randrange(max_length // 2)
         first = self._number(draw, first_length)
         second = self._number(draw, 1 + draw.randrange(max_length - first_length - 1))
@@ -141,7 +141,7 @@ class AlgorithmicAdditionBinary40(AlgorithmicProblem):
         return [*first, self.base, *second], self._digits(total)
 
     def _number(self, draw: random.Random, length: int) -> list[int]:
-        """So many digits; the highest is 0 only if it is the only one."""
+        """Returns a number with this many digits; the highest is 0 only for a single digit."""
         if length == 1:
             return [draw.randrange(self.base)]
         return [*draw.choices(range(self.base), k=length - 1), 1 + draw.randrange(self.base - 1)]
@@ -157,11 +157,11 @@ class AlgorithmicAdditionBinary40(AlgorithmicProblem):
 class AlgorithmicSortProblem(AlgorithmicProblem):
     """Sort a sequence of integers."""
 
-    num_symbols = 20  # tensor2tensor: the longer of train_length and dev_length
+    num_symbols = 20  # tensor2tensor: the larger of train_length and dev_length
     train_length = 10
     dev_length = 20
 
     def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
-        """The targets are the inputs, smallest first."""
+        """Returns inputs and sorted inputs."""
         inputs = _symbols(draw, self.num_symbols, max_length)
         return inputs, sorted(inputs)

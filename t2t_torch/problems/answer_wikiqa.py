@@ -1,7 +1,7 @@
-"""WikiQA: 1,116 questions to a search engine, with sentences of Wikipedia that may answer them.
+"""WikiQA: 1,116 search engine questions with candidate answer sentences from Wikipedia.
 
 Source: Yang, Yih and Meek 2015, "WikiQA: A Challenge Dataset for Open-Domain Question Answering",
-EMNLP, in the preparation of Yin et al. 2016 (ABCNN): only questions that a sentence answers.
+EMNLP, as prepared by Yin et al. 2016 (ABCNN): only questions with at least one answer.
 Licence: Microsoft Research's data licence for the corpus, for research.
 """
 
@@ -38,16 +38,16 @@ _TRAIN, _TEST = (
 )
 _COLUMNS = ("label", "question", "sentence")
 _LABELS = ("0", "1")
-_EVERY = 10  # of the training questions, one in so many is EVAL
-_BEGINNING = 5  # letters: "crocodile" and "crocodiles" begin alike
+_EVERY = 10  # one in this many training questions is EVAL
+_BEGINNING = 5  # letters compared: "crocodile" and "crocodiles" match
 
 
 @register_problem("answer_ranking_wikiqa")
 class AnswerRankingWikiqa(QueryRelevanceProblem):
-    """A question and a sentence, to whether it answers it: "1" or "0".
+    """Classifies whether a sentence answers a question: "1" or "0".
 
-    The raw files are `train.txt` and `test.txt`: label, question and sentence with tabs between.
-    There is no part for development: every tenth training question is EVAL, with all its sentences.
+    The raw files are `train.txt` and `test.txt`, tab-separated: label, question, sentence.
+    There is no development split: every tenth training question, with all its sentences, is EVAL.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
@@ -69,7 +69,7 @@ class AnswerRankingWikiqa(QueryRelevanceProblem):
 
 @register_problem("answer_ranking_wikiqa_words")
 class AnswerRankingWikiqaWords(AnswerRankingWikiqa):
-    """The same from lower-case words and signs: a question has no capitals to compare."""
+    """The same on lower-case words and punctuation; the questions have no capitals."""
 
     vocab_type = VocabType.WORD
     approx_vocab_size = 2**15
@@ -81,13 +81,13 @@ class AnswerRankingWikiqaWords(AnswerRankingWikiqa):
 
 @register_problem("answer_ranking_wikiqa_counts")
 class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
-    """The same with four numbers of each pair: what is common, also of words that are new.
+    """The same with four numeric features per pair, mostly word overlap, including unknown words.
 
-    They are what share of the question's words begin as one of the sentence's does, what share of
-    its neighbouring words are neighbours there, and the logarithms of how many words the sentence
-    has and of its place in the article, from 1.  Yang et al. count common words beside a network,
-    too.  Whoever asks the trained model gives in the field "dense" not the four numbers but the
-    place alone, from 0; the others are counted.
+    They are the fraction of question words that share a prefix with a word of the sentence, the
+    fraction of question bigrams that occur in the sentence, and the logarithms of the sentence
+    length in words and of its position in the article, from 1.  Yang et al. combine such counts
+    with a neural network.  At prediction time the field "dense" holds only the position, from 0;
+    the other numbers are computed.
     """
 
     dense_size = 4
@@ -101,7 +101,7 @@ class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
             yield {**sample, "dense": sample["place"][1]}
 
     def examples_of(self, sample: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yields the sample, its texts in words, with its numbers."""
+        """Yields the sample as words, with its numeric features."""
         place = sample["dense"]
         if isinstance(place, bool) or not isinstance(place, int | float) or place < 0:
             raise DataError(
@@ -113,15 +113,15 @@ class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
             yield {**example, "dense": [*_common(question, sentence), math.log1p(place)]}
 
     def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Returns the texts in words, with their numbers."""
+        """Returns the texts as words, with their numeric features."""
         return list(self.examples_of(sample))
 
 
 @register_problem("answer_pairs_wikiqa")
 class AnswerPairsWikiqa(PairRankingProblem):
-    """A question, a sentence that answers it and one of its sentences that does not.
+    """Ranks a sentence that answers a question above one that does not.
 
-    Each such pair of sentences is a sample.  The raw files and parts are the same.
+    Each pair of such sentences is a sample.  Raw files and splits are the same.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
@@ -129,7 +129,7 @@ class AnswerPairsWikiqa(PairRankingProblem):
     approx_vocab_size = 2**13
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs of each question; none if all of its sentences answer it."""
+        """Yields the pairs of each question; none if all of its sentences are answers."""
         for question, sentences in _questions(tmp_dir, split, self.bad_records):
             wrong, right = ([text for label, text in sentences if label == one] for one in _LABELS)
             for positive, negative in itertools.product(right, wrong):
@@ -139,7 +139,7 @@ class AnswerPairsWikiqa(PairRankingProblem):
 def _questions(
     tmp_dir: Path, split: Split, bad: BadRecords
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields the questions of a part, each with its sentences and their labels."""
+    """Yields the questions of a split, each with its sentences and their labels."""
     path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
     records = open_records(path, format="tsv", bad=bad, options={"columns": _COLUMNS})
     grouped = itertools.groupby(records, key=lambda record: record.values["question"])
@@ -155,7 +155,7 @@ def _questions(
 
 
 def _common(question: Sequence[str], sentence: Sequence[str]) -> tuple[float, float, float]:
-    """Returns what shares of a question are in a sentence, and the logarithm of its words."""
+    """Returns the two overlap fractions and the logarithm of the sentence length in words."""
     ours, theirs = ({word[:_BEGINNING] for word in words} for words in (question, sentence))
     words = len(ours & theirs) / max(1, len(ours))
     pairs = len(set(itertools.pairwise(question)) & set(itertools.pairwise(sentence)))

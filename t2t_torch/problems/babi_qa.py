@@ -1,4 +1,4 @@
-"""bAbI: questions about short made-up stories, in twenty tasks; those with 1,000 to train on.
+"""bAbI: questions about short synthetic stories, in twenty tasks with 1,000 training questions.
 
 Source: Weston et al. 2015, "Towards AI-Complete Question Answering: A Set of Prerequisite Toy
 Tasks", arXiv:1502.05698.  Licence: CC BY 3.0.
@@ -21,7 +21,7 @@ from t2t_torch.text_problem import VocabType
 
 _TOP = "tasks_1-20_v1-2"
 _ARCHIVE = RawFile(
-    f"{_TOP}.tar.gz",  # its sum is not known here
+    f"{_TOP}.tar.gz",  # checksum unknown
     ("babi", ""),
     (
         f"https://s3.amazonaws.com/text-datasets/babi_{_TOP}.tar.gz",
@@ -31,18 +31,18 @@ _ARCHIVE = RawFile(
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "valid", Split.TEST: "test"}
 _WORD = re.compile(r"\w+|[^\w\s]")
-_END_OF_QUESTION = "<EOQ>"  # tensor2tensor's, between question and story
+_END_OF_QUESTION = "<EOQ>"  # tensor2tensor's separator between question and story
 
 
 class BabiQaConcat(Text2ClassProblem):
-    """A question and, behind it, the story so far; the answer is a class.
+    """Answers a question, followed by the story so far, with a class.
 
     The raw files are `en-valid/qa{1..20}_{train,valid,test}.txt`, or `en-valid-10k/...`, or the
-    archive that holds them.  A list as an answer (tasks 8 and 19) is one class: "football,milk".
-    tensor2tensor has no part for development, and trains each on all tasks, as here `all_tasks`.
+    archive that contains them.  A list answer (tasks 8 and 19) is one class: "football,milk".
+    tensor2tensor has no development split, and trains every task on all tasks, as `all_tasks` does.
 
     Attributes:
-      folder: the folder of the files.
+      folder: folder of the files inside the archive.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
@@ -57,14 +57,14 @@ class BabiQaConcat(Text2ClassProblem):
     @property
     @abstractmethod
     def tasks(self) -> tuple[int, ...]:
-        """The numbers of its tasks."""
+        """The task numbers."""
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Those of its tasks that are there."""
+        """Returns the existing files of the tasks."""
         return found((file for split in self.shards for file in self._files(split)), tmp_dir)
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Fetches the files of its tasks."""
+        """Downloads the files of the tasks."""
         for split in self.shards:
             for file in self._files(split):
                 file.get(tmp_dir)
@@ -142,7 +142,7 @@ class BabiQaConcatTask5_1k(BabiQaConcat):
 
 @register_problem
 class BabiQaConcatTask6_1k(BabiQaConcat):
-    """Task 6: questions of yes and no."""
+    """Task 6: yes/no questions."""
 
     tasks = (6,)
 

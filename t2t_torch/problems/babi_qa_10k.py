@@ -1,4 +1,4 @@
-"""bAbI with 10,000 questions of each task to train on; `babi_qa.py` tells source and licence."""
+"""bAbI with 10,000 training questions per task; source and licence are in `babi_qa.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from t2t_torch.registry import register_problem
 
 
 class _BabiQaConcat10k(BabiQaConcat):
-    """What the problems of this file have in common."""
+    """Base class of the problems in this file."""
 
     folder = "en-valid-10k"
 
@@ -49,7 +49,7 @@ class BabiQaConcatTask4_10k(_BabiQaConcat10k):
 
 @register_problem
 class BabiQaConcatTask5_10k(_BabiQaConcat10k):
-    """Task 5: relations of three arguments."""
+    """Task 6: yes/no questions."""
 
     tasks = (5,)
 

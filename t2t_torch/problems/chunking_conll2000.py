@@ -1,7 +1,7 @@
-"""CoNLL-2000: 10,948 sentences of the Wall Street Journal, cut into phrases.
+"""CoNLL-2000: 10,948 sentences of the Wall Street Journal, split into phrases.
 
 Source: Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 Shared Task: Chunking".
-Licence: none stated; the text is of the Penn Treebank.
+Licence: none stated; the text is from the Penn Treebank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
-# Packed by the task's own site.  Their sums are not known here: what can be compared is unpacked.
+# Compressed by the shared task's site.  Only checksums of the unpacked files are known.
 _URL = "https://www.clips.uantwerpen.be/conll2000/chunking/"
 _TRAIN, _TEST = (
     RawFile(f"{part}.txt", ("conll2000", ""), [f"{_URL}{part}.txt.gz"])
@@ -29,10 +29,10 @@ _COLUMNS = ("word", "pos", "chunk")
 
 @register_problem("chunking_conll2000")
 class ChunkingConll2000(Text2TagsProblem):
-    """Words to the phrases that they are in: B-NP, I-NP, O, ...
+    """Tags words with phrase chunks: B-NP, I-NP, O, ...
 
-    The raw files are `train.txt` and `test.txt`.  There is no part for development: the last tenth
-    of the training sentences is EVAL.
+    The raw files are `train.txt` and `test.txt`.  There is no development split: the last tenth of
+    the training sentences is EVAL.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
@@ -47,12 +47,12 @@ class ChunkingConll2000(Text2TagsProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the sentences of a part."""
+        """Yields the sentences of a split."""
         for sample in self._sentences(tmp_dir, split):
             yield {field: sample[field] for field in ("inputs", "targets")}
 
     def _sentences(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields them with their parts of speech."""
+        """Yields the sentences with their parts of speech."""
         path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
         options = {"columns": _COLUMNS}
         records = list(open_records(path, format="conll", bad=self.bad_records, options=options))
@@ -66,21 +66,21 @@ class ChunkingConll2000(Text2TagsProblem):
 
 @register_problem("chunking_conll2000_pos")
 class ChunkingConll2000Pos(ChunkingConll2000):
-    """The same with the part of speech of each word as an input, as the shared task gives it.
+    """The same with the part of speech of each word as an input, as in the shared task.
 
-    Those are a tagger's guesses (Brill's), in the test part too, so systems may read them; whoever
-    asks the trained model gives them as well, in the field "pos".
+    The parts of speech are predicted by Brill's tagger, also in the test split.  At prediction
+    time the field "pos" must hold them.
     """
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, what belongs to words, the chunks, the parts of speech."""
+        """The vocabulary and those of word features, chunks and parts of speech."""
         return [*super().learners(), *self.label_learner("pos")]
 
     def words(self, directory: Path) -> dict[str, Feature]:
-        """Returns the words, what belongs to them, and their parts of speech."""
+        """Returns the words, their features and their parts of speech."""
         tags = WordLabel(self.words_field, self.label_encoder(directory, "pos"), field="pos")
         return {**super().words(directory), "inputs_pos": tags}
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the sentences of a part."""
+        """Yields the sentences of a split."""
         return self._sentences(tmp_dir, split)

@@ -1,4 +1,4 @@
-"""Dates as people write them, to dates as machines do: the quickstart, made on the fly."""
+"""Natural-language dates to ISO 8601: the quickstart problem, generated on the fly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2TextProblem, VocabType
 
-# Written out, since strftime speaks the machine's language.
+# Listed here because strftime depends on the locale.
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -57,7 +57,7 @@ _FORMS = (
 
 
 def _written(date: datetime.date, form: str) -> str:
-    """Returns the date in one of the forms that the problem knows, in English."""
+    """Returns the date in one of the known English formats."""
     month, weekday = _MONTHS[date.month - 1], _WEEKDAYS[date.weekday()]
     return form.format(
         year=date.year,
@@ -75,11 +75,11 @@ def _written(date: datetime.date, form: str) -> str:
 class DatesToIso(Text2TextProblem):
     """English dates of 1900 to 2099 to ISO 8601: "the third of May, 2009" to "2009-05-03".
 
-    Each split has its own dates, so a date that is evaluated was never trained on in any form.
+    The splits share no dates: no date in evaluation data is in the training data in any format.
 
     Attributes:
-      forms_per_date: how many of the twenty forms a training date is written in.
-      num_held_out: dates of the evaluation split, and of the test split; one form each.
+      forms_per_date: number of formats, of twenty, for each training date.
+      num_held_out: number of dates in each of the EVAL and TEST splits, in one format each.
     """
 
     vocab_type = VocabType.CHARACTER
@@ -98,7 +98,7 @@ class DatesToIso(Text2TextProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields samples; `tmp_dir` is not looked at."""
+        """Yields samples; `tmp_dir` is unused."""
         draw = random.Random(f"{self.name} {split.value}")
         num_forms = self.forms_per_date if split is Split.TRAIN else 1
         for date in self.dates(split):

@@ -1,4 +1,4 @@
-"""enwik8: the first 100,000,000 bytes of English Wikipedia of 2006, with its XML.
+"""enwik8: the first 100,000,000 bytes of the English Wikipedia of 2006, including XML.
 
 Source: Mahoney 2006, "Large Text Compression Benchmark", mattmahoney.net/dc/text.html; split as in
 Chung et al. 2015, "Gated Feedback Recurrent Neural Networks".  Licence: Wikipedia's, GFDL.
@@ -19,22 +19,22 @@ from t2t_torch.text_problem import Text2SelfProblem, VocabType
 _ARCHIVE = RawFile(
     "enwik8.zip",
     urls=("http://mattmahoney.net/dc/enwik8.zip", "https://mattmahoney.net/dc/enwik8.zip"),
-    # As Hugging Face's datasets have it, datasets/enwik8/dataset_infos.json.
+    # From Hugging Face datasets, datasets/enwik8/dataset_infos.json.
     sha256="547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
 )
 _FILE = member(_ARCHIVE, "enwik8")
-# The splits' shares of the bytes: 90, 5 and 5 million.
+# The splits' sizes in bytes: 90, 5 and 5 million.
 _SHARES = {Split.TRAIN: (0, 90), Split.EVAL: (90, 95), Split.TEST: (95, 100)}
-_PIECES = 16  # of a text that is generated at once
+_PIECES = 16  # per generated text
 
 
 @register_problem("enwik8_l65k")
 class Enwik8L65k(Text2SelfProblem):
-    """Wikipedia by bytes, in pieces of 65,536.
+    """Wikipedia bytes, in sequences of 65,536.
 
-    TRAIN is the first 90 of 100 parts, EVAL the next 5, TEST the last 5; a character that a border
-    would cut belongs to the part before it.  tensor2tensor's pieces of TRAIN overlap by three
-    quarters; here each byte is in one.
+    TRAIN is the first 90 %, EVAL the next 5 %, TEST the last 5 %; a character at a boundary belongs
+    to the earlier split.  tensor2tensor's training sequences overlap by three quarters; here they
+    do not overlap.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 16, Split.EVAL: 1, Split.TEST: 1}
@@ -46,13 +46,13 @@ class Enwik8L65k(Text2SelfProblem):
     target_space_id = 2  # tensor2tensor's SpaceID.EN_CHR
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the text of a part, in texts of many pieces, of which no byte is lost."""
+        """Yields a split as texts of many sequences each, without losing a byte."""
         path = _FILE.get(tmp_dir)
         size = path.stat().st_size
         with path.open("rb") as file:
             start, end = (_border(file, size * share // 100) for share in _SHARES[split])
             while start < end:
-                # With the end of the text, a whole number of pieces.
+                # Including the end of the text, a whole number of sequences.
                 stop = _border(file, min(start + _PIECES * self.chop_length - 4, end))
                 file.seek(start)
                 raw = file.read(stop - start)
@@ -68,27 +68,27 @@ class Enwik8L65k(Text2SelfProblem):
 
 @register_problem("enwik8_l32k")
 class Enwik8L32k(Enwik8L65k):
-    """Wikipedia by bytes, in pieces of 32,768."""
+    """Wikipedia bytes, in sequences of 32,768."""
 
     chop_length = 2**15
 
 
 @register_problem("enwik8_l2k")
 class Enwik8L2k(Enwik8L65k):
-    """Wikipedia by bytes, in pieces of 2,048."""
+    """Wikipedia bytes, in sequences of 2,048."""
 
     chop_length = 2**11
 
 
 @register_problem("enwik8_l512")
 class Enwik8L512(Enwik8L65k):
-    """Wikipedia by bytes, in pieces of 512."""
+    """Wikipedia bytes, in sequences of 512."""
 
     chop_length = 2**9
 
 
 def _border(file: BinaryIO, place: int) -> int:
-    """The first place from there on where a character begins, or the end."""
+    """Returns the first offset from `place` on where a character begins, or the end of the file."""
     file.seek(place)
     rest = file.read(3)
     return place + next((i for i, byte in enumerate(rest) if byte & 0xC0 != 0x80), len(rest))

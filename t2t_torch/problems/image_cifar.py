@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: 60,000 coloured pictures of 32 times 32 pixels each.
+"""CIFAR-10 and CIFAR-100: 60,000 colour images of 32 x 32 pixels each.
 
 Source: Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images".
 Licence: none stated.
@@ -21,8 +21,8 @@ from t2t_torch.problem_types.classification import Image2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
-# The binary versions: the others are pickles, which run whatever is in them.  The checksums are
-# those of TensorFlow Datasets, url_checksums/cifar10.txt and cifar100.txt.
+# The binary versions: the others are pickles, which can execute code.  The checksums are from
+# TensorFlow Datasets, url_checksums/cifar10.txt and cifar100.txt.
 _CIFAR_10 = RawFile(
     "cifar-10-binary.tar.gz",
     ("cifar", ""),
@@ -44,7 +44,7 @@ _CIFAR_100 = RawFile(
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
 
-# The names of batches.meta.txt, coarse_label_names.txt and fine_label_names.txt.
+# Names from batches.meta.txt, coarse_label_names.txt and fine_label_names.txt.
 _TEN = """
     airplane automobile bird cat deer dog frog horse ship truck
 """.split()
@@ -67,14 +67,14 @@ _HUNDRED = """
 
 
 class CifarProblem(Image2ClassProblem):
-    """A picture, to what is on it; as in tensor2tensor EVAL is the 10,000 for testing.
+    """Classifies images; as in tensor2tensor EVAL is the 10,000 test images.
 
-    The raw files are the binary ones: for each picture its labels, a byte each, then 1,024 bytes of
-    red, as many of green, as many of blue.
+    The raw files are the binary ones: for each image its labels, one byte each, then 1,024 bytes
+    each of red, green and blue.
 
     Attributes:
-      label_bytes: how many labels each picture has.
-      label_byte: which of them is the target.
+      label_bytes: number of labels of each image.
+      label_byte: index of the label used as the target.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
@@ -90,18 +90,18 @@ class CifarProblem(Image2ClassProblem):
         """The raw files of each split."""
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Those of the files that are there."""
+        """Returns the existing raw files."""
         files = (file for split in self.shards for file in self.files[split])
         return [path for file in files if (path := file.find(tmp_dir)) is not None]
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Fetches and unpacks the files."""
+        """Downloads and unpacks the files."""
         for split in self.shards:
             for file in self.files[split]:
                 file.get(tmp_dir)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the pictures of a part."""
+        """Yields the images of a split."""
         for file in self.files[split]:
             yield from self._pictures(file.get(tmp_dir))
 
@@ -128,7 +128,7 @@ class CifarProblem(Image2ClassProblem):
 
 @register_problem("image_cifar10")
 class ImageCifar10(CifarProblem):
-    """A picture, to which of ten things is on it."""
+    """Classifies images into ten classes."""
 
     files: ClassVar = {
         Split.TRAIN: tuple(
@@ -141,7 +141,7 @@ class ImageCifar10(CifarProblem):
 
 @register_problem("image_cifar100")
 class ImageCifar100(CifarProblem):
-    """A picture, to which of 100 things is on it."""
+    """Classifies images into 100 classes."""
 
     files: ClassVar = {
         Split.TRAIN: (member(_CIFAR_100, "cifar-100-binary/train.bin"),),
@@ -154,7 +154,7 @@ class ImageCifar100(CifarProblem):
 
 @register_problem("image_cifar20")
 class ImageCifar20(ImageCifar100):
-    """A picture of CIFAR-100, to which of 20 groups of things is on it."""
+    """Classifies the images of CIFAR-100 into 20 superclasses."""
 
     class_labels = tuple(_TWENTY)
     label_byte = 0

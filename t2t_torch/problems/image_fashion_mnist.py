@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 70,000 pieces of clothing in 28 times 28 grey pixels.
+"""Fashion-MNIST: 70,000 greyscale images of clothing, 28 x 28 pixels.
 
 Source: Xiao et al. 2017, "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning
 Algorithms", arXiv:1708.07747.  Licence: MIT.
@@ -20,14 +20,14 @@ _MIRRORS = (
     "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
 )
-# Of the packed files, as TensorFlow Datasets have them, url_checksums/fashion_mnist.txt.
+# Checksums of the compressed files, from TensorFlow Datasets, url_checksums/fashion_mnist.txt.
 _SHA256 = {
     "train-images-idx3-ubyte": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
     "train-labels-idx1-ubyte": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
     "t10k-images-idx3-ubyte": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
     "t10k-labels-idx1-ubyte": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
-# Not in `--tmp_dir` itself: there, files of these names are MNIST's.
+# A subfolder, because MNIST's files in `--tmp_dir` have the same names.
 _FILES = {
     name: RawFile(name, ("fashion_mnist",), [f"{mirror}{name}.gz" for mirror in _MIRRORS], sha256)
     for name, sha256 in _SHA256.items()
@@ -36,10 +36,10 @@ _FILES = {
 
 @register_problem("image_fashion_mnist")
 class ImageFashionMnist(Image2ClassProblem):
-    """A piece of clothing, to which of ten it is.
+    """Classifies images of clothing into ten classes.
 
-    The raw files are those of MNIST by name, in the folder `fashion_mnist` of `--tmp_dir`.  As in
-    tensor2tensor EVAL is the 10,000 of `t10k`.
+    The raw files have the same names as MNIST's, in the folder `fashion_mnist` of `--tmp_dir`.  As
+    in tensor2tensor EVAL is the 10,000 images of `t10k`.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
@@ -58,7 +58,7 @@ class ImageFashionMnist(Image2ClassProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the pictures of a part."""
+        """Yields the images of a split."""
         part = "train" if split is Split.TRAIN else "t10k"
         images = _FILES[f"{part}-images-idx3-ubyte"].get(tmp_dir)
         labels = _FILES[f"{part}-labels-idx1-ubyte"].get(tmp_dir)

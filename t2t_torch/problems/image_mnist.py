@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits of 28 times 28 grey pixels.
+"""MNIST: 70,000 greyscale images of handwritten digits, 28 x 28 pixels.
 
 Source: LeCun et al. 1998, "Gradient-Based Learning Applied to Document Recognition".
 Licence: none stated.
@@ -21,7 +21,7 @@ _MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
-_SHA256 = {  # the sums of the original packed files, which public programs that fetch them have
+_SHA256 = {  # checksums of the original compressed files, as used by public downloaders
     "train-images-idx3-ubyte": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
     "train-labels-idx1-ubyte": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
     "t10k-images-idx3-ubyte": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
@@ -35,10 +35,10 @@ _FILES = {
 
 @register_problem("image_mnist")
 class ImageMnist(Image2ClassProblem):
-    """A digit, to which it is.
+    """Classifies images of handwritten digits.
 
     The raw files are `{train,t10k}-images-idx3-ubyte` and `{train,t10k}-labels-idx1-ubyte`.  As in
-    tensor2tensor EVAL is the 10,000 of `t10k`.
+    tensor2tensor EVAL is the 10,000 images of `t10k`.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
@@ -46,7 +46,7 @@ class ImageMnist(Image2ClassProblem):
     class_labels = tuple("0123456789")
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the digits of a part."""
+        """Yields the digits of a split."""
         yield from self._digits(tmp_dir, "train" if split is Split.TRAIN else "t10k")
 
     def _digits(self, tmp_dir: Path, part: str) -> Iterator[dict[str, Any]]:
@@ -59,13 +59,13 @@ class ImageMnist(Image2ClassProblem):
 
 @register_problem("image_mnist_tune")
 class ImageMnistTune(ImageMnist):
-    """The same to tune on: EVAL is the last twelfth of the training digits, TRAIN the others.
+    """The same for tuning: EVAL is the last twelfth of the training digits, TRAIN the rest.
 
-    Of 60,000 these are 5,000, as in tensor2tensor.
+    EVAL has 5,000 of 60,000 digits, as in tensor2tensor.
     """
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the digits of a part."""
+        """Yields the digits of a split."""
         count = sum(1 for _ in self._digits(tmp_dir, "train"))
         cut = count - count // 12
         ends = (0, cut) if split is Split.TRAIN else (cut, count)

@@ -2,7 +2,7 @@
 
 Source: Hemphill et al. 1990, "The ATIS Spoken Language Systems Pilot Corpus", in the split of Goo
 et al. 2018, "Slot-Gated Modeling for Joint Slot Filling and Intent Prediction", NAACL.
-Licence: none stated with the files; ATIS is material of the Linguistic Data Consortium.
+Licence: none stated with the files; ATIS belongs to the Linguistic Data Consortium.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
-# The same files: those of the paper's authors, and a copy.
+# Mirrors of the same files: the paper's authors, and a copy.
 _MIRRORS = (
     "https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/master/data/atis/",
     "https://raw.githubusercontent.com/monologg/JointBERT/master/data/atis/",
@@ -57,16 +57,16 @@ _FILES = {
 
 @register_problem("intent_slot_atis")
 class IntentSlotAtis(IntentSlotProblem):
-    """What a traveller wants, and which words say from where, to where and when.
+    """Predicts the intent of a flight request and its slots, such as origin, destination and time.
 
-    The raw files are `{train,valid,test}/{seq.in,seq.out,label}`: line n of the three is one
-    request.  A few labels stand in the evaluation parts alone.
+    The raw files are `{train,valid,test}/{seq.in,seq.out,label}`: line n of the three files is one
+    request.  A few labels occur only in the evaluation splits.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(file for files in _FILES.values() for file in files.values())
     approx_vocab_size = 2**10
-    min_word_count = 2  # a word that is seen once teaches what an unknown one is
+    min_word_count = 2  # words seen once train the unknown word
     word_characters = 16
     word_shape = True
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_atis --train_steps=1700"
@@ -79,7 +79,7 @@ class IntentSlotAtis(IntentSlotProblem):
 
 @register_problem("intent_atis")
 class IntentAtis(Text2ClassProblem):
-    """What a traveller wants, alone; the raw files, parts and words are the same."""
+    """Predicts only the intent; raw files, splits and words are the same."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = IntentSlotAtis.sources
@@ -95,7 +95,7 @@ class IntentAtis(Text2ClassProblem):
 
 @register_problem("slots_atis")
 class SlotsAtis(Text2TagsProblem):
-    """Which words say from where, to where and when, alone; raw files, parts and words as above."""
+    """Predicts only the slots; raw files, splits and words are the same."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = IntentSlotAtis.sources
@@ -109,7 +109,7 @@ class SlotsAtis(Text2TagsProblem):
 
 
 def _requests(tmp_dir: Path, split: Split, bad: BadRecords) -> Iterator[Mapping[str, Any]]:
-    """Yields the words, tags and label of each request of a part."""
+    """Yields the words, tags and label of each request of a split."""
     paths = {role: str(file.get(tmp_dir).absolute()) for role, file in _FILES[split].items()}
     for record in open_records(tmp_dir, format="bio", bad=bad, options={"files": paths}):
         yield record.values

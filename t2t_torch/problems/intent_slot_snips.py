@@ -16,7 +16,7 @@ from t2t_torch.problem_types.words import IntentSlotProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
-# The same files: those of the split's authors, and a copy.  No checksums of them are published.
+# Mirrors of the same files: the split's authors, and a copy.  No checksums are published.
 _MIRRORS = (
     "https://raw.githubusercontent.com/MiuLab/SlotGated-SLU/master/data/snips/",
     "https://raw.githubusercontent.com/monologg/JointBERT/master/data/snips/",
@@ -34,16 +34,16 @@ _FILES = {
 
 @register_problem("intent_slot_snips")
 class IntentSlotSnips(IntentSlotProblem):
-    """What is asked for, one of seven things, and which words say what of it.
+    """Predicts the intent of a request, one of seven, and its slots.
 
-    The raw files are `snips/{train,valid,test}/{seq.in,seq.out,label}`: line n of the three is one
-    request.
+    The raw files are `snips/{train,valid,test}/{seq.in,seq.out,label}`: line n of the three files
+    is one request.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(file for files in _FILES.values() for file in files.values())
     approx_vocab_size = 2**14
-    min_word_count = 2  # a word that is seen once teaches what an unknown one is
+    min_word_count = 2  # words seen once train the unknown word
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the requests."""

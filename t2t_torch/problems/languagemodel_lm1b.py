@@ -26,10 +26,10 @@ _ARCHIVE = RawFile(
         f"https://www.statmt.org/lm-benchmark/{_FOLDER}.tar.gz",
         f"http://www.statmt.org/lm-benchmark/{_FOLDER}.tar.gz",
     ),
-    # As TensorFlow Datasets have it, url_checksums/lm1b.txt.
+    # From TensorFlow Datasets, url_checksums/lm1b.txt.
     "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
 )
-# The 793,471 words by which results are published.  No checksum of it is published.
+# The 793,471 words of the published benchmark.  No checksum is published.
 _WORDS = RawFile(
     "vocab-2016-09-10.txt",
     ("lm1b", ""),
@@ -51,10 +51,11 @@ _UNKNOWN = "UNK"  # tensor2tensor's
 
 @register_problem("languagemodel_lm1b32k")
 class LanguagemodelLm1b32k(Text2SelfProblem):
-    """Sentences of news, words that the benchmark's vocabulary has not replaced by UNK.
+    """News sentences; words outside the benchmark's vocabulary are replaced by UNK.
 
-    The raw files are 99 of training and the first held-out one, by which results are published.
-    To compare a loss per token with them multiply it by tokens per word: `word_perplexity` does.
+    The raw files are the 99 training files and the first held-out file, as in published results.
+    To compare a loss per token with these, multiply it by tokens per word, as `word_perplexity`
+    does.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1}
@@ -85,7 +86,7 @@ class LanguagemodelLm1b8k(LanguagemodelLm1b32k):
 
 @register_problem("languagemodel_lm1b_characters")
 class LanguagemodelLm1bCharacters(LanguagemodelLm1b32k):
-    """The same in bytes."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     target_space_id = 2  # SpaceID.EN_CHR

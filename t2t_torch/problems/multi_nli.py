@@ -1,8 +1,8 @@
-"""MultiNLI: 412,000 pairs of sentences of ten genres, to whether one follows from the other.
+"""MultiNLI: 412,000 sentence pairs of ten genres, for textual entailment.
 
 Source: Williams et al. 2018, "A Broad-Coverage Challenge Corpus for Sentence Understanding through
-Inference", NAACL, as GLUE has it, Wang et al. 2019.
-Licence: the Open American National Corpus's for most; the paper's section 2.1 tells of each genre.
+Inference", NAACL, as in GLUE, Wang et al. 2019.
+Licence: mostly the Open American National Corpus's; the paper's section 2.1 lists each genre.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _ARCHIVE = RawFile(
         "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
         "data%2FMNLI.zip?alt=media&token=50329ea1-e339-40e2-809c-10c40afff3ce",
     ),
-    # As TensorFlow Datasets have it, url_checksums/glue.txt.
+    # From TensorFlow Datasets, url_checksums/glue.txt.
     "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
 )
-# The labels of GLUE's test sets are secret.
+# The labels of GLUE's test sets are not public.
 _FILES = {
     Split.TRAIN: member(_ARCHIVE, "MNLI/train.tsv"),
     Split.EVAL: member(_ARCHIVE, "MNLI/dev_matched.tsv"),
@@ -40,9 +40,9 @@ _COLUMNS = ("sentence1", "sentence2", "gold_label")
 
 @register_problem("multi_nli")
 class MultiNli(TextPair2ClassProblem):
-    """A premise and a hypothesis, to what the one says of the other.
+    """Classifies the relation of a hypothesis to a premise.
 
-    EVAL is the development set of the training data's genres, TEST that of other genres.
+    EVAL is the matched development set (genres of the training data), TEST the mismatched one.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1, Split.TEST: 1}
@@ -52,7 +52,7 @@ class MultiNli(TextPair2ClassProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs of a part."""
+        """Yields the pairs of a split."""
         path = _FILES[split].get(tmp_dir)
         for record in open_records(path, format="tsv", bad=self.bad_records):
             first, second, label = (record.values.get(name, "").strip() for name in _COLUMNS)
@@ -67,7 +67,7 @@ class MultiNli(TextPair2ClassProblem):
 
 @register_problem("multi_nli_characters")
 class MultiNliCharacters(MultiNli):
-    """The same from bytes."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     input_space_id = 2  # SpaceID.EN_CHR

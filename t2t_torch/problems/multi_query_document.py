@@ -1,9 +1,9 @@
-"""Relevance of a document to a query, with classes of queries and of documents.
+"""Query-document relevance, jointly trained with query and document classification.
 
 The three problems of figure 4 of Aly et al. 2018, "PyText: A Seamless Path from NLP research to
-Production", arXiv:1812.08729, on public data: WikiQA's questions and sentences, the intents of
-ATIS's requests, the topics of AG News.  Sources and licences are those of `problems/answer_wikiqa`,
-`problems/intent_slot_atis` and `problems/topic_ag_news`.
+Production", arXiv:1812.08729, on public data: WikiQA's questions and sentences, ATIS intents and
+AG News topics.  Sources and licences: see `problems/answer_wikiqa`, `problems/intent_slot_atis`
+and `problems/topic_ag_news`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OWNER = "answer_ranking_wikiqa"
 
 @register_problem("query_intent_atis")
 class QueryIntentAtis(IntentAtis):
-    """The intents of ATIS, in the subwords of WikiQA."""
+    """ATIS intents, in WikiQA's subwords."""
 
     vocab_type = VocabType.SUBWORD
     use_vocab_from_other_problem = _OWNER
@@ -30,14 +30,14 @@ class QueryIntentAtis(IntentAtis):
 
 @register_problem("document_topic_ag_news")
 class DocumentTopicAgNews(TopicAgNews):
-    """The topics of AG News, in the subwords of WikiQA."""
+    """AG News topics, in WikiQA's subwords."""
 
     use_vocab_from_other_problem = _OWNER
 
 
 @register_problem("multi_query_document")
 class MultiQueryDocument(MultiProblem):
-    """Relevance, classes of queries, classes of documents, each as often as it has batches."""
+    """Relevance, query classes and document classes, sampled in proportion to their batches."""
 
     problem_names = (_OWNER, "query_intent_atis", "document_topic_ag_news")
     mixing_schedule = "by_size"

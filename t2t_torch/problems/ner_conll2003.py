@@ -1,7 +1,7 @@
-"""CoNLL-2003: 22,137 sentences of Reuters' news, with names of people, places and organizations.
+"""CoNLL-2003: 22,137 sentences of Reuters news, with names of people, places and organizations.
 
 Source: Tjong Kim Sang and De Meulder 2003, "Introduction to the CoNLL-2003 Shared Task", CoNLL.
-Licence: the text is Reuters' and has to be asked for: trec.nist.gov/data/reuters/reuters.html.
+Licence: the text is Reuters', on request: trec.nist.gov/data/reuters/reuters.html.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
-# Nobody may offer them for download.
+# Not redistributable, so there are no addresses.
 _FILES = {
     split: RawFile(name, ("conll2003", ""))
     for split, name in (
@@ -30,20 +30,20 @@ _COLUMNS = ("word", "pos", "chunk", "name")
 
 @register_problem("ner_conll2003")
 class NerConll2003(Text2TagsProblem):
-    """Words, to the names among them: LOC, MISC, ORG and PER, in IOB1.
+    """Tags words with named entities: LOC, MISC, ORG and PER, in IOB1.
 
-    The raw files are `eng.{train,testa,testb}`, which the shared task's program makes of the text;
-    put them in `--tmp_dir`.  Nothing is downloaded.
+    The raw files are `eng.{train,testa,testb}`, which the shared task's program creates from the
+    text; put them in `--tmp_dir`.  Nothing is downloaded.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(_FILES.values())
     approx_vocab_size = 2**15
-    min_word_count = 2  # a word that is seen once teaches what an unknown one is
-    word_shape = True  # capitals tell names
+    min_word_count = 2  # words seen once train the unknown word
+    word_shape = True  # capitals indicate names
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the sentences of a part; the lines between documents are left out."""
+        """Yields the sentences of a split, without the lines between documents."""
         options = {"columns": _COLUMNS, "skip_docstart": True}
         path = _FILES[split].get(tmp_dir)
         for record in open_records(path, format="conll", bad=self.bad_records, options=options):

@@ -1,4 +1,4 @@
-"""The sample of the Penn Treebank that NLTK ships: 3,914 trees of the Wall Street Journal.
+"""The Penn Treebank sample of NLTK: 3,914 trees of the Wall Street Journal.
 
 Source: Marcus et al. 1993, "Building a Large Annotated Corpus of English"; the package `treebank`
 of nltk_data.  Licence: LDC 1995 sample, for non-commercial use only.
@@ -40,9 +40,9 @@ _FILES = {
 
 @register_problem("parsing_treebank_sample")
 class ParsingTreebankSample(Text2TreeProblem):
-    """Words to their phrase structure, without traces and with bare categories (NP-SBJ-1 is NP).
+    """Parses words into phrase structure, without traces, with bare categories (NP-SBJ-1 is NP).
 
-    The raw file is `treebank.zip`, or what it holds: `combined/wsj_{0001..0199}.mrg`.  There is no
+    The raw file is `treebank.zip`, or its content: `combined/wsj_{0001..0199}.mrg`.  There is no
     official split; here 0001-0159 are TRAIN, 0160-0179 EVAL and 0180-0199 TEST.
     """
 
@@ -60,7 +60,7 @@ class ParsingTreebankSample(Text2TreeProblem):
             for record in open_records(file.get(tmp_dir), bad=self.bad_records):
                 try:
                     tree = parse_tree(record.values["tree"]).without_traces().without_functions()
-                except DataError as error:  # nothing but traces
+                except DataError as error:  # only traces
                     self.bad_records.report(record.place, str(error))
                 else:
                     yield {"inputs": tree.words, "targets": tree.to_round()}

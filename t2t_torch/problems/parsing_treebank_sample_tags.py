@@ -1,7 +1,7 @@
-"""The sample of the Penn Treebank that NLTK ships, with the parts of speech given.
+"""The Penn Treebank sample of NLTK, with parts of speech as inputs.
 
-Source and licence: see `parsing_treebank_sample`.  That parts of speech are given is usual where
-parsers are compared without a tagger: Dyer et al. 2016, arXiv:1602.07776, section 7.
+Source and licence: see `parsing_treebank_sample`.  Given parts of speech are usual when parsers
+are compared without a tagger: Dyer et al. 2016, arXiv:1602.07776, section 7.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from t2t_torch.registry import register_problem
 
 @register_problem("parsing_treebank_sample_tags")
 class ParsingTreebankSampleTags(ParsingTreebankSample):
-    """Words and their parts of speech to the phrase structure above them."""
+    """Parses words and their parts of speech into phrase structure."""
 
     given_tags = True

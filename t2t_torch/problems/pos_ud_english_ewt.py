@@ -1,7 +1,7 @@
 """UD English-EWT: 16,622 sentences of web text with universal parts of speech.
 
 Source: Silveira et al. 2014, "A Gold Standard Dependency Corpus for English", LREC;
-github.com/UniversalDependencies/UD_English-EWT, as it was between releases 2.15 and 2.16.
+github.com/UniversalDependencies/UD_English-EWT, a version between releases 2.15 and 2.16.
 Licence: CC BY-SA 4.0.
 """
 
@@ -17,7 +17,7 @@ from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
-# Of one commit, as the treebank is mended all the time.
+# Pinned to one commit, as the treebank is updated continuously.
 _MIRRORS = (
     "https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/15d613d/",
     "https://github.com/UniversalDependencies/UD_English-EWT/raw/15d613d/",
@@ -41,14 +41,14 @@ _FILES = {
 
 @register_problem("pos_ud_english_ewt")
 class PosUdEnglishEwt(Text2TagsProblem):
-    """Words to their universal part of speech (NOUN, VERB, ...).
+    """Tags words with universal parts of speech (NOUN, VERB, ...).
 
-    The raw files are `en_ewt-ud-{train,dev,test}.conllu`; those of another release do as well.
+    The raw files are `en_ewt-ud-{train,dev,test}.conllu`; other releases work too.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}
     sources = tuple(_FILES.values())
-    metrics = ("accuracy", "accuracy_per_sequence")  # the tags are of words, not of spans
+    metrics = ("accuracy", "accuracy_per_sequence")  # one tag per word, no spans
     approx_vocab_size = 2**14
     min_word_count = 2
     lower_case_words = True

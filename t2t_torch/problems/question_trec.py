@@ -1,4 +1,4 @@
-"""TREC: 5,952 questions, by what kind of thing they ask for.
+"""TREC: 5,952 questions, classified by the type of the expected answer.
 
 Source: Li and Roth 2002, "Learning Question Classifiers", COLING.  Licence: none stated.
 """
@@ -20,7 +20,7 @@ _MIRRORS = (
     "https://cogcomp.seas.upenn.edu/Data/QA/QC/",
     "http://cogcomp.org/Data/QA/QC/",
 )
-# As TensorFlow Datasets have them, text/trec/checksums.tsv.
+# From TensorFlow Datasets, text/trec/checksums.tsv.
 _FILES = {
     split: RawFile(name, ("trec", ""), [mirror + name for mirror in _MIRRORS], sha256)
     for split, name, sha256 in (
@@ -40,10 +40,10 @@ _FILES = {
 
 @register_problem("question_trec_fine")
 class QuestionTrecFine(Text2ClassProblem):
-    """A question, to one of 50 kinds of things, such as `NUM:date`; EVAL is TREC 10's 500.
+    """Classifies questions into 50 fine types, such as `NUM:date`; EVAL is the 500 of TREC 10.
 
-    The raw files are `train_5500.label` and `TREC_10.label`, in Latin-1: on each line the kind, a
-    space and the question, already cut into words.
+    The raw files are `train_5500.label` and `TREC_10.label`, in Latin-1: each line holds the type,
+    a space and the tokenized question.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
@@ -52,7 +52,7 @@ class QuestionTrecFine(Text2ClassProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the questions of a part."""
+        """Yields the questions of a split."""
         path = _FILES[split].get(tmp_dir)
         for number, line in enumerate(read_raw_lines(path), 1):
             text = line.decode("latin-1").strip()
@@ -65,16 +65,16 @@ class QuestionTrecFine(Text2ClassProblem):
                 self.bad_records.report(Place(path, number), why)
 
     def label(self, coarse: str, fine: str) -> str:
-        """Returns the label of a question of these kinds."""
+        """Returns the label of a question with these types."""
         return f"{coarse}:{fine}"
 
 
 @register_problem("question_trec")
 class QuestionTrec(QuestionTrecFine):
-    """A question, to one of six kinds of things, such as `NUM`; EVAL is TREC 10's 500."""
+    """Classifies questions into six coarse types, such as `NUM`; EVAL is the 500 of TREC 10."""
 
     class_labels = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
     def label(self, coarse: str, fine: str) -> str:
-        """Returns the coarse kind."""
+        """Returns the coarse type."""
         return coarse

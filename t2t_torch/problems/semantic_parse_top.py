@@ -18,7 +18,7 @@ from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text.tree import parse_tree
 
-# Its sum is not known here.
+# Checksum unknown.
 _ARCHIVE = RawFile(
     "top-dataset-semantic-parsing.zip",
     ("top", ""),
@@ -44,11 +44,11 @@ _UNSUPPORTED = "[IN:UNSUPPORTED"
 
 @register_problem("semantic_parse_top")
 class SemanticParseTop(Text2TreeProblem):
-    """The words of a request, to the tree of what is wanted and what for.
+    """Parses the words of a request into a tree of intents and slots.
 
-    The raw files are `{train,eval,test}.tsv` with the request, its words and the tree, or
-    `{train,eval,test}_supported.tsv` with words and tree, with tabs between.  Requests of the
-    intents IN:UNSUPPORTED are left out, as in the paper.
+    The raw files are `{train,eval,test}.tsv` with request, words and tree, or
+    `{train,eval,test}_supported.tsv` with words and tree, all tab-separated.  Requests with
+    IN:UNSUPPORTED intents are left out, as in the paper.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 2, Split.EVAL: 1, Split.TEST: 1}

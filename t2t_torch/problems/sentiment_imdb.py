@@ -1,7 +1,7 @@
-"""IMDb: 50,000 film reviews, for or against.
+"""IMDb: 50,000 film reviews, positive or negative.
 
 Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis", ACL.
-Licence: none stated; its authors ask to be cited.
+Licence: none stated; the authors request citation.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _ARCHIVE = RawFile(
         "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
         "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
     ),
-    # As several public programs have it that fetch the archive; it was not at hand here.
+    # As used by several public downloaders; not verified with the archive itself.
     "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
     other_names=("aclImdb_labelled.tar.gz",),
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "test"}
-_EVERY = 10  # of the training reviews, one in so many is EVAL where there is a part to tune on
+_EVERY = 10  # with a TEST split, one in this many training reviews is EVAL
 _DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 @register_problem("sentiment_imdb")
 class SentimentImdb(Text2ClassProblem):
-    """A review, to whether it is for or against the film.
+    """Classifies film reviews as positive or negative.
 
     The raw file is `aclImdb_v1.tar.gz`, read without unpacking its 100,000 files;
-    `aclImdb_labelled.tar.gz`, the same without the reviews that nobody has rated, does as well.
+    `aclImdb_labelled.tar.gz`, the same without the unlabelled reviews, works too.
     As in tensor2tensor EVAL is the 25,000 reviews of `test`, and `<br />` is part of the text.
     """
 
@@ -59,7 +59,7 @@ class SentimentImdb(Text2ClassProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the reviews, for and against by turns."""
+        """Yields the reviews, alternating between positive and negative."""
         path = _ARCHIVE.get(tmp_dir)
         waiting: dict[str, deque[str]] = {label: deque() for label in self.class_labels}
         number = 0
@@ -85,7 +85,7 @@ class SentimentImdb(Text2ClassProblem):
 
 @register_problem("sentiment_imdb_characters")
 class SentimentImdbCharacters(SentimentImdb):
-    """The same from characters (bytes)."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     suggested_flags = (
@@ -96,7 +96,7 @@ class SentimentImdbCharacters(SentimentImdb):
 
 @register_problem("sentiment_imdb_words")
 class SentimentImdbWords(SentimentImdb):
-    """The same from lower-case words and signs, the commonest 30,000, with a part to tune on.
+    """The same on lower-case words and punctuation, the 30,000 most frequent, with a TEST split.
 
     Every tenth review of `train` is EVAL; the 25,000 of `test` are TEST.
     """
@@ -108,12 +108,12 @@ class SentimentImdbWords(SentimentImdb):
     suggested_flags = "--model=fasttext --hparams_set=fasttext_imdb --train_steps=800"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the reviews of a part, for and against by turns."""
+        """Yields the reviews of a split, alternating between positive and negative."""
         if split is Split.TEST:
             yield from super().generate_samples(tmp_dir, Split.EVAL)
             return
         for number, sample in enumerate(super().generate_samples(tmp_dir, Split.TRAIN)):
-            held_out = number // 2 % _EVERY == _EVERY - 1  # a pair: one for, one against
+            held_out = number // 2 % _EVERY == _EVERY - 1  # in pairs: one positive, one negative
             if held_out is (split is Split.EVAL):
                 yield sample
 

@@ -1,7 +1,7 @@
-"""SST-2: 68,000 sentences and phrases of film reviews, for or against.
+"""SST-2: 68,000 sentences and phrases of film reviews, positive or negative.
 
 Source: Socher et al. 2013, "Recursive Deep Models for Semantic Compositionality Over a Sentiment
-Treebank", EMNLP, as GLUE has it, Wang et al. 2019.  Licence: none stated.
+Treebank", EMNLP, as in GLUE, Wang et al. 2019.  Licence: none stated.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ARCHIVE = RawFile(
         "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
         "data%2FSST-2.zip?alt=media&token=aabc5f6b-e466-44a2-b9b4-cf6337f84ac8",
     ),
-    # As TensorFlow Datasets have it, url_checksums/glue.txt.
+    # From TensorFlow Datasets, url_checksums/glue.txt.
     "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
 )
-# The labels of GLUE's test.tsv are secret.
+# The labels of GLUE's test.tsv are not public.
 _FILES = {
     Split.TRAIN: member(_ARCHIVE, "SST-2/train.tsv"),
     Split.EVAL: member(_ARCHIVE, "SST-2/dev.tsv"),
@@ -37,7 +37,7 @@ _FILES = {
 
 @register_problem("sentiment_sst_binary")
 class SentimentSstBinary(Text2ClassProblem):
-    """A phrase (in EVAL a sentence), to whether it is for or against the film."""
+    """Classifies phrases (in EVAL sentences) of film reviews as positive or negative."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = tuple(_FILES.values())
@@ -46,7 +46,7 @@ class SentimentSstBinary(Text2ClassProblem):
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the phrases of a part."""
+        """Yields the phrases of a split."""
         path = _FILES[split].get(tmp_dir)
         labels = dict(zip("01", self.class_labels, strict=True))
         for record in open_records(path, format="tsv", bad=self.bad_records):
@@ -60,7 +60,7 @@ class SentimentSstBinary(Text2ClassProblem):
 
 @register_problem("sentiment_sst_binary_characters")
 class SentimentSstBinaryCharacters(SentimentSstBinary):
-    """The same from bytes."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     input_space_id = 2  # SpaceID.EN_CHR

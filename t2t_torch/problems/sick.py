@@ -1,4 +1,4 @@
-"""SICK: 9,927 pairs of sentences about pictures, by what follows from what and by how alike.
+"""SICK: 9,927 sentence pairs about images, with entailment and relatedness.
 
 Source: Marelli et al. 2014, "A SICK Cure for the Evaluation of Compositional Distributional
 Semantic Models", LREC; SemEval-2014 task 1.  Licence: CC BY-NC-SA 3.0.
@@ -44,13 +44,13 @@ _FILES = {
     for split, part in _PARTS.items()
 }
 
-_MEAN = 3.5  # of the training pairs' scores
+_MEAN = 3.5  # mean of the training scores
 _JUDGMENTS = ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
 
 
 @register_problem("entailment_sick")
 class EntailmentSick(TextPair2ClassProblem):
-    """Two sentences, to whether the second follows from the first.
+    """Classifies whether the second sentence follows from the first.
 
     The raw files are `SICK_{train,trial,test_annotated}.txt`.
     """
@@ -70,7 +70,7 @@ class EntailmentSick(TextPair2ClassProblem):
 
 @register_problem("relatedness_sick")
 class RelatednessSick(TextPair2RealProblem):
-    """Two sentences, to how alike they are: from 1 to 5, the mean of ten people's judgments.
+    """Predicts the relatedness of two sentences, from 1 to 5: the mean of ten human ratings.
 
     The raw files are the same.
     """
@@ -89,7 +89,7 @@ class RelatednessSick(TextPair2RealProblem):
 
 @register_problem("sick_words")
 class SickWords(TextPairProblem):
-    """Two sentences of lower-case words, to both at once: what follows, and how alike they are.
+    """Predicts entailment and relatedness of two sentences of lower-case words.
 
     The raw files are the same; the targets are "entailment" and "relatedness".
     """

@@ -1,4 +1,4 @@
-"""SQuAD: 108,000 questions about paragraphs of Wikipedia, and with 54,000 that have no answer.
+"""SQuAD: 108,000 questions about Wikipedia paragraphs; version 2.0 adds 54,000 without answers.
 
 Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", and
 2018, "Know What You Don't Know".  Licence: CC BY-SA 4.0.
@@ -23,8 +23,8 @@ _MIRRORS = (
     "https://rajpurkar.github.io/SQuAD-explorer/dataset/",
     "https://raw.githubusercontent.com/rajpurkar/SQuAD-explorer/master/dataset/",
 )
-# Of version 1.1 as TensorFlow Datasets have it, url_checksums/squad.txt; of 2.0 as Hugging Face's
-# datasets, datasets/squad_v2/dataset_infos.json.
+# Checksums: 1.1 from TensorFlow Datasets, url_checksums/squad.txt; 2.0 from Hugging Face datasets,
+# datasets/squad_v2/dataset_infos.json.
 _SHA256 = {
     "train-v1.1.json": "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
     "dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
@@ -38,7 +38,7 @@ _FILES = {
 
 
 class SquadProblem(SpanQAProblem):
-    """Questions of any file in SQuAD's format, with or without answers."""
+    """Questions of any file in SQuAD format, with or without answers."""
 
     def questions(
         self, path: Path, wanted: Callable[[int], bool] = lambda article: True
@@ -47,10 +47,10 @@ class SquadProblem(SpanQAProblem):
 
         Args:
           path: the file.
-          wanted: whether an article's questions are; it is told the article's number, from 0.
+          wanted: selects articles by their number, from 0.
 
         Raises:
-          DataError: the file is not of SQuAD's format.
+          DataError: the file is not in SQuAD format.
         """
         records = open_records(path, format="squad", bad=self.bad_records)
         articles = itertools.groupby(records, key=lambda record: record.values["title"])
@@ -62,34 +62,34 @@ class SquadProblem(SpanQAProblem):
 
     @abstractmethod
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the `questions` of the split's file, or a part of them."""
+        """Yields the `questions` of the split's file, or a subset of them."""
 
 
 @register_problem("squad")
 class Squad(SquadProblem):
-    """Questions of version 1.1, which all have an answer; EVAL is its development set.
+    """Questions of version 1.1, all with answers; EVAL is its development set.
 
-    tensor2tensor's `squad` writes the answer in words of its own: `squad_context2text` does.
+    tensor2tensor's `squad` generates the answer text, as `squad_context2text` does.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = (_FILES["train-v1.1.json"], _FILES["dev-v1.1.json"])
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the questions of a part."""
+        """Yields the questions of a split."""
         yield from self.questions(_file(self.sources, split).get(tmp_dir))
 
 
 @register_problem("squad_v2")
 class SquadV2(Squad):
-    """Questions of version 2.0, a third of which have no answer; EVAL is its development set."""
+    """Questions of version 2.0, a third without answers; EVAL is its development set."""
 
     sources = (_FILES["train-v2.0.json"], _FILES["dev-v2.0.json"])
 
 
 @register_problem("squad_context2text")
 class SquadContext2Text(QuestionContext2TextProblem):
-    """Questions of version 1.1, and the first of the answers that they have, in words."""
+    """Questions of version 1.1 with the first answer as generated text."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
     sources = Squad.sources
@@ -97,7 +97,7 @@ class SquadContext2Text(QuestionContext2TextProblem):
     target_space_id = 3
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the questions of a part."""
+        """Yields the questions of a split."""
         path = _file(self.sources, split).get(tmp_dir)
         for record in open_records(path, format="squad", bad=self.bad_records):
             question, context, answers = (

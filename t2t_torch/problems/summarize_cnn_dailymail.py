@@ -1,7 +1,7 @@
-"""CNN and Daily Mail: 312,000 articles, and the points that their editors put above them.
+"""CNN and Daily Mail: 312,000 articles with their editors' highlights.
 
-Source: Hermann et al. 2015, "Teaching Machines to Read and Comprehend"; the texts as they were, in
-the parts of See et al. 2017, "Get To The Point", github.com/abisee/cnn-dailymail.
+Source: Hermann et al. 2015, "Teaching Machines to Read and Comprehend"; the original texts, in the
+splits of See et al. 2017, "Get To The Point", github.com/abisee/cnn-dailymail.
 Licence: none stated for the articles, which are CNN's and the Daily Mail's.
 """
 
@@ -25,7 +25,7 @@ _LISTS = "https://raw.githubusercontent.com/abisee/cnn-dailymail/master/url_list
 _COPIES = "https://huggingface.co/datasets/ccdv/cnn_dailymail/resolve/main/"
 _DRIVE = "https://drive.google.com/uc?export=download&id="
 _FOLDERS = ("cnn_dailymail", "")
-# The checksums are those of TensorFlow Datasets, url_checksums/cnn_dailymail.txt.
+# The checksums are from TensorFlow Datasets, url_checksums/cnn_dailymail.txt.
 _ADDRESSES = {
     split: RawFile(f"all_{part}.txt", _FOLDERS, (f"{_LISTS}all_{part}.txt",), sha256)
     for split, part, sha256 in (
@@ -49,35 +49,35 @@ _STORIES = {
     ),
 }
 _POINT = "@highlight"
-_ENDS = tuple(".!?)'`\"\u2019\u201d")  # marks that end a sentence
+_ENDS = tuple(".!?)'`\"\u2019\u201d")  # end-of-sentence marks
 
 
 @register_problem("summarize_cnn_dailymail32k")
 class SummarizeCnnDailymail32k(Text2TextProblem):
-    """An article, to its editor's points, one sentence after another.
+    """Summarizes an article as its highlights, one sentence after another.
 
-    The raw files are the lists of addresses, `all_{train,val,test}.txt`, and the stories: the two
-    archives, or the folders `cnn/stories` and `dailymail/stories` that come out of them.  A story's
-    name is the SHA-1 of its address.  A hundred or so stories are pictures' captions alone and have
-    no article; they are left out and counted.
+    The raw files are the URL lists, `all_{train,val,test}.txt`, and the stories: the two archives,
+    or their folders `cnn/stories` and `dailymail/stories`.  A story's file name is the SHA-1 of its
+    URL.  About a hundred stories consist of image captions only and have no article; they are
+    skipped and counted.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1, Split.TEST: 1}
     approx_vocab_size = 2**15
-    max_samples_for_vocab = 100_000  # an article is long
+    max_samples_for_vocab = 100_000  # articles are long
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 3
     suggested_flags = "--model=transformer --hparams_set=transformer_base"
     sources = tuple(_ADDRESSES.values())
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Fetches the lists, and fetches and unpacks the stories."""
+        """Downloads the lists, and downloads and unpacks the stories."""
         super().prepare(tmp_dir)
         for publisher in _STORIES:
             _folder(tmp_dir, publisher)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the stories in the order of the list; DataError if one is missing."""
+        """Yields the stories in list order; DataError if one is missing."""
         folders = [_folder(tmp_dir, publisher) for publisher in _STORIES]
         addresses = _ADDRESSES[split].get(tmp_dir)
         without = 0
@@ -101,7 +101,7 @@ class SummarizeCnnDailymail32k(Text2TextProblem):
             logging.info("%s: %d stories without article or points left out.", split.value, without)
 
     def _story(self, path: Path) -> tuple[str, str]:
-        """The article and the points of a story, each on one line, sentences ended by a mark."""
+        """Returns article and highlights of a story, one line each, with sentence-final marks."""
         article: list[str] = []
         points: list[str] = []
         texts = article
@@ -115,7 +115,7 @@ class SummarizeCnnDailymail32k(Text2TextProblem):
 
 
 def _folder(tmp_dir: Path, publisher: str) -> Path:
-    """The folder of a publisher's stories, which may have to be fetched and unpacked."""
+    """Returns the folder of a publisher's stories; downloads and unpacks them if needed."""
     inside = Path(publisher, "stories")
     for place in _FOLDERS:
         for folder in (tmp_dir / place / inside, tmp_dir / place / f"{publisher}_stories" / inside):

@@ -1,4 +1,4 @@
-"""Pairs of the user's own text files: data without code."""
+"""Parallel text files of the user, without writing code."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _PARTS = {Split.TRAIN: "train", Split.EVAL: "eval"}
 
 @register_problem("text2text_tmpdir")
 class Text2TextTmpdir(Text2TextProblem):
-    """Four files in `--tmp_dir`: {inputs,targets}.{train,eval}.txt.
+    """Reads four files in `--tmp_dir`: {inputs,targets}.{train,eval}.txt.
 
-    Line n of the inputs belongs to line n of the targets.  A file may be packed with gzip.
+    Line n of the inputs corresponds to line n of the targets.  Files may be gzip-compressed.
     """
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
-        """The four files."""
+        """Returns the four files."""
         return [path for split in self.shards for path in _files(tmp_dir, split)]
 
     def prepare(self, tmp_dir: Path) -> None:
-        """Raises DataError, naming all that is missing, unless the four files are there."""
+        """Checks that the four files exist; DataError names all missing ones."""
         files = self.raw_files(tmp_dir)
         missing = [path.name for path in files if not path.is_file()]
         if missing:
@@ -36,7 +36,7 @@ class Text2TextTmpdir(Text2TextProblem):
             )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the pairs of lines; DataError if there is none."""
+        """Yields the pairs of lines; DataError if there are none."""
         files = _files(tmp_dir, split)
         empty = True
         for inputs, targets in read_parallel(*files):

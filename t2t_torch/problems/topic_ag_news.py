@@ -26,7 +26,7 @@ _MIRRORS = (
     "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv/",
 )
 _TRAIN = RawFile(
-    "train.csv",  # its sum is not known here
+    "train.csv",  # checksum unknown
     _FOLDERS,
     [f"{mirror}train.csv" for mirror in _MIRRORS],
     other_names=("ag_news_train.txt",),
@@ -39,17 +39,17 @@ _TEST = RawFile(
     other_names=("ag_news_test.txt",),
 )
 _LABELS = ("World", "Sports", "Business", "Sci/Tech")
-_EVERY = 10  # of the training articles, one in so many is EVAL
+_EVERY = 10  # one in this many training articles is EVAL
 
 
 @register_problem("topic_ag_news")
 class TopicAgNews(Text2ClassProblem):
-    r"""Title and description of an article, to its topic.
+    r"""Classifies articles, by title and description, into four topics.
 
-    The raw files are `train.csv` and `test.csv` (class from 1, title, description), or else
-    `ag_news_train.txt` and `ag_news_test.txt` (class, a tab, title and description in one).  What
-    they have for special characters, such as `#36;` for a dollar and `\` for a line break, is left
-    as it is.  There is no part for development: every tenth training article is EVAL.
+    The raw files are `train.csv` and `test.csv` (class from 1, title, description), or
+    `ag_news_train.txt` and `ag_news_test.txt` (class, tab, title and description in one field).
+    Their escapes, such as `#36;` for a dollar and `\` for a line break, are kept.  There is no
+    development split: every tenth training article is EVAL.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
@@ -61,7 +61,7 @@ class TopicAgNews(Text2ClassProblem):
     )
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
-        """Yields the articles of a part."""
+        """Yields the articles of a split."""
         path = (_TEST if split is Split.TEST else _TRAIN).get(tmp_dir)
         options: dict[str, Any] = {"columns": ["class", "title", "description"]}
         if ".csv" not in path.name:
@@ -82,10 +82,10 @@ class TopicAgNews(Text2ClassProblem):
 
 @register_problem("topic_ag_news_words")
 class TopicAgNewsWords(TopicAgNews):
-    """The same from lower-case words and signs, those that are seen twice.
+    """The same on lower-case words and punctuation that occur at least twice.
 
-    A capital inside a word begins a new one: `ag_news_train.txt` has nothing between a title and
-    its description.
+    A capital inside a word starts a new word, because `ag_news_train.txt` has nothing between a
+    title and its description.
     """
 
     vocab_type = VocabType.WORD

@@ -1,8 +1,8 @@
-"""WMT, English to German: 4.5 million pairs of news, web pages and speeches of parliament.
+"""WMT, English to German: 4.5 million pairs of news, web pages and parliamentary speeches.
 
 Source: Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Translation", and
-2018; the corpora are those of tensor2tensor: News Commentary v13, Common Crawl, Europarl v7.
-Licence: free for research, as statmt.org/wmt14 and statmt.org/europarl tell of each.
+2018; the corpora are tensor2tensor's: News Commentary v13, Common Crawl, Europarl v7.
+Licence: free for research, see statmt.org/wmt14 and statmt.org/europarl.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
-# The checksums are those of TensorFlow Datasets, url_checksums/wmt18_translate.txt.
+# The checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
 COMMON_CRAWL = RawFile(
     "training-parallel-commoncrawl.tgz",
     ("wmt", ""),
@@ -92,7 +92,7 @@ class TranslateEndeWmt8k(TranslateEndeWmt32k):
 
 @register_problem("translate_ende_wmt_characters")
 class TranslateEndeWmtCharacters(TranslateEndeWmt32k):
-    """The same in bytes."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     input_space_id = 2  # SpaceID.EN_CHR

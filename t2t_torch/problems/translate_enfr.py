@@ -1,9 +1,9 @@
 """WMT, English to French: 40 million pairs, or 1 million.
 
 Source: Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Translation"; the
-corpora are those of tensor2tensor: Common Crawl, Europarl v7, News Commentary v9, Giga-FrEn, UN,
-and for the small problems the million pairs that OpenNMT chose.
-Licence: free for research, as statmt.org/wmt14 tells of each.
+corpora are tensor2tensor's: Common Crawl, Europarl v7, News Commentary v9, Giga-FrEn, UN, and for
+the small problems OpenNMT's selection of one million pairs.
+Licence: free for research, see statmt.org/wmt14.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from t2t_torch.problems.translate_ende import COMMON_CRAWL, EUROPARL, EVALUATION
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
-# The checksums are those of TensorFlow Datasets, url_checksums/wmt{13,14}_translate.txt.
+# The checksums are from TensorFlow Datasets, url_checksums/wmt{13,14}_translate.txt.
 _NEWS_COMMENTARY = RawFile(
     "training-parallel-nc-v9.tgz",
     ("wmt", ""),
@@ -46,7 +46,7 @@ _UN = RawFile(
     ),
     sha256="29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
 )
-# No checksum of it is published.
+# No checksum is published.
 _MILLION = RawFile(
     "baseline-1M-enfr.tgz",
     ("wmt", ""),
@@ -90,7 +90,7 @@ class TranslateEnfrWmt32k(TranslateProblem):
 
 @register_problem("translate_enfr_wmt_characters")
 class TranslateEnfrWmtCharacters(TranslateEnfrWmt32k):
-    """The same in bytes."""
+    """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
     input_space_id = 2  # SpaceID.EN_CHR
@@ -99,7 +99,7 @@ class TranslateEnfrWmtCharacters(TranslateEnfrWmt32k):
 
 @register_problem("translate_enfr_wmt_small32k")
 class TranslateEnfrWmtSmall32k(TranslateEnfrWmt32k):
-    """A million pairs, with a validation set of their own."""
+    """One million pairs, with their own validation set."""
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 100, Split.EVAL: 1}
     corpora: ClassVar = {Split.TRAIN: (_SMALL_TRAIN,), Split.EVAL: (_SMALL_EVAL,)}
@@ -107,14 +107,14 @@ class TranslateEnfrWmtSmall32k(TranslateEnfrWmt32k):
 
 @register_problem("translate_enfr_wmt_small8k")
 class TranslateEnfrWmtSmall8k(TranslateEnfrWmtSmall32k):
-    """The million pairs with a smaller vocabulary."""
+    """One million pairs with a smaller vocabulary."""
 
     approx_vocab_size = 2**13
 
 
 @register_problem("translate_enfr_wmt_small_characters")
 class TranslateEnfrWmtSmallCharacters(TranslateEnfrWmtSmall32k):
-    """The million pairs in bytes."""
+    """One million pairs on bytes."""
 
     vocab_type = VocabType.CHARACTER
     input_space_id = 2  # SpaceID.EN_CHR

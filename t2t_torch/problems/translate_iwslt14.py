@@ -16,7 +16,7 @@ from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.readers.text_file import aligned, read_talk
 from t2t_torch.registry import register_problem
 
-# No checksum of it is published.
+# No checksum is published.
 _ARCHIVE = RawFile(
     "de-en.tgz",
     ("iwslt14", ""),
@@ -25,7 +25,7 @@ _ARCHIVE = RawFile(
         "https://wit3.fbk.eu/archive/2014-01/texts/de/en/de-en.tgz",
     ),
 )
-# The customary split, by which results are published: fairseq's prepare-iwslt14.sh.
+# The split of published results: fairseq's prepare-iwslt14.sh.
 _EVERY = 23
 _TEST = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
@@ -39,10 +39,10 @@ _TALKS = _corpus("train.tags.de-en.en", "train.tags.de-en.de")
 
 @register_problem("translate_ende_iwslt14")
 class TranslateEndeIwslt14(TranslateProblem):
-    """English to German; results are mostly those of `translate_ende_iwslt14_rev`.
+    """English to German; most published results are for `translate_ende_iwslt14_rev`.
 
-    Every 23rd pair of the talks is for evaluation, the others for training, titles and descriptions
-    among them; tested on dev2010, dev2012 and tst2010 to tst2012 together.
+    Every 23rd pair of the talks is for evaluation, the rest for training, including titles and
+    descriptions; tested on dev2010, dev2012 and tst2010 to tst2012 together.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
@@ -54,7 +54,7 @@ class TranslateEndeIwslt14(TranslateProblem):
             for part in _TEST
         ),
     }
-    approx_vocab_size = 10_000  # as many as the customary script merges
+    approx_vocab_size = 10_000  # number of merges in the usual script
     input_space_id = 3  # tensor2tensor's SpaceID.EN_TOK
     target_space_id = 8  # SpaceID.DE_TOK
     suggested_flags = "--model=transformer --hparams_set=transformer_small"

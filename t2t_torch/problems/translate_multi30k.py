@@ -12,7 +12,7 @@ from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2TextProblem
 
-# The same files: the second address is another host's, should the first be blocked.
+# Mirrors of the same files: the second address is on another host.
 _MIRRORS = (
     "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/",
     "https://github.com/multi30k/dataset/raw/master/data/task1/raw/",
@@ -46,8 +46,8 @@ _FILES = {
 class TranslateMulti30kEnde(Text2TextProblem):
     """English to German captions; evaluated on val, tested on test_2016_flickr.
 
-    The raw files are `{train,val,test_2016_flickr}.{en,de}`, packed with gzip or not, in
-    `--tmp_dir` or its folder `raw`; those that are not there are downloaded.
+    The raw files are `{train,val,test_2016_flickr}.{en,de}`, gzip-compressed or not, in
+    `--tmp_dir` or its folder `raw`; missing files are downloaded.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}

@@ -1,4 +1,4 @@
-"""XQuAD: 1,190 questions of SQuAD's development set, which were translated into ten languages.
+"""XQuAD: 1,190 questions of SQuAD's development set, translated into ten languages.
 
 Source: Artetxe et al. 2020, "On the Cross-lingual Transferability of Monolingual Representations",
 ACL; github.com/google-deepmind/xquad.  Licence: CC BY-SA 4.0.
@@ -24,14 +24,14 @@ _FILE = RawFile(
     ),
     "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
 )
-_EVERY = 8  # of the 48 articles, one in so many is EVAL
+_EVERY = 8  # one in this many of the 48 articles is EVAL
 
 
 @register_problem("xquad_en")
 class XquadEn(SquadProblem):
-    """The English questions: too few to learn to read from, enough to see that a model can learn.
+    """The English questions: too few to train a useful reader, enough to check that a model learns.
 
-    The raw file is `xquad.en.json`.  There are no parts: every eighth article is EVAL.
+    The raw file is `xquad.en.json`.  There are no splits: every eighth article is EVAL.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
@@ -39,7 +39,7 @@ class XquadEn(SquadProblem):
     approx_vocab_size = 2**13
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the questions of a part."""
+        """Yields the questions of a split."""
         held_out = split is Split.EVAL
         yield from self.questions(
             _FILE.get(tmp_dir), lambda article: (article % _EVERY == _EVERY - 1) is held_out
