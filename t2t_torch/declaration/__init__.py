@@ -1,1 +1,1 @@
-"""Problems declared in JSON: from a file that says where the columns are to a class like others."""
+"""Problems declared in JSON files, turned into problem classes."""

@@ -1,4 +1,4 @@
-"""The format of a file, by its ending and by what is in it."""
+"""Detection of a file's format from its extension and content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from t2t_torch.readers.jsonl import load_json
 from t2t_torch.readers.tables import CONVERT_RETURNS, UNNAMED
 from t2t_torch.readers.text_file import BadRecords, TextFile, split_at_blanks, without_end
 
-_LINES = 1000  # so many are looked at
+_LINES = 1000  # maximum lines inspected
 _DELIMITERS = (",", "\t", ";", "|")
 _NAMES = re.compile(r"[^\W\d][\w .()/#-]{0,39}")
 _TREE = re.compile(r"\s*(\(\s*\(?\S|\[(IN|SL):)")
@@ -42,23 +42,23 @@ _PACKED = {
     b"\x28\xb5\x2f\xfd": ("packed with zstd", "unzstd"),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
 }
-"""By the first bytes of a file, what it is, and the command that unpacks it."""
+"""File types by magic number, with the command that unpacks them."""
 _CONLLU_COLUMNS = 10
 _GZ = ("", ".gz")
 _WITHOUT_INTENT = ("words", "tags")
 _MAX_LABELS = 200
 _FASTTEXT = "__label__"
-_SURE = 0.9  # the part of what is looked at that has to agree
+_SURE = 0.9  # minimum fraction of the inspected values that must agree
 
 
 @dataclass(frozen=True)
 class Sniffed:
-    """What a file seems to be.
+    """Detected format of a file.
 
     Attributes:
       format: the format's name.
-      options: the format's, where they are not the usual ones.
-      doubts: what is not sure, as sentences.
+      options: format options that differ from the defaults.
+      doubts: warnings about uncertain results, as sentences.
     """
 
     format: str
@@ -67,10 +67,10 @@ class Sniffed:
 
 
 def sniff(path: Path) -> Sniffed:
-    """Tells what format a file, or folder, has.
+    """Detects the format of a file or folder.
 
     Raises:
-      DataError: it cannot be read, or is of no format that is known.
+      DataError: it cannot be read, or the format is unknown.
     """
     check_unpacked(path)
     by_ending = _by_ending(path)
@@ -86,15 +86,15 @@ def sniff(path: Path) -> Sniffed:
 
 
 def _in(folder: Path, name: str) -> str:
-    """The name of a file in a folder, with .gz if only that is there."""
+    """Returns the name of a file in a folder, with .gz if only that exists."""
     return next((f"{name}{end}" for end in _GZ if (folder / f"{name}{end}").exists()), name)
 
 
 def check_unpacked(path: Path) -> None:
-    """Checks that a file is no pipe and no archive, and not packed otherwise than with gzip.
+    """Checks that a file is neither a pipe nor an archive, and uses no compression but gzip.
 
     Raises:
-      DataError: it is; says how to unpack it.
+      DataError: it does; the message says how to unpack it.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
@@ -104,7 +104,7 @@ def check_unpacked(path: Path) -> None:
         with open_bytes(path) as file:
             start = file.read(_TAR_MARK.stop)
     except (OSError, EOFError, zlib.error):
-        return  # What reads it says what is wrong with it.
+        return  # its reader reports the problem
     what, command = next(
         (told for mark, told in _PACKED.items() if start.startswith(mark)), ("", "")
     )
@@ -167,7 +167,7 @@ def _by_content(path: Path, by_ending: str) -> Sniffed:
 
 
 def _labelled(full: Sequence[str]) -> Sniffed | None:
-    """Lines that begin with labels: fastText's, LABEL:fine as in TREC, or small whole numbers."""
+    """Detects lines that begin with labels: fastText's, TREC's LABEL:fine, or small integers."""
     words = [line.split(None, 1) for line in full]
     firsts = [first for first, *rest in words if rest]
     if sum(first.startswith(_FASTTEXT) for first in firsts) >= _SURE * len(full):
@@ -205,7 +205,7 @@ def _conll(lines: Sequence[str]) -> Sniffed:
 
 
 def _steady(lines: Sequence[str], delimiter: str) -> bool:
-    """Whether nearly all lines have the same number of a delimiter, and have it."""
+    """Returns whether nearly all lines have the same number, at least one, of a delimiter."""
     counts = [line.count(delimiter) for line in lines]
     usual = max(set(counts), key=counts.count)
     return usual > 0 and counts.count(usual) >= _SURE * len(counts)
@@ -263,7 +263,7 @@ def _rows(path: Path, format_name: str, options: Mapping[str, Any]) -> list[list
 
 
 def _width(path: Path, delimiter: str, *, quoting: bool) -> tuple[bool, int, int]:
-    """Ranks a delimiter: rows of several columns, good ones, columns."""
+    """Returns the rank of a delimiter: has several columns, good rows, columns."""
     options = {"delimiter": delimiter, "quoting": quoting, "header": False}
     rows = _rows(path, "csv", options)
     width = len(rows[0]) if rows else 0
@@ -271,7 +271,7 @@ def _width(path: Path, delimiter: str, *, quoting: bool) -> tuple[bool, int, int
 
 
 def _quoted(lines: Sequence[str], delimiter: str) -> bool:
-    """Whether quotes enclose fields: nearly all that open one also close it, on any line."""
+    """Returns whether quotes enclose fields: nearly all opened ones are closed, on any line."""
     text = "\n".join(lines)
     mark = re.escape(delimiter)
     begins = re.compile(f'(?:^|(?<={mark}))"', re.MULTILINE)
@@ -281,7 +281,7 @@ def _quoted(lines: Sequence[str], delimiter: str) -> bool:
         field = whole.match(text, start.start())
         position = field.end() if field else start.end()
         if field is None and len(lines) == _LINES and text.find('"', position) < 0:
-            break  # It may be closed below the lines that are looked at.
+            break  # it may be closed below the inspected lines
         opened += 1
         closed += field is not None
     if not opened:
@@ -290,7 +290,7 @@ def _quoted(lines: Sequence[str], delimiter: str) -> bool:
 
 
 def _is_table(path: Path, full: Sequence[str], delimiter: str) -> bool:
-    """Whether a first line seems to name columns, and nearly all others are rows of it."""
+    """Returns whether the first line seems a header, and nearly all others are rows of it."""
     names = [name.strip() for name in full[0].split(delimiter)]
     if len(names) < 2 or not all(map(_NAMES.fullmatch, names)) or not any(map(_is_usual, names)):
         return False
@@ -299,7 +299,7 @@ def _is_table(path: Path, full: Sequence[str], delimiter: str) -> bool:
 
 
 def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
-    """Raises DataError if the first row seems to name columns, but one twice, or not several."""
+    """Raises DataError if the first row seems a header with duplicate or missing names."""
     first, rest = [name.strip() for name in rows[0]], rows[1:]
     named = [name for name in first if name]
     twice = [name for name, count in Counter(named).items() if count > 1]
@@ -320,12 +320,12 @@ def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
 
 
 def _is_usual(name: str) -> bool:
-    """Whether a word of it is a usual name of a column."""
+    """Returns whether a word of a name is a common column name."""
     return not _USUAL_NAMES.isdisjoint(re.split(r"[\W_\d]+", name.lower()))
 
 
 def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:
-    """Whether the first row names the columns, and why not."""
+    """Returns whether the first row is a header, and the reason if not."""
     first, rest = rows[0], rows[1:]
     if len(first) > 1 and first.count("") == 1:  # the index of a data frame
         first = [name or UNNAMED for name in first]
@@ -341,7 +341,7 @@ def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:
     return True, ""
 
 
-# The files beside a file: those of other splits, and those that are parallel to it.
+# Related files: other splits and parallel files.
 
 
 _SPLITS = {
@@ -350,20 +350,20 @@ _SPLITS = {
     "test": ("test", "testing", "t10k"),
 }
 _NO_NAMES = ("data", "input", "inputs", "raw", "tok", "tmp", "dataset", "file", "files", "part")
-_COUNTED = 200_000  # lines
+_COUNTED = 200_000  # maximum lines counted
 _PARALLEL_ENDING = re.compile(r"\.[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The files that make a data set.
+    """Files of a data set.
 
     Attributes:
-      folder: where they are.
-      files: by "train", "eval" and "test", a name in the folder, or by field several that are
-        parallel.
-      name: what the data set may be called.
-      doubts: what is not sure, as sentences.
+      folder: their folder.
+      files: by "train", "eval" and "test", a name in the folder, or by field several parallel
+        files.
+      name: suggested name of the data set.
+      doubts: warnings about uncertain results, as sentences.
     """
 
     folder: Path
@@ -373,16 +373,16 @@ class Neighbours:
 
     @property
     def train(self) -> Path:
-        """The file to look at."""
+        """The training file to inspect."""
         train = self.files["train"]
         return self.folder / (train if isinstance(train, str) else next(iter(train.values())))
 
 
 def neighbours(path: Path) -> Neighbours:
-    """Finds what belongs to a file or is in a folder.
+    """Detects the files of a data set from one of its files or its folder.
 
     Raises:
-      DataError: there is nothing, or a folder with several things of which none is for training.
+      DataError: there is no file, or a folder has several files but none for training.
     """
     if not path.exists():
         raise DataError(f"There is no {path} to look at.")
@@ -449,7 +449,7 @@ def _beside(path: Path, there: list[Path]) -> Neighbours:
 
 
 def _partners(path: Path, there: list[Path]) -> tuple[list[Path], list[str]]:
-    """The files with the lines in other languages, one of each, and doubts."""
+    """Returns the parallel files in other languages, one per language, and warnings."""
     if not _ends_in_language(path):
         return [], []
     others = {_ending(one): one for one in there if _stem(one) == _stem(path)}
@@ -469,22 +469,22 @@ def _partners(path: Path, there: list[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _count_lines(path: Path) -> int:
-    """The number of lines, of a long file no more than `_COUNTED`."""
+    """Returns the number of lines, at most `_COUNTED`."""
     return sum(1 for _ in itertools.islice(read_raw_lines(path), _COUNTED))
 
 
 def _is_beside(first: Path, one: Path, partner: Path) -> bool:
-    """Whether a file is to the first of a split as the partner is to the file of training."""
+    """Returns whether a file is parallel to a split's first file as `partner` is in training."""
     return _stem(one) == _stem(first) and _ending(one) == _ending(partner)
 
 
 def _ends_in_language(path: Path) -> bool:
-    """Whether a file's ending may be a language's, as in train.en."""
+    """Returns whether a file's extension may be a language code, as in train.en."""
     return bool(_PARALLEL_ENDING.fullmatch(_ending(path))) and not _known(path)
 
 
 def _is_other_split(path: Path, other: Path, split: str) -> bool:
-    """Whether a file is that of another split, by its name."""
+    """Returns whether a file belongs to another split, by its name."""
     if other.is_dir() is not path.is_dir() or _split_of(other.name) != split:
         return False
     if _ending(other) != _ending(path):
@@ -495,7 +495,7 @@ def _is_other_split(path: Path, other: Path, split: str) -> bool:
 
 
 def _words(path: Path) -> tuple[str, str]:
-    """What stands before and after the word for a split in a name."""
+    """Returns the text before and after the split's name in a file name."""
     match = _split_match(path.name)
     return (path.name[: match.start()], path.name[match.end() :]) if match else (path.name, "")
 
@@ -524,7 +524,7 @@ def _name(path: Path) -> str:
 
 
 def _stem(path: Path) -> str:
-    """The name without what comes from its last dot on; ".gz" does not count."""
+    """Returns the name without its extension and ".gz"."""
     return path.name.removesuffix(".gz").rpartition(".")[0]
 
 
@@ -542,7 +542,7 @@ def _known(path: Path) -> bool:
 
 
 def _is_data_set(path: Path) -> bool:
-    # A folder of several data sets is looked into: each has one of its own.
+    # A folder of several data sets is not one itself: each subfolder is.
     return path.is_dir() and _known(path) and not (path / "dataset_dict.json").exists()
 
 

@@ -1,4 +1,4 @@
-"""A declaration, drafted for files that are looked at."""
+"""Draft of a declaration for inspected files."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tree import parse_tree
 
-# What the columns of a file hold, as far as their values tell.
+# Content of a file's columns, inferred from their values.
 
 
 MAX_ROWS = 50_000
-"""So many rows are looked at."""
+"""Maximum number of inspected rows."""
 
 _MAX_LABELS = 200
-_SURE = 0.9  # the part of the values that has to agree
-_FEW = 20  # whole numbers of so many kinds, or fewer, may be labels
+_SURE = 0.9  # minimum fraction of values that must agree
+_FEW = 20  # maximum distinct integers of a label column
 _DATE = re.compile(
     r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
     r"|[A-Za-z]{3,9} \d{1,2},? \d{4})\.?(?:[T ,]+\d{1,2}:\d{2}.{0,24})?"
@@ -54,16 +54,16 @@ _ABOUT_ROWS = (
     "author authors user username date time timestamp datetime created updated modified published "
     "url link href email phone filename filepath"
 )
-_PARSED = 50  # values that are parsed to see whether they are trees
+_PARSED = 50  # values parsed to detect trees
 
 
 @dataclass(frozen=True)
 class Look:
-    """A column, looked at.
+    """An inspected column.
 
     Attributes:
-      name: its name.
-      rows: its value in each row; None where it is empty.
+      name: the column's name.
+      rows: its value in each row; None if empty.
     """
 
     name: str
@@ -71,22 +71,22 @@ class Look:
 
     @functools.cached_property
     def values(self) -> Sequence[Any]:
-        """The values that are not empty, in order."""
+        """The non-empty values, in order."""
         return [value for value in self.rows if value is not None]
 
     @property
     def empty(self) -> int:
-        """In how many rows it is empty."""
+        """The number of rows with an empty value."""
         return len(self.rows) - len(self.values)
 
     @property
     def distinct(self) -> int:
-        """The number of different values."""
+        """The number of distinct values."""
         return len(self.counts)
 
     @functools.cached_property
     def counts(self) -> Counter[str]:
-        """How often each value is there, as text."""
+        """The number of occurrences of each value, as text."""
         return Counter(map(str, self.values))
 
     @functools.cached_property
@@ -104,28 +104,28 @@ class Look:
 
     @functools.cached_property
     def mean_words(self) -> float:
-        """How many words a value has, on average."""
+        """The mean number of words per value."""
         return sum(len(str(value).split()) for value in self.values) / max(1, len(self.values))
 
     @functools.cached_property
     def is_number(self) -> bool:
-        """Whether all values are numbers, written or not."""
+        """Whether all values are numbers, also as strings."""
         return self.is_plain and all(_number(value) is not None for value in self.values)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all values are whole numbers."""
+        """Whether all values are integers."""
         numbers = [_number(value) for value in self.values]
         return all(number is not None and number.is_integer() for number in numbers)
 
     @functools.cached_property
     def is_date(self) -> bool:
-        """Whether nearly all values are dates, or dates with times."""
+        """Whether nearly all values are dates, with or without times."""
         return self._fit(_DATE)
 
     @functools.cached_property
     def is_money(self) -> bool:
-        """Whether nearly all values are amounts that are not written as plain numbers."""
+        """Whether nearly all values are amounts of money that are not plain numbers."""
         return not self.is_number and self._fit(_MONEY)
 
     def _fit(self, pattern: re.Pattern[str]) -> bool:
@@ -135,18 +135,18 @@ class Look:
         return fitting >= _SURE * len(self.values)
 
     def is_named(self, names: str) -> bool:
-        """Whether a word of the column's name is one of some names."""
+        """Returns whether a word of the column's name is among some names."""
         spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).lower()
         return not set(names.split()).isdisjoint(re.split(r"[\W_\d]+", spaced))
 
     @property
     def is_about_rows(self) -> bool:
-        """Whether the values, or the name, tell when, where or by whom a row was written."""
+        """Whether the values or the name are metadata: when, where or by whom a row was written."""
         return self.is_date or self.is_named(_ABOUT_ROWS)
 
     @functools.cached_property
     def is_label(self) -> bool:
-        """Whether the values seem to be labels: few, short, and each there several times."""
+        """Whether the values look like labels: few, short, and each repeated."""
         if not self.is_plain or self.is_date or self.distinct < 2 or self.mean_words > 6:
             return False
         if self.is_number:
@@ -156,14 +156,14 @@ class Look:
 
     @functools.cached_property
     def is_text(self) -> bool:
-        """Whether the values seem to be texts."""
+        """Whether the values look like texts."""
         several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
         other = self.is_number or self.is_label or self.is_tree or self.is_date or self.is_money
         return self.is_plain and several and not other and not self.is_written_list
 
     @functools.cached_property
     def is_written_list(self) -> bool:
-        """Whether all values are lists of strings as Python or JSON writes them."""
+        """Whether all values are lists of strings in Python or JSON notation."""
         if not self.is_plain or not all(str(v).strip().startswith("[") for v in self.counts):
             return False
         try:
@@ -174,12 +174,12 @@ class Look:
 
     @functools.cached_property
     def is_code(self) -> bool:
-        """Whether all values are single words of ASCII: names, addresses, codes."""
+        """Whether all values are single ASCII words: names, addresses, codes."""
         return self.is_plain and all(v.isascii() and len(v.split()) == 1 for v in self.counts)
 
     @functools.cached_property
     def is_identity(self) -> bool:
-        """Whether the values only tell rows apart."""
+        """Whether the values only identify rows."""
         if self.is_named("unnamed"):
             return self.is_number
         named = self.is_named("id uuid guid index key")
@@ -196,7 +196,7 @@ class Look:
         return self.is_plain and all(_is_tree(str(value)) for value in first)
 
     def parts(self) -> str | None:
-        """What separates labels in the values, if they seem to be several labels each."""
+        """The separator of labels, if the values look like several labels each."""
         if not self.is_plain or self.is_number:
             return None
         if self.is_written_list:
@@ -218,8 +218,8 @@ class Table:
 
     Attributes:
       columns: by name.
-      rows: how many rows were looked at.
-      bad: what is wrong with rows that cannot be read.
+      rows: number of inspected rows.
+      bad: reasons why rows cannot be read.
       first: the first row's values.
     """
 
@@ -230,10 +230,10 @@ class Table:
 
 
 def look(path: Path, sniffed: Sniffed) -> Table:
-    """Looks at the rows of a file, the first `MAX_ROWS`.
+    """Inspects the first `MAX_ROWS` rows of a file.
 
     Raises:
-      DataError: the file cannot be read, or has no row.
+      DataError: the file cannot be read, or has no rows.
     """
     bad = BadRecords("skip")
     records = open_records(path, format=sniffed.format, bad=bad, options=sniffed.options)
@@ -267,7 +267,7 @@ def _number(value: Any) -> float | None:
 
 
 def _codes(values: Sequence[Any]) -> bool:
-    """Whether all values are single words with digits in them."""
+    """Returns whether all values are single words with digits."""
     return all(
         " " not in str(value) and any(character.isdigit() for character in str(value))
         for value in values
@@ -283,24 +283,24 @@ def _is_tree(text: str) -> bool:
         return False
 
 
-# What kind of problem the columns of a file make.
+# Inference of the problem kind from the columns of a file.
 
 
 _LABEL_NAMES = "label class category intent target queue sentiment judgment topic tag type gold"
 _TEXT_NAMES = "text body sentence content message utterance review question inputs input"
 _HEADING_NAMES = "title subject headline heading summary name"
-_TOLD = 5  # so many names of columns are told in a sentence
-_MAX_REPEATED = 0.6  # Queries are repeated: no more than this part of them are different.
+_TOLD = 5  # maximum column names listed in a message
+_MAX_REPEATED = 0.6  # maximum fraction of distinct values of a query column, as queries repeat
 
 
 @dataclass
 class Guess:
-    """What a declaration is to say.
+    """Inferred content of a declaration.
 
     Attributes:
-      kind: of problem.
-      fields: by field of a sample, its column as JSON has it.
-      doubts: what is not sure, as sentences.
+      kind: kind of problem.
+      fields: by field of a sample, its column in JSON form.
+      doubts: warnings about uncertain results, as sentences.
       more: other keys.
     """
 
@@ -311,7 +311,7 @@ class Guess:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that are used."""
+        """The used columns."""
         used: set[str] = set()
         for column in self.fields.values():
             named = column["column"] if isinstance(column, Mapping) else column
@@ -319,16 +319,16 @@ class Guess:
         return used
 
     def lacks(self, table: Table) -> bool:
-        """Whether a column that is used alone for a field is empty in some rows."""
+        """Returns whether a column that is the only one of a field is empty in some rows."""
         alone = [column for column in self.fields.values() if isinstance(column, str)]
         return any(table.columns[name].empty for name in alone if name in table.columns)
 
 
 def guess(format_name: str, table: Table) -> Guess:
-    """Tells what kind of problem a table makes.
+    """Infers the kind of problem of a table.
 
     Raises:
-      DataError: there is no text in it.
+      DataError: the table has no text.
     """
     by_format: Mapping[str, Callable[[], Guess]] = {
         "bio": lambda: _bio(table),
@@ -407,7 +407,7 @@ def _of_columns(table: Table) -> Guess:
     texts = [one for one in rest if one.is_text]
     about = [one for one in texts if one.is_about_rows]
     texts = [one for one in texts if one not in about] or texts
-    if any(one.mean_words >= 2 for one in texts):  # else words, or a language without spaces
+    if any(one.mean_words >= 2 for one in texts):  # otherwise words, or a language without spaces
         texts = [one for one in texts if not one.is_code]
     if not texts and labels and any(one.is_list for one in rest):
         return _turns(rest, labels)
@@ -415,7 +415,7 @@ def _of_columns(table: Table) -> Guess:
         words = [one for one in rest if one.is_plain and not one.is_number and one.distinct > 1]
         texts = sorted(words, key=lambda one: -one.mean_words)[:1]
         labels = [one for one in labels if one not in texts]
-        if not labels:  # a label is no text from which numbers, or nothing, could be learnt
+        if not labels:  # a label is not a text from which to learn numbers or a language model
             texts = [one for one in texts if not one.is_label]
     if not texts:
         raise DataError(
@@ -426,7 +426,7 @@ def _of_columns(table: Table) -> Guess:
 
 
 def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess:
-    """What texts lead to: labels, a number, another text, or nothing."""
+    """Infers the target of texts: labels, a number, another text, or none."""
     separated = [one for one in rest if one not in texts and one.parts()]
     lists = [one for one in rest if one.is_list]
     numbers = [one for one in rest if one.is_number and one not in labels]
@@ -461,7 +461,7 @@ def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Gue
 
 
 def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
-    """Two texts, to a label, to a number, or the one to the other."""
+    """Infers the target of two texts: a label, a number, or the second text."""
     first, second = texts
     pair = {"first": first.name, "second": second.name}
     doubts: list[str] = []
@@ -555,12 +555,12 @@ def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | No
 
 
 def _lengths(column: Look) -> list[int]:
-    """How long the list in each row is; an empty one may be none."""
+    """Returns the list length in each row, except for empty lists."""
     return [len(value or ()) for value in column.rows]
 
 
 def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
-    """The column or columns of the text, and what is not sure."""
+    """Returns the column or columns of the text, and warnings."""
     if len(texts) == 1:
         return texts[0].name, []
     if len(texts) == 2 and len(heading) == 1:
@@ -593,7 +593,7 @@ def _some(names: Sequence[str], between: str = ", ") -> str:
 
 
 def _left_out(table: Table, made: Guess) -> Iterable[str]:
-    """Says of each column that is not used why, and of many at once if it is the same."""
+    """Yields the reasons why columns are unused, combining columns with the same reason."""
     used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
     by_reason: dict[str, list[str]] = {}
     for name, one in table.columns.items():
@@ -611,7 +611,7 @@ def _left_out(table: Table, made: Guess) -> Iterable[str]:
 
 
 def _why_not(one: Look) -> str:
-    """Returns why a column is not used; NAME stands for its name."""
+    """Returns the reason why a column is unused; NAME is a placeholder for its name."""
     if not one.values:
         return "it is empty"
     if one.is_date:
@@ -642,14 +642,14 @@ _WITHOUT_VOCAB_SIZE = ("intentslot", "text2tags", "text2tree", "spanqa", "image2
 
 @dataclass(frozen=True)
 class Draft:
-    """What is drafted.
+    """A drafted declaration.
 
     Attributes:
-      content: of the declaration.
-      path: where it may be written; no file is there.
-      samples: the first that it makes.
-      doubts: what is not sure, as sentences.
-      has_bad_rows: whether rows cannot be read, or lack what is needed of them.
+      content: content of the declaration.
+      path: suggested path; the file does not exist.
+      samples: the first samples it yields.
+      doubts: warnings about uncertain results, as sentences.
+      has_bad_rows: some rows cannot be read or lack required values.
     """
 
     content: Mapping[str, Any]
@@ -660,16 +660,16 @@ class Draft:
 
     @property
     def text(self) -> str:
-        """The declaration, as JSON, a line for each key."""
+        """The declaration as JSON, with one line per key."""
         lines = [f"  {json.dumps(k)}: {_json(value)}" for k, value in self.content.items()]
         return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def draft(path: Path) -> Draft:
-    """Looks at a file, or a folder, and drafts a declaration.
+    """Inspects a file or folder, and drafts a declaration.
 
     Raises:
-      DataError: it cannot be read, or nothing can be made of it.
+      DataError: it cannot be read, or no problem can be inferred.
     """
     check_unpacked(path)
     found = neighbours(path)
@@ -693,13 +693,13 @@ def draft(path: Path) -> Draft:
     samples = problem.generate_samples(found.folder, Split.TRAIN)
     first = list(itertools.islice(samples, _SAMPLES))
     for _ in itertools.islice(samples, _FEW_ROWS):
-        pass  # for what it says of bad rows
+        pass  # its report of bad rows is used below
     bad = table.bad.count or problem.bad_records.count or made.lacks(table)
     return Draft(content, beside, first, doubts, bool(bad))
 
 
 def _first(found: Neighbours) -> Path:
-    """The file to look at, the first of a pattern."""
+    """Returns the file to inspect, the first match of a pattern."""
     train = found.train
     return train if train.exists() else next(iter(sorted(found.folder.glob(train.name))))
 
@@ -727,7 +727,7 @@ def _content(
 
 
 def _must_be_named(path: Path, sniffed: Sniffed) -> bool:
-    """Whether a file's ending does not tell its format."""
+    """Returns whether the format must be named, because the extension does not determine it."""
     try:
         return format_of(path) != sniffed.format
     except DataError:
@@ -735,7 +735,7 @@ def _must_be_named(path: Path, sniffed: Sniffed) -> bool:
 
 
 def _free_name(name: str) -> str:
-    """A name that no other problem has."""
+    """Returns a name that no other problem has."""
     taken = set(registry.list_names("problem"))
     name = re.sub(r"(_rev|_copy)+$", "", name) or "mine"
     for candidate in (name, f"my_{name}", *(f"my_{name}{n}" for n in range(2, 100))):
@@ -745,7 +745,7 @@ def _free_name(name: str) -> str:
 
 
 def _absent(folder: Path, name: str) -> Path:
-    """A path for a declaration in a folder, where no file is yet."""
+    """Returns an unused path for a declaration in a folder."""
     stems = itertools.chain((name, f"{name}_problem"), (f"{name}_{n}" for n in itertools.count(2)))
     return next(path for path in (folder / f"{s}.json" for s in stems) if not os.path.lexists(path))
 

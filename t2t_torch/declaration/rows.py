@@ -1,4 +1,4 @@
-"""The files that a declaration names, and their rows."""
+"""Files of a declaration, and conversion of their rows to samples."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from t2t_torch.text.tree import parse_tree
 class RowFiles:
     """The files of a declaration's splits.
 
-    A path that is not absolute is looked for in the folder of raw files, then beside the
-    declaration.
+    A relative path is searched in the folder of raw files, then in the declaration's folder.
 
     Args:
-      declaration: what names them.
-      path: where the declaration stands.
+      declaration: the declaration.
+      path: path of the declaration.
       tmp_dir: the folder of raw files.
     """
 
@@ -44,18 +43,18 @@ class RowFiles:
         self._folders = (tmp_dir, path.parent)
 
     def splits(self) -> Iterator[Split]:
-        """Yields the splits that have files of their own."""
+        """Yields the splits with their own files."""
         for split in self._files.splits:
             if not self._files.of(split).part:
                 yield split
 
     def paths(self, split: Split) -> list[Path]:
-        """The files or folders of a split, there or not; of one that is held out, those of train.
+        """Returns the files or folders of a split, existing or not; for a held-out split, train's.
 
-        A pattern gives the files that it fits, sorted.
+        A pattern gives its matches, sorted.
 
         Raises:
-          RegistryError: a pattern is none, or of parallel files one fits more than another.
+          RegistryError: a pattern is invalid, or parallel patterns differ in number of matches.
         """
         rows = self._rows(split)
         if rows.parallel:
@@ -63,10 +62,10 @@ class RowFiles:
         return [path for name in rows.paths for path in self._found(name, split)]
 
     def check(self) -> None:
-        """Checks that all files are there, and each in one split only.
+        """Checks that all files exist, and each belongs to one split only.
 
         Raises:
-          DataError: some are not; all are named.
+          DataError: files are missing; all are named.
           RegistryError: the same file is in two splits.
         """
         named = {split: self.paths(split) for split in self.splits()}
@@ -96,7 +95,7 @@ class RowFiles:
         )
 
     def raw_files(self) -> list[Path]:
-        """All plain files, also those in the folders that are named, and labels of pictures."""
+        """Returns all plain files, including those in declared folders, and image labels."""
         found: list[Path] = []
         for split in self.splits():
             rows = self._files.of(split)
@@ -115,11 +114,11 @@ class RowFiles:
             yield from one
 
     def opened(self, split: Split, bad: BadRecords) -> Iterator[tuple[str, Iterator[Record]]]:
-        """Yields the format and the rows of each file, or of the files that are parallel."""
+        """Yields the format and the rows of each file, or of each group of parallel files."""
         options = dict(self._declaration.options)
         if self._rows(split).parallel:
             for together in self._parallel(split):
-                # The reader takes paths from the folder of the first: all are made absolute.
+                # The reader resolves paths in the first file's folder: use absolute ones.
                 files = {field: path.absolute() for field, path in together.items()}
                 options["files"] = {field: str(path) for field, path in files.items()}
                 first = next(iter(files.values()))
@@ -130,12 +129,12 @@ class RowFiles:
             yield format_name, self._open(path, format_name, options, bad)
 
     def _rows(self, split: Split) -> Rows:
-        """Where the rows of a split are read; of one that is held out, in train."""
+        """Returns the source of a split's rows; for a held-out split, train's."""
         rows = self._files.of(split)
         return self._files.train if rows.part else rows
 
     def _parallel(self, split: Split) -> list[Mapping[str, Path]]:
-        """By field, the files that belong together; those of patterns in their order."""
+        """Returns the groups of parallel files by field; matches of patterns in order."""
         named = self._rows(split).parallel
         found = {field: self._found(name, split) for field, name in named.items()}
         counts = {field: len(paths) for field, paths in found.items()}
@@ -147,7 +146,7 @@ class RowFiles:
         return [dict(zip(found, paths, strict=True)) for paths in together]
 
     def _owner(self, split: Split) -> str:
-        """The key in "files" that names what is read for a split."""
+        """Returns the key in "files" with the source of a split."""
         return (Split.TRAIN if self._files.of(split).part else split).name.lower()
 
     def _open(
@@ -169,7 +168,7 @@ class RowFiles:
             raise mistake(self._path, "format", f"is missing. {error}") from None
 
     def _found(self, name: str, split: Split) -> list[Path]:
-        """What a path or pattern leads to; where it would be, if it is nowhere."""
+        """Returns the matches of a path or pattern; the expected path if nothing exists."""
         try:
             expanded = Path(name).expanduser()
             for folder in self._folders:
@@ -182,14 +181,14 @@ class RowFiles:
                     matching = sorted(top.glob(str(pattern)))
                     if matching:
                         return matching
-        except (ValueError, RuntimeError, OSError) as error:  # what pathlib raises for such names
+        except (ValueError, RuntimeError, OSError) as error:  # raised by pathlib for invalid names
             what = f"{name!r} is no path and no pattern: {error}."
             raise mistake(self._path, f"files.{self._owner(split)}", what) from None
         return [self._folders[0] / expanded]
 
     def _files_in(self, path: Path) -> list[Path]:
-        """The plain files that are read where a path is named."""
-        if not path.exists():  # Data outlives its raw files.
+        """Returns the plain files read for a path."""
+        if not path.exists():  # data outlives its raw files
             return [path]
         format_name, options = self._format(path), self._declaration.options
         if format_name == "bio":
@@ -198,7 +197,7 @@ class RowFiles:
             held = (_bio_file(folder, name) for name in names)
             return [one for one in held if one is not None]
         if format_name == "idx":
-            with contextlib.suppress(DataError):  # told when they are read
+            with contextlib.suppress(DataError):  # reported when they are read
                 return [path, labels_of(path, options.get("labels", ""))]
         if path.is_dir():
             return sorted(one for one in path.rglob("*") if one.is_file())
@@ -209,43 +208,43 @@ def _bio_file(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
-# A row's columns to the fields of a sample.
+# Conversion of columns to the fields of a sample.
 
 
 WRITTEN_LIST = "[]"
-"""What a declaration says for "split" where strings are lists as Python or JSON writes them."""
+"""Value of "split" for lists in Python or JSON notation."""
 
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
 _IN_NO_WORD = re.compile(r"[ \t\r\n]")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-_MAX_NUMBER = float(np.finfo(np.float32).max)  # numbers are stored in 32 bits
-_SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1; as features/label.py
+_MAX_NUMBER = float(np.finfo(np.float32).max)  # numbers are stored as float32
+_SUM_TOLERANCE = 1e-3  # maximum error of a sum of probabilities; same as features/label.py
 
 
 class UnfitError(DataError):
-    """A value is not what its field needs; the row is bad."""
+    """A value is invalid for its field; the row is bad."""
 
 
 class MissingColumnError(UnfitError):
-    """A row has no such column.
+    """A row lacks a column.
 
     Attributes:
-      wanted: the column.
-      found: the columns that the row has.
+      wanted: the missing column.
+      found: the row's columns.
     """
 
     def __init__(self, wanted: str, found: Sequence[str]) -> None:
         self.wanted = wanted
         self.found = tuple(found)
-        # Of nested objects the inner names are told too; a row has a few, or it is the wrong file.
+        # Includes nested names; their number is small unless the file is the wrong one.
         super().__init__(f"there is no column {wanted!r}.{nearest(wanted, self.found[:100])}")
 
 
 def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
-    """Returns what a row has in a field's columns.
+    """Returns a row's values in a field's columns.
 
     Raises:
-      MissingColumnError: it has no such column.
+      MissingColumnError: the row lacks a column.
     """
     found = []
     for name in column.column:
@@ -259,10 +258,10 @@ def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
 
 
 def converted(value: Value, parts: Sequence[Any], column: Column) -> Any:
-    """Returns a field's value, made of what a row has in the field's columns.
+    """Returns a field's value, converted from a row's values in the field's columns.
 
     Raises:
-      UnfitError: it is not what the field holds.
+      UnfitError: the values are invalid for the field.
     """
     if value is Value.PROBABILITIES and len(parts) > 1:
         parts = [dict(zip(column.column, parts, strict=True))]
@@ -270,7 +269,7 @@ def converted(value: Value, parts: Sequence[Any], column: Column) -> Any:
 
 
 def text(parts: Sequence[Any], column: Column) -> str:
-    """Returns a text; several are joined, empty ones left out."""
+    """Returns a text; several are joined, empty ones skipped."""
     made = any_text(parts, column)
     if not made.strip():
         raise UnfitError("an empty text")
@@ -278,13 +277,13 @@ def text(parts: Sequence[Any], column: Column) -> str:
 
 
 def any_text(parts: Sequence[Any], column: Column) -> str:
-    """Returns a text, empty or not."""
+    """Returns a text, possibly empty."""
     texts = [_text_of(part) for part in parts]
     return column.join.join(part for part in texts if part) if len(texts) > 1 else texts[0]
 
 
 def texts(parts: Sequence[Any], column: Column) -> list[str]:
-    """Returns a list of texts, one at least, none of them empty."""
+    """Returns a list of at least one text, all non-empty."""
     made = [_text_of(part) for part in _listed(parts, column)]
     if not made:
         raise UnfitError("an empty list, where texts were expected")
@@ -294,7 +293,7 @@ def texts(parts: Sequence[Any], column: Column) -> list[str]:
 
 
 def words(parts: Sequence[Any], column: Column) -> list[str]:
-    """Returns a list of words, one at least; a string is cut at its spaces and tabs."""
+    """Returns a list of at least one word; a string is split at spaces and tabs."""
     made = [_text_of(part) for part in _listed(parts, column, at_blanks=True)]
     if not made:
         raise UnfitError("no words")
@@ -313,7 +312,7 @@ def label(parts: Sequence[Any], column: Column) -> str:
 
 
 def labels(parts: Sequence[Any], column: Column) -> list[str]:
-    """Returns labels, or none; blanks around those of one string are no part of them."""
+    """Returns zero or more labels; whitespace around the labels in a string is stripped."""
     made = _listed(parts, column)
     if column.split is not None:
         made = [part.strip() if isinstance(part, str) else part for part in made]
@@ -334,10 +333,10 @@ def numbers(parts: Sequence[Any], column: Column) -> list[float]:
 
 
 def pieces(text: str, separator: str) -> list[Any]:
-    """Returns the parts of a list that is written as a string.
+    """Returns the parts of a list in string form.
 
     Raises:
-      UnfitError: it is not written as Python or JSON writes lists, where the separator says so.
+      UnfitError: the separator requires a Python or JSON list, and the string is not one.
     """
     if separator != WRITTEN_LIST:
         return text.split(separator)
@@ -352,16 +351,16 @@ def pieces(text: str, separator: str) -> list[Any]:
 
 
 def number_of(value: Any) -> float:
-    """Returns a finite number of 32 bits; true and 1_000 are none.
+    """Returns a finite number of 32 bits; rejects true and 1_000.
 
     Raises:
-      UnfitError: it is no number, or is too great.
+      UnfitError: not a number, or too large.
     """
     if isinstance(value, bool | np.bool_) or (isinstance(value, str) and "_" in value):
         raise UnfitError(f"{_short(value)} is no number")
     try:
         number = float(value)
-    except OverflowError:  # of a whole number
+    except OverflowError:  # from a large integer
         number = math.inf
     except (TypeError, ValueError):
         raise UnfitError(f"{_short(value)} is no number") from None
@@ -373,7 +372,7 @@ def number_of(value: Any) -> float:
 
 
 def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
-    """Returns answers as {"text", "start"}; a string is one without a start, an empty one none."""
+    """Returns answers as {"text", "start"}; a string has no start, an empty one means no answer."""
     made: list[dict[str, Any]] = []
     for part in _list_of(parts[0]) or ([parts[0]] if parts[0] else []):
         if isinstance(part, str):
@@ -388,10 +387,10 @@ def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
 
 
 def located(found: Sequence[Mapping[str, Any]], context: str) -> list[dict[str, Any]]:
-    """Returns answers with the place of each in the context, in characters.
+    """Returns answers with the character offset of each in the context.
 
     Raises:
-      UnfitError: one is not there.
+      UnfitError: an answer does not occur in the context.
     """
     made = []
     for answer in found:
@@ -405,7 +404,7 @@ def located(found: Sequence[Mapping[str, Any]], context: str) -> list[dict[str, 
 
 
 def image(parts: Sequence[Any], column: Column) -> Any:
-    """Returns a picture's pixels."""
+    """Returns an image's pixels."""
     pixels = np.asarray(parts[0])
     if pixels.ndim not in (2, 3) or pixels.dtype.kind not in "iu":
         raise UnfitError(f"no picture but {pixels.dtype} {pixels.shape}")
@@ -428,10 +427,10 @@ def probabilities(parts: Sequence[Any], column: Column) -> dict[str, float]:
 
 
 def gazetteer(parts: Sequence[Any], column: Column) -> dict[int, dict[str, float]]:
-    """Returns by the number of a word, from 0, its labels and their weights.
+    """Returns the labels and weights of each word, by word index, from 0.
 
-    A value is a list with a mapping for each word, or PyText's list of {"tokenIdx", "features"},
-    of which words without labels are left out; either may be written as JSON in a string.
+    A value is a list with one mapping per word, or PyText's list of {"tokenIdx", "features"}, which
+    omits words without labels; either may be a JSON string.
     """
     held = parts[0]
     if isinstance(held, str):
@@ -475,10 +474,10 @@ _CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
 
 
 def _text_of(value: Any) -> str:
-    """A text as it stands; numbers as they are written, words with spaces between."""
+    """Returns a text unchanged; numbers as strings, words joined by spaces."""
     if isinstance(value, str):
         return value
-    if value is None or value != value:  # NaN: what data frames have for nothing
+    if value is None or value != value:  # NaN: empty value in data frames
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -497,7 +496,7 @@ def _list_of(value: Any) -> list[Any] | None:
 
 
 def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) -> list[Any]:
-    """The parts of all columns; those of a string are separated as the declaration says."""
+    """Returns the parts of all columns; strings are split as declared."""
     if len(parts) > 1:
         return [one for part in parts for one in _listed([part], column, at_blanks=at_blanks)]
     held = _list_of(parts[0])
@@ -516,7 +515,7 @@ def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) ->
 
 
 def _whole(value: Any, what: str) -> int:
-    """A whole number, also one that is written as a string or as 6.0."""
+    """Returns an integer, also from a string or from 6.0."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
@@ -531,17 +530,17 @@ def _short(value: Any) -> str:
     return told if len(told) <= 80 else told[:77] + "..."
 
 
-# Rows to samples, as a declaration says.
+# Conversion of rows to samples.
 
 
 class SampleMaker:
-    """Makes samples of rows.
+    """Converts rows to samples.
 
     Args:
-      declaration: what says it.
+      declaration: the declaration.
       kind: its kind.
-      columns: by field of a sample, where it is.
-      sizes: by field of numbers, how many there are to be.
+      columns: by field of a sample, its column.
+      sizes: by numeric field, the required number of values.
     """
 
     def __init__(
@@ -569,7 +568,7 @@ class SampleMaker:
             self._fields.append(("dense", Value.NUMBERS, beside.dense.column))
         if beside.weight:
             self._fields.append(("weight", Value.NUMBERS, beside.weight))
-        # Most fields are texts of one column, and are taken as they are.
+        # Most fields are texts of one column and need no conversion.
         self._texts = [
             (field, column, column.column[0])
             for field, value, column in self._fields
@@ -582,15 +581,15 @@ class SampleMaker:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """By field of a sample, also of what is known beside, where it is."""
+        """The columns of all fields, including additional features."""
         return {field: column for field, _, column in self._fields}
 
     def sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the sample of a row, by field.
 
         Raises:
-          MissingColumnError: the row has not all columns.
-          UnfitError: a value is not what its field needs; names the column.
+          MissingColumnError: the row lacks a column.
+          UnfitError: a value is invalid for its field; names the column.
         """
         made: dict[str, Any] = {}
         for field, column, name in self._texts:
@@ -622,7 +621,7 @@ class SampleMaker:
             raise UnfitError(f"column {names} ({field!r}): {told}.") from None
 
     def _check(self, field: str, value: Value, made: dict[str, Any]) -> None:
-        """Raises UnfitError if a value does not fit what is declared, or the other fields."""
+        """Raises UnfitError if a value contradicts the declaration or the other fields."""
         if self._labels and value in (Value.LABEL, Value.LABELS, Value.TAGS, Value.PROBABILITIES):
             held = made[field] if isinstance(made[field], list | dict) else [made[field]]
             unknown = next((label for label in held if label not in self._labels), None)
@@ -636,7 +635,7 @@ class SampleMaker:
             made[field] = located(made[field], made["context"])
 
     def _check_words(self, made: dict[str, Any]) -> None:
-        """Parses trees; UnfitError unless words, tags and leaves are as many."""
+        """Parses trees; UnfitError unless words, tags and leaves have the same number."""
         for field, value, _ in self._fields:
             if value is Value.TREE:
                 try:
@@ -657,15 +656,14 @@ class SampleMaker:
                 made[field] = [held.get(place, {}) for place in range(words)]
 
     def split(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> Split:
-        """Returns the split that a training row belongs to when a part is held out.
+        """Returns the split of a training row when part of the rows is held out.
 
-        It follows from what the row says alone: from what the model is given (of questions about a
-        text, the text; of documents for a query, the query), or from the columns of "split_by".  So
-        equal rows, and rows that would give an answer away, are never on both sides; and a row
-        stays where it is when others come.
+        Depends only on the row's input (for questions about a text, the text; for documents of a
+        query, the query), or on the columns of "split_by".  Therefore equal rows, and rows that
+        would reveal an answer, always share a split, and a row keeps its split when rows are added.
 
         Raises:
-          MissingColumnError: the row has not all columns of "split_by".
+          MissingColumnError: the row lacks a column of "split_by".
         """
         if self._split_by:
             group = picked(row, Column(column=self._split_by))
@@ -674,7 +672,7 @@ class SampleMaker:
         if not all(type(one) is str for one in group):
             held = [one.tolist() if isinstance(one, np.ndarray) else one for one in group]
             group = [json.dumps(held, sort_keys=True, default=str)]
-        # A lone surrogate has no bytes of its own.
+        # A lone surrogate cannot be encoded in UTF-8.
         key = "\0".join(group).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(key, digest_size=8).digest()
         share = int.from_bytes(digest, "big") / 2**64

@@ -1,4 +1,4 @@
-"""What a declaration may say, and what it says wrong."""
+"""Schema of declarations, and error messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 LARGEST = 10_000_000
-"""The largest number that a declaration may ask for, of ids for instance."""
+"""Maximum of any number in a declaration, such as the number of ids."""
 
 SPLITS = tuple(split.name.lower() for split in Split)
 
 
 class _Part(pydantic.BaseModel):
-    """A part of a declaration: read-only, and nothing unknown in it."""
+    """Base class of a declaration's parts: read-only, no unknown keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
 class Column(_Part):
-    """Where a field of a sample is found in a row.
+    """Location of a sample's field in a row.
 
-    In JSON a column's name, or its number from 0 where columns have none ("-1" is the last), or
-    a list of columns, or {"column": ..., "split": ","} for a list in one string.
+    JSON form: a column's name, its number from 0 if columns have no names ("-1" is the last), a
+    list of columns, or {"column": ..., "split": ","} for a list in one string.
 
     Attributes:
       column: one column or several.
-      split: what separates the parts of a string that is a list, "[]" if Python or JSON wrote it;
-        None: white space between words.
-      join: what stands between the texts of several columns.
+      split: separator of a list in string form, "[]" for Python or JSON notation; None: whitespace
+        between words.
+      join: separator inserted between the texts of several columns.
     """
 
     column: tuple[str, ...]
@@ -69,15 +69,15 @@ class Column(_Part):
 
 
 class Rows(_Part):
-    """Where the rows of a split are.
+    """Source of a split's rows.
 
-    In JSON a path, a list of paths, or {field: path, ...} for files that are read line by line
-    together; or a number, the part of the training rows that is held out.
+    JSON form: a path, a list of paths, {field: path, ...} for parallel files read line by line, or
+    a number, the fraction of the training rows to hold out.
 
     Attributes:
       paths: files, folders or patterns such as "part-*.csv".
-      parallel: by field, a path: line n of the one belongs to line n of the others.
-      part: of the training rows, between 0 and 1.
+      parallel: by field, a path: line n of the files forms one row.
+      part: fraction of the training rows, between 0 and 1.
     """
 
     paths: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Rows(_Part):
 
 
 class Files(_Part):
-    """The rows of each split."""
+    """The sources of each split."""
 
     train: Rows
     eval: Rows
@@ -124,18 +124,18 @@ class Files(_Part):
         return self
 
     def of(self, split: Split) -> Rows:
-        """The rows of a split that there is."""
+        """Returns the source of an existing split."""
         rows: Rows = getattr(self, split.name.lower())
         return rows
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The splits there are."""
+        """The existing splits."""
         return tuple(split for split in Split if getattr(self, split.name.lower()) is not None)
 
 
 class Dense(_Part):
-    """Numbers beside a text: a column for each, or one column with a list of `size` of them."""
+    """Numeric inputs of a row: one column each, or one column with a list of `size` numbers."""
 
     column: Column
     size: Annotated[int, pydantic.Field(ge=1, le=LARGEST)]
@@ -150,16 +150,16 @@ class Dense(_Part):
 
 
 class Beside(_Part):
-    """What else is known of a row or of its words ("features").
+    """Additional features of a row or its words ("features").
 
     Attributes:
-      characters: characters kept of each word.
-      bytes: bytes kept of each word.
-      shape: whether each word's capitalization is an input.
+      characters: maximum characters per word.
+      bytes: maximum bytes per word.
+      shape: use the capitalization of each word as an input.
       gazetteer: the column with a mapping of labels to weights for each word.
       dense: columns of numbers.
-      weight: the column that says how much a row counts in the loss.
-      soft_labels: whether the targets are probabilities of the labels.
+      weight: the column with the weight of a row in the loss.
+      soft_labels: the targets are probabilities of the labels.
     """
 
     characters: Annotated[int, pydantic.Field(ge=1, le=1000)] | None = None
@@ -172,7 +172,7 @@ class Beside(_Part):
 
 
 class Shards(_Part):
-    """Files written for each split; in JSON also one number, that of the training split."""
+    """Number of files per split; JSON form also a single number, for the training split."""
 
     train: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 10
     eval: Annotated[pydantic.StrictInt, pydantic.Field(ge=1, le=99999)] = 1
@@ -187,32 +187,32 @@ class Shards(_Part):
 
 
 class Declaration(_Part):
-    """A problem, declared.
+    """A declared problem.
 
     Attributes:
-      problem: its name.
-      kind: what is learnt: one of `kinds.KINDS`, or "mixture".
-      description: for readers.
-      source: where the data is from; for readers.
-      licence: of the data; for readers.
+      problem: the problem's name.
+      kind: kind of problem: one of `KINDS`, or "mixture".
+      description: free text.
+      source: source of the data; free text.
+      licence: licence of the data; free text.
       files: the rows of each split.
-      format: of the files; by their ending if None.
-      options: of the format, such as {"delimiter": ";", "header": false}.
+      format: format of the files; None: inferred from the file extension.
+      options: options of the format, such as {"delimiter": ";", "header": false}.
       fields: by field of a sample, its column.
-      split_by: the columns whose rows stay in one split when some are held out.
-      vocab_type: what texts are cut into.
-      vocab_size: ids wanted of a learnt vocabulary.
-      use_vocab_from_other_problem: the name of the problem whose vocabulary is this one's too.
+      split_by: columns whose equal rows stay in one split when rows are held out.
+      vocab_type: units of the vocabulary, such as words or subwords.
+      vocab_size: target number of ids of a learned vocabulary.
+      use_vocab_from_other_problem: the problem whose vocabulary is shared.
       labels: the labels; if empty, those of the training rows.
-      features: what else is known of a row or of its words.
-      settings: of the kind, such as {"size": 3} for "text2real".
-      shards: files written for each split.
-      metrics: the names of what evaluation reports, of all targets or by target; None: the kind's.
-      loss: the name of what is trained on, of all targets or by target; None: the kind's.
-      model: suggested for it.
-      hparams_set: suggested for it.
-      problems: the names of a mixture's problems.
-      schedule: how a mixture's problems are mixed.
+      features: additional features of a row or its words.
+      settings: settings of the kind, such as {"size": 3} for "text2real".
+      shards: number of files per split.
+      metrics: names of evaluation metrics, for all targets or by target; None: the kind's.
+      loss: name of the training loss, for all targets or by target; None: the kind's.
+      model: suggested model.
+      hparams_set: suggested hparams set.
+      problems: names of a mixture's problems.
+      schedule: mixing schedule of a mixture.
     """
 
     problem: str
@@ -246,10 +246,10 @@ class Declaration(_Part):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any], path: Path) -> Declaration:
-        """Makes a declaration of what a file says.
+        """Parses the content of a declaration file.
 
         Raises:
-          RegistryError: it says something wrong; all of it is told, by line and key.
+          RegistryError: the content is invalid; reports all mistakes by line and key.
         """
         try:
             return cls.model_validate(content)
@@ -258,7 +258,7 @@ class Declaration(_Part):
 
 
 def content_of(path: Path) -> dict[str, Any]:
-    """Reads the file of a declaration.
+    """Reads a declaration file.
 
     Raises:
       RegistryError: it cannot be read, is not valid JSON, or declares no problem.
@@ -273,7 +273,7 @@ def content_of(path: Path) -> dict[str, Any]:
 
 
 def nearest(wrong: str, right: Iterable[str]) -> str:
-    """Says which of the right names is meant, as far as can be guessed, and all of them."""
+    """Returns a hint with the closest valid name, if any, and all valid names."""
     names = sorted(right)
     near = difflib.get_close_matches(wrong.lower(), names, n=1) or difflib.get_close_matches(
         wrong, names, n=1
@@ -283,14 +283,14 @@ def nearest(wrong: str, right: Iterable[str]) -> str:
 
 
 def place(path: Path, key: str) -> str:
-    """The file, and the line on which a declaration first says a key."""
+    """Returns the file, and the line where a declaration first uses a key."""
     text = path.read_text("utf-8-sig") if path.is_file() else ""
     found = re.search(rf'"{re.escape(key)}"\s*:', text)
     return f"{path}:{text.count(chr(10), 0, found.start()) + 1}" if found else str(path)
 
 
 def mistake(path: Path, key: str, what: str) -> RegistryError:
-    """The error for a key, "fields.inputs" for instance, of the declaration in a file."""
+    """Returns the error for a key, such as "fields.inputs", of the declaration in a file."""
     return RegistryError(f'{place(path, key.split(".")[-1])}: "{key}": {what}')
 
 
@@ -314,7 +314,7 @@ def _told(path: Path, error: pydantic.ValidationError) -> str:
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
-    """The keys that there may be at a place of a declaration."""
+    """Returns the valid keys at a location of a declaration."""
     parts: dict[str, type[_Part]] = {"files": Files, "features": Beside, "shards": Shards}
     if not location:
         return list(Declaration.model_fields)
@@ -327,15 +327,15 @@ def _is_column(name: object) -> bool:
     return isinstance(name, int | str) and not isinstance(name, bool) and name != ""
 
 
-# The kinds of problem that can be declared: their family, and the fields of their samples.
+# Kinds of declarable problems: problem type, and fields of their samples.
 
 
 MIXTURE = "mixture"
-"""The kind that names other problems, and has no files of its own."""
+"""The kind that refers to other problems and has no files of its own."""
 
 
 class Value(enum.Enum):
-    """What a field of a sample holds."""
+    """Type of a sample's field."""
 
     TEXT = "a text"
     ANY_TEXT = "a text, also an empty one"
@@ -357,11 +357,11 @@ class Kind:
     """A kind of problem.
 
     Attributes:
-      family: the module in `problem_types/` (or the package) and the class, with a colon between.
-      fields: of a sample, and what each holds.
-      group: the fields whose equality keeps rows in one split, when some are held out.
-      settings: the class attributes that "settings" of a declaration may set.
-      optional: the fields that need no column.
+      family: module in `problem_types/` (or the package) and class, separated by a colon.
+      fields: by field of a sample, its type.
+      group: fields whose equal rows stay in one split when rows are held out.
+      settings: the class attributes available in "settings".
+      optional: fields that need no column.
     """
 
     family: str
@@ -371,7 +371,7 @@ class Kind:
     optional: tuple[str, ...] = ()
 
     def family_class(self) -> type[Problem]:
-        """Imports the family."""
+        """Imports the problem type."""
         module, _, name = self.family.partition(":")
         return cast("type[Problem]", getattr(importlib.import_module(module), name))
 
@@ -481,7 +481,7 @@ KINDS: Mapping[str, Kind] = {
         _VOCABULARY,
     ),
 }
-"""By what a declaration says as "kind"."""
+"""Kinds by their name in a declaration."""
 
 USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("bio", "intentslot"): {"inputs": "words", "intent": "label", "slots": "tags"},
@@ -492,11 +492,11 @@ USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("trees", "text2tree"): {"inputs": "words", "targets": "tree"},
     ("idx", "image2class"): {"inputs": "image", "targets": "label"},
 }
-"""By format and kind, where the fields are when "fields" does not say; else in columns of the
-fields' own names."""
+"""Default columns by format and kind, used without "fields"; otherwise the columns have the
+fields' names."""
 
 
-# The names in a declaration of what stands elsewhere: problems, models and hparams sets.
+# Names that refer to other objects: problems, models and hparams sets.
 
 
 _KINDS = {"model": "model", "hparams_set": "hparams"}
@@ -504,14 +504,14 @@ _KINDS = {"model": "model", "hparams_set": "hparams"}
 
 
 def check_names(declaration: Declaration, path: Path) -> None:
-    """Checks that all names are known; it imports a user's files for a name that none declares.
+    """Checks that all names exist; imports the user's files for names that none declares.
 
     Args:
-      declaration: what names them.
-      path: where it stands.
+      declaration: the declaration.
+      path: path of the declaration.
 
     Raises:
-      RegistryError: one is not, or a mixture names itself.
+      RegistryError: a name is unknown, or a mixture contains itself.
     """
     for key, kind in _KINDS.items():
         name, known = getattr(declaration, key), registry.list_names(kind)
@@ -548,7 +548,7 @@ def _losses(declaration: Declaration) -> list[str]:
 
 
 def _base_name(name: str, key: str, path: Path) -> str:
-    """A problem's name without `_rev` and `_copy`."""
+    """Returns a problem's name without `_rev` and `_copy`."""
     try:
         return parse_problem_name(name).base_name
     except RegistryError as error:
@@ -561,13 +561,13 @@ def _check_problem(name: str, key: str, path: Path) -> None:
     if base in registry.list_names("problem"):
         return
     try:
-        registry.problem(base)  # A name made in a loop is known when its file is imported.
+        registry.problem(base)  # names created in a loop are known only after the file's import
     except RegistryError as error:
         raise mistake(path, key, str(error)) from None
 
 
 def _check_circle(names: tuple[str, ...], path: Path, within: tuple[str, ...]) -> None:
-    """Raises RegistryError if a mixture is among what it mixes, also in declared mixtures of it."""
+    """Raises RegistryError if a mixture contains itself, also through other declared mixtures."""
     places = {entry.name: Path(entry.path) for entry in registry.entries("problem")}
     for name in names:
         base = _base_name(name, "problems", path)

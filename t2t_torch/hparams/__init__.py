@@ -1,1 +1,1 @@
-"""Shelf: named hparams sets.  The registry imports them; nobody else does."""
+"""Registry folder: named hparams sets.  Imported by the registry only."""

@@ -1,4 +1,4 @@
-"""The set that every other starts from, and ranges about it."""
+"""Base hparams set, and its search range."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from t2t_torch.search_space import RangedHParams
 
 @register_hparams
 def basic_params1() -> HParams:
-    """tensor2tensor's defaults, layers/common_hparams.py: they are the fields' own."""
+    """tensor2tensor's defaults, layers/common_hparams.py; equal to the fields' defaults."""
     return HParams()
 
 
 @register_ranged_hparams("basic1")
 @register_ranged_hparams
 def basic_range1(rhp: RangedHParams) -> None:
-    """tensor2tensor's wide ranges, layers/common_hparams.py, which calls them basic1.
+    """tensor2tensor's wide ranges, layers/common_hparams.py, named basic1 there.
 
-    Left out, as nothing here reads them: dropout (0 to 0.5; layer_prepostprocess_dropout is what
-    sets here read), kernel_height, kernel_width, compress_steps, and the optimizer yellow_fin.
-    `learning_rate` and its decay scheme are of the schedule legacy, as in `basic_params1`.
+    Omitted, as unused in this library: dropout (0 to 0.5; sets here use
+    layer_prepostprocess_dropout), kernel_height, kernel_width, compress_steps, and the optimizer
+    yellow_fin.  `learning_rate` and its decay scheme apply to the schedule legacy, as in
+    `basic_params1`.
     """
     rhp.set_discrete("batch_size", [1024, 2048, 4096])
     rhp.set_discrete("num_hidden_layers", [1, 2, 3, 4, 5, 6])

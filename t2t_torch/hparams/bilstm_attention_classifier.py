@@ -1,4 +1,4 @@
-"""The self-attentive classifier's hyperparameters and sets of them."""
+"""Hyperparameters of the self-attentive BiLSTM classifier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BilstmAttentionClassifierHParams(TokenHParams):
-    """LSTMs in both directions, and the hops of attention over them."""
+    """Bidirectional LSTMs with multi-hop attention."""
 
     num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1, high=10_000)
     lstm_size: int = hp(128, "Units of each direction of an LSTM.", low=1)
@@ -28,8 +28,8 @@ class BilstmAttentionClassifierHParams(TokenHParams):
 def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
     """Lin et al. 2017, arXiv:1703.03130, section 4: 30 hops of 350 units, a ReLU layer of 3,000.
 
-    Its LSTMs have 300 units in each direction over vectors of 300; plain SGD at 0.06.  From scratch
-    it learns slowly: after 800 steps below naive Bayes (docs/models.md).
+    LSTMs of 300 units per direction over vectors of 300; plain SGD at 0.06.  Learns slowly from
+    scratch: after 800 steps it is below naive Bayes (docs/models.md).
     """
     return BilstmAttentionClassifierHParams.plain().replace(
         embedding_size=300,
@@ -68,7 +68,7 @@ def bilstm_attention_classifier_small() -> BilstmAttentionClassifierHParams:
 
 @register_hparams
 def bilstm_attention_classifier_tiny() -> BilstmAttentionClassifierHParams:
-    """LSTMs of 32 and 2 hops, for tests and for a first look."""
+    """LSTMs of 32 and 2 hops, for tests and quick trials."""
     return bilstm_attention_classifier_small().replace(
         embedding_size=32,
         lstm_size=32,
@@ -83,7 +83,7 @@ def bilstm_attention_classifier_tiny() -> BilstmAttentionClassifierHParams:
 
 @register_hparams
 def bilstm_attention_classifier_ag_news() -> BilstmAttentionClassifierHParams:
-    """For topic_ag_news_words, 1,200 steps: LSTMs of 64, a fifth of the words left out."""
+    """For topic_ag_news_words, 1,200 steps: LSTMs of 64, a fifth of the words dropped."""
     return bilstm_attention_classifier_small().replace(
         embedding_size=100,
         lstm_size=64,
@@ -95,7 +95,7 @@ def bilstm_attention_classifier_ag_news() -> BilstmAttentionClassifierHParams:
 
 @register_hparams
 def bilstm_attention_classifier_imdb() -> BilstmAttentionClassifierHParams:
-    """For sentiment_imdb_words: LSTMs of 64 over the first 256 words, as many as 32 reviews."""
+    """For sentiment_imdb_words: LSTMs of 64 over the first 256 words, in batches of 32 reviews."""
     return bilstm_attention_classifier_ag_news().replace(
         batch_size=8192,
         max_input_seq_length=256,

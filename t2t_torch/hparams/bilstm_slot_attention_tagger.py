@@ -1,4 +1,4 @@
-"""The hyperparameters of the BiLSTM tagger with slot attention, and sets of them."""
+"""Hyperparameters of the BiLSTM tagger with slot attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_torch.registry import register_hparams
 
 
 class BilstmSlotAttentionTaggerHParams(BilstmTaggerHParams):
-    """Slot attention: how words look at the others of their sentence."""
+    """Slot attention: attention of each word to the words of its sentence."""
 
     slot_attention: Literal["concat", "multiply", "dot"] = hp(
         "concat",
@@ -26,15 +26,15 @@ class BilstmSlotAttentionTaggerHParams(BilstmTaggerHParams):
 
 @register_hparams
 def bilstm_slot_attention_tagger_base() -> BilstmSlotAttentionTaggerHParams:
-    """The BiLSTM tagger's set, with PyText's attention of 64 units.
+    """The BiLSTM tagger's base set with PyText's slot attention of 64 units.
 
-    Aly et al. 2018, arXiv:1812.08729; its models/representations/slot_attention.py.
+    Aly et al. 2018, arXiv:1812.08729; PyText's models/representations/slot_attention.py.
     """
     return BilstmSlotAttentionTaggerHParams.starting_from(bilstm_tagger_base())
 
 
 @register_hparams
 def bilstm_slot_attention_tagger_tiny() -> BilstmSlotAttentionTaggerHParams:
-    """32 in each direction, for tests and for a first look."""
+    """32 units per direction, for tests and quick trials."""
     tiny = BilstmSlotAttentionTaggerHParams.starting_from(bilstm_tagger_tiny())
     return tiny.replace(attention_size=16)

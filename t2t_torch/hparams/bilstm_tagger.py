@@ -1,4 +1,4 @@
-"""The BiLSTM tagger's hyperparameters and sets of them."""
+"""Hyperparameters of the BiLSTM tagger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BilstmTaggerHParams(TokenHParams):
-    """BiLSTM tagger: its dropout; hidden_size is of each direction."""
+    """BiLSTM tagger: dropout; hidden_size is per direction."""
 
     num_hidden_layers: int = hp(1, "Layers of LSTM.", low=1, high=10_000)
     locked_dropout: bool = hp(
@@ -18,7 +18,7 @@ class BilstmTaggerHParams(TokenHParams):
 
 @register_hparams
 def bilstm_tagger_base() -> BilstmTaggerHParams:
-    """One layer of 100 in each direction, dropout 0.5, a CRF on top.
+    """One layer of 100 per direction, dropout 0.5, a CRF.
 
     Lample et al. 2016, arXiv:1603.01360, section 5.1, with Adam in place of SGD.
     """
@@ -39,7 +39,7 @@ def bilstm_tagger_base() -> BilstmTaggerHParams:
 
 @register_hparams
 def bilstm_tagger_tiny() -> BilstmTaggerHParams:
-    """32 in each direction, for tests and for a first look."""
+    """32 units per direction, for tests and quick trials."""
     return bilstm_tagger_base().replace(
         hidden_size=32,
         embedding_size=32,
@@ -54,8 +54,8 @@ def bilstm_tagger_tiny() -> BilstmTaggerHParams:
 def bilstm_tagger_ud() -> BilstmTaggerHParams:
     """One layer of 200 for pos_ud_english_ewt (204,577 words); 1,200 steps are 10 epochs.
 
-    Filters see 2 to 5 characters, and a tenth of the words lose their own vectors, so that these
-    are relied on.
+    Character filters span 2 to 5 characters.  A tenth of the word vectors are dropped, which makes
+    the model rely on characters.
     """
     return bilstm_tagger_base().replace(
         hidden_size=200,
@@ -73,8 +73,8 @@ def bilstm_tagger_ud() -> BilstmTaggerHParams:
 def bilstm_tagger_conll2000() -> BilstmTaggerHParams:
     """One layer of 200 for chunking_conll2000_pos (190,000 words); 1,400 steps are 14 epochs.
 
-    Filters see 2 to 5 characters.  A sentence loses the same units at all its words (Gal and
-    Ghahramani 2016, arXiv:1512.05287).  Chosen on the dev part.
+    Character filters span 2 to 5 characters.  Dropout uses one mask for all words of a sentence
+    (Gal and Ghahramani 2016, arXiv:1512.05287).  Tuned on the EVAL split.
     """
     return bilstm_tagger_base().replace(
         hidden_size=200,

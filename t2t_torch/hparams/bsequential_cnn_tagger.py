@@ -1,4 +1,4 @@
-"""The bidirectional sequential CNN's hyperparameters and sets of them."""
+"""Hyperparameters of the bidirectional sequential CNN tagger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BsequentialCnnTaggerHParams(TokenHParams):
-    """Sequential CNN: what it sees of each word's neighbours; hidden_size is of each side."""
+    """Sequential CNN: context of each word; hidden_size is per side."""
 
     context_size: int = hp(6, "Words of the past, and of the future; the word is in both.", low=1)
     around_size: int = hp(1, "Words on each side that surround a word.", low=0)
@@ -18,10 +18,10 @@ class BsequentialCnnTaggerHParams(TokenHParams):
 
 @register_hparams
 def bsequential_cnn_tagger_base() -> BsequentialCnnTaggerHParams:
-    """Contexts of five words, 100 filters of 3 and of 4 words, dropout 0.4, a softmax.
+    """Contexts of five words, 100 filters each of 3 and 4 words, dropout 0.4, a softmax.
 
-    Sizes are of PyText (models/representations/bseqcnn.py; Aly et al. 2018, arXiv:1812.08729); the
-    word itself belongs to past and future as in Vu 2016, arXiv:1606.07783.
+    Sizes of PyText (models/representations/bseqcnn.py; Aly et al. 2018, arXiv:1812.08729); past and
+    future contexts include the word itself as in Vu 2016, arXiv:1606.07783.
     """
     return with_adam(BsequentialCnnTaggerHParams.plain()).replace(
         hidden_size=200,
@@ -43,7 +43,7 @@ def bsequential_cnn_tagger_crf() -> BsequentialCnnTaggerHParams:
 
 @register_hparams
 def bsequential_cnn_tagger_tiny() -> BsequentialCnnTaggerHParams:
-    """Contexts of three words and 32 filters, for tests and for a first look."""
+    """Contexts of three words and 32 filters, for tests and quick trials."""
     return bsequential_cnn_tagger_base().replace(
         hidden_size=32,
         embedding_size=32,

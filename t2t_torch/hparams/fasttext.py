@@ -1,4 +1,4 @@
-"""fastText's hyperparameters and sets of them."""
+"""Hyperparameters of fastText."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams
 
 
 class FasttextHParams(TokenHParams):
-    """fastText: n-grams of words."""
+    """fastText: word n-grams."""
 
     ngram_order: int = hp(2, "Words of the longest n-grams.  1: words alone.", low=1)
     ngram_buckets: int = hp(
@@ -29,10 +29,9 @@ class FasttextHParams(TokenHParams):
 def fasttext_base() -> FasttextHParams:
     """Vectors of 10 and bigrams.  Joulin et al. 2017, arXiv:1607.01759, section 3.1.
 
-    The rate falls to 0 in a straight line, as in the paper.  There SGD at 0.25 takes a step for
-    each example; at the same rate for the mean of a batch hardly anything is learned, so Adam at
-    0.03 takes its place, and n-grams share 100,000 rows, as Adam updates all of them.  About 600
-    steps for thousands of texts.
+    The rate decays linearly to 0, as in the paper.  The paper uses SGD at 0.25 with one step per
+    example; that rate hardly learns with batch means, so Adam at 0.03 replaces it, and n-grams
+    share 100,000 rows, as Adam updates all of them.  About 600 steps for thousands of texts.
     """
     return FasttextHParams.plain().replace(
         embedding_size=10,
@@ -53,15 +52,15 @@ def fasttext_base() -> FasttextHParams:
 
 @register_hparams
 def fasttext_tiny() -> FasttextHParams:
-    """Vectors of 10 and 4,096 rows for bigrams, for tests and for a first look."""
+    """Vectors of 10 and 4,096 rows for bigrams, for tests and quick trials."""
     return fasttext_base().replace(ngram_buckets=2**12, learning_rate_constant=0.01)
 
 
 @register_hparams
 def fasttext_ag_news() -> FasttextHParams:
-    """For topic_ag_news_words, 600 steps: half of the words and bigrams are left out at random.
+    """For topic_ag_news_words, 600 steps: half of the words and bigrams are dropped at random.
 
-    Such dropout is a regularizer of linear models, by how rare a feature is: Wager et al. 2013,
+    Feature dropout regularizes linear models by feature frequency: Wager et al. 2013,
     arXiv:1307.1493.
     """
     return fasttext_tiny().replace(
@@ -75,9 +74,9 @@ def fasttext_ag_news() -> FasttextHParams:
 
 @register_hparams
 def fasttext_imdb() -> FasttextHParams:
-    """For sentiment_imdb_words, 800 steps: n-grams up to three words, each once, half left out.
+    """For sentiment_imdb_words, 800 steps: n-grams up to three words, each once, half dropped.
 
-    That a text either has a word or not serves sentiment: Wang and Manning 2012, ACL.
+    Binary presence of words works well for sentiment: Wang and Manning 2012, ACL.
     """
     return fasttext_ag_news().replace(
         embedding_size=4,

@@ -1,4 +1,4 @@
-"""The joint BiLSTM's hyperparameters and sets of them."""
+"""Hyperparameters of the joint BiLSTM."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_torch.registry import register_hparams
 
 
 class JointBilstmHParams(BilstmTaggerHParams):
-    """Joint BiLSTM: what words and the whole sentence take of its states."""
+    """Joint BiLSTM: pooling for the sentence, and attention for words."""
 
     pooling: Literal["attention", "mean", "max", "last"] = hp(
         "attention", "How the states of a sentence become one vector."
@@ -32,9 +32,9 @@ class JointBilstmHParams(BilstmTaggerHParams):
 
 @register_hparams
 def joint_bilstm_base() -> JointBilstmHParams:
-    """One shared layer of 100 in each direction, attention of 64 units, a CRF; dropout 0.4.
+    """One shared layer of 100 per direction, attention of 64 units, a CRF; dropout 0.4.
 
-    Aly et al. 2018, arXiv:1812.08729, figure 3; the attention's size and the dropout are PyText's.
+    Aly et al. 2018, arXiv:1812.08729, figure 3; attention size and dropout are PyText's.
     """
     base = JointBilstmHParams.starting_from(bilstm_tagger_base())
     return base.replace(layer_prepostprocess_dropout=0.4)
@@ -42,7 +42,7 @@ def joint_bilstm_base() -> JointBilstmHParams:
 
 @register_hparams
 def joint_bilstm_tiny() -> JointBilstmHParams:
-    """32 in each direction, for tests and for a first look."""
+    """32 units per direction, for tests and quick trials."""
     tiny = JointBilstmHParams.starting_from(bilstm_tagger_tiny())
     return tiny.replace(attention_size=16)
 
@@ -51,8 +51,8 @@ def joint_bilstm_tiny() -> JointBilstmHParams:
 def joint_bilstm_atis() -> JointBilstmHParams:
     """Vectors of 128 and layers of 128 for intent_slot_atis; 1,700 steps are 30 epochs.
 
-    One word in twenty loses its own vector, so that its characters and its neighbours are relied
-    on.  Chosen on the dev part.
+    One word vector in twenty is dropped, which makes the model rely on characters and context.
+    Tuned on the EVAL split.
     """
     return joint_bilstm_base().replace(
         hidden_size=128,
@@ -64,22 +64,22 @@ def joint_bilstm_atis() -> JointBilstmHParams:
 
 @register_hparams
 def joint_bilstm_multi_atis() -> JointBilstmHParams:
-    """Classes of requests and tags of words as two problems: for multi_intent_slot_atis.
+    """Intents and slots as two problems: for multi_intent_slot_atis.
 
-    Aly et al. 2018, arXiv:1812.08729, figure 3: words and LSTM are shared, the pooling is the
-    classes', the attention the tags'.  As joint_bilstm_atis; each step is of one problem, so 3,400
-    are 30 epochs.
+    Aly et al. 2018, arXiv:1812.08729, figure 3: word vectors and LSTM are shared; pooling belongs
+    to the classifier, attention to the tagger.  Otherwise as joint_bilstm_atis; each step trains
+    one problem, so 3,400 steps are 30 epochs.
     """
     return joint_bilstm_atis()
 
 
 @register_hparams
 def joint_bilstm_pytext() -> JointBilstmHParams:
-    """Two layers of 366 in each direction: the size of PyText's joint model for ATIS.
+    """Two layers of 366 per direction: the size of PyText's joint model for ATIS.
 
-    demo/atis_joint_model/atis_joint_config.json of PyText 0.1.0: vectors of 100 (here characters
-    and shape stand beside them), attention pooling of 128 units, a CRF and no slot attention,
-    dropout 0.5.  The model whose latency docs/benchmarks.md compares.
+    demo/atis_joint_model/atis_joint_config.json of PyText 0.1.0: vectors of 100 (here plus
+    characters and shape), attention pooling of 128 units, a CRF and no slot attention, dropout
+    0.5.  The model of the latency comparison in docs/benchmarks.md.
     """
     return joint_bilstm_base().replace(
         num_hidden_layers=2,

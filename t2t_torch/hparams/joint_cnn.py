@@ -1,4 +1,4 @@
-"""The joint CNN's hyperparameters and sets of them."""
+"""Hyperparameters of the joint CNN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_torch.registry import register_hparams
 
 
 class JointCnnHParams(BsequentialCnnTaggerHParams):
-    """Joint CNN: the filters of the whole sentence, as many of each width as those of words."""
+    """Joint CNN: filters of the sentence, as many per width as the word filters."""
 
     sentence_kernel_sizes: tuple[int, ...] = hp(
         (3, 4), "Words that filters of the whole sentence see."
@@ -21,7 +21,7 @@ class JointCnnHParams(BsequentialCnnTaggerHParams):
 
 @register_hparams
 def joint_cnn_base() -> JointCnnHParams:
-    """100 filters of 3 and of 4 words for the sentence and for words, dropout 0.4, a softmax.
+    """100 filters each of 3 and 4 words, for the sentence and for words, dropout 0.4, a softmax.
 
     Aly et al. 2018, arXiv:1812.08729, figure 3; sizes of PyText's JointCNNRepresentation.
     """
@@ -30,5 +30,5 @@ def joint_cnn_base() -> JointCnnHParams:
 
 @register_hparams
 def joint_cnn_tiny() -> JointCnnHParams:
-    """32 filters, for tests and for a first look."""
+    """32 filters, for tests and quick trials."""
     return JointCnnHParams.starting_from(bsequential_cnn_tagger_tiny())

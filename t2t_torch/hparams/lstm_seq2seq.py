@@ -1,4 +1,4 @@
-"""LSTM encoder and decoder: hyperparameters, and tensor2tensor's set of models/lstm.py."""
+"""Hyperparameters of the LSTM encoder-decoder, with tensor2tensor's set of models/lstm.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from t2t_torch.token_hparam import TokenHParams
 
 
 class LSTMSeq2seqHParams(TokenHParams):
-    """LSTM encoder and decoder: the dropout of their inputs."""
+    """LSTM encoder-decoder: input dropout."""
 
     num_hidden_layers: int = hp(
         2, "Layers of LSTM, of the encoder and of the decoder.", low=1, high=10_000
@@ -22,7 +22,7 @@ class LSTMSeq2seqHParams(TokenHParams):
     )
 
     def input_width(self, feature: Feature) -> int:
-        """Returns the width of the part that a feature is."""
+        """Returns the width of a feature's vectors."""
         if isinstance(feature, Text) and not self.embedding_size:
             return self.hidden_size
         return super().input_width(feature)
@@ -30,7 +30,7 @@ class LSTMSeq2seqHParams(TokenHParams):
 
 @register_hparams
 def lstm_seq2seq() -> LSTMSeq2seqHParams:
-    """Two layers of 128, tensor2tensor's set: a learning rate of 0.0002 that stays."""
+    """Two layers of 128, tensor2tensor's set: a constant learning rate of 0.0002."""
     return LSTMSeq2seqHParams().replace(
         batch_size=1024,
         hidden_size=128,
@@ -45,8 +45,9 @@ def lstm_seq2seq() -> LSTMSeq2seqHParams:
 def lstm_seq2seq_sutskever() -> LSTMSeq2seqHParams:
     """Four layers of 1,000.  Sutskever et al. 2014, arXiv:1409.3215, section 3.4.
 
-    Plain SGD at a rate of 0.7, gradients cut to a norm of 5, weights uniform in +-0.08.  There the
-    loss is a mean over sentences, here over tokens, and the rate is halved from the fifth epoch on.
+    Plain SGD at a rate of 0.7, gradients clipped to a norm of 5, weights uniform in +-0.08.  The
+    paper averages the loss over sentences, this library over tokens; the rate is halved from the
+    fifth epoch on.
     """
     return lstm_seq2seq().replace(
         hidden_size=1000,
@@ -66,7 +67,7 @@ def lstm_seq2seq_sutskever() -> LSTMSeq2seqHParams:
 
 @register_hparams
 def lstm_seq2seq_tiny() -> LSTMSeq2seqHParams:
-    """One layer of 64, for tests and for a first look."""
+    """One layer of 64, for tests and quick trials."""
     return lstm_seq2seq().replace(
         hidden_size=64,
         num_hidden_layers=1,

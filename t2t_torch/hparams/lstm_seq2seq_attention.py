@@ -1,4 +1,4 @@
-"""LSTM encoder and attending decoder: tensor2tensor's sets of models/lstm.py, and some of ours."""
+"""Hyperparameters of the LSTM encoder-decoder with attention: tensor2tensor's sets and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from t2t_torch.registry import register_hparams
 
 
 class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
-    """Attention of the decoder's LSTM."""
+    """Attention of the LSTM decoder."""
 
     attention_mechanism: Literal["bahdanau", "luong"] = hp(
         "bahdanau", "How well a state and a position match.  bahdanau: a layer; luong: a product."
@@ -30,7 +30,7 @@ class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
 
     @property
     def head_size(self) -> int:
-        """Returns the width of what a head hands on."""
+        """Returns the output width of an attention head."""
         return self.attention_layer_size or self.hidden_size
 
 
@@ -68,8 +68,9 @@ def lstm_luong_attention_multi() -> LSTMSeq2seqAttentionHParams:
 def lstm_seq2seq_attention_luong() -> LSTMSeq2seqAttentionHParams:
     """Four layers of 1,000 with dropout.  Luong et al. 2015, arXiv:1508.04025, section 4.1.
 
-    Plain SGD at a rate of 1, gradients cut to a norm of 5, weights uniform in +-0.1.  There the
-    loss is a mean over sentences, here over tokens, and the rate is halved from the ninth epoch on.
+    Plain SGD at a rate of 1, gradients clipped to a norm of 5, weights uniform in +-0.1.  The
+    paper averages the loss over sentences, this library over tokens; the rate is halved from the
+    ninth epoch on.
     """
     return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq_sutskever()).replace(
         attention_mechanism="luong",
@@ -81,7 +82,7 @@ def lstm_seq2seq_attention_luong() -> LSTMSeq2seqAttentionHParams:
 
 @register_hparams
 def lstm_seq2seq_attention_tiny() -> LSTMSeq2seqAttentionHParams:
-    """One layer of 64, for tests and for a first look."""
+    """One layer of 64, for tests and quick trials."""
     return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq_tiny()).replace(
         attention_mechanism="luong"
     )
@@ -89,7 +90,7 @@ def lstm_seq2seq_attention_tiny() -> LSTMSeq2seqAttentionHParams:
 
 @register_hparams
 def lstm_seq2seq_attention_dates() -> LSTMSeq2seqAttentionHParams:
-    """One layer of 128 that learns `dates_to_iso` in a minute or two on two cores."""
+    """One layer of 128 that learns `dates_to_iso` in one or two minutes on two cores."""
     return lstm_seq2seq_attention_tiny().replace(
         hidden_size=128,
         batch_size=2048,
@@ -102,9 +103,9 @@ def lstm_seq2seq_attention_dates() -> LSTMSeq2seqAttentionHParams:
 
 @register_hparams
 def lstm_seq2seq_attention_multi30k() -> LSTMSeq2seqAttentionHParams:
-    """Two layers of 256 for tens of thousands of sentence pairs: much dropout, cosine to zero.
+    """Two layers of 256 for tens of thousands of sentence pairs: high dropout, cosine to zero.
 
-    Give `--train_steps`, which the cosine runs to.
+    Set `--train_steps`, the length of the cosine schedule.
     """
     return lstm_luong_attention().replace(
         hidden_size=256,

@@ -1,4 +1,4 @@
-"""The pair classifier's hyperparameters and sets of them."""
+"""Hyperparameters of the pair classifier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import SentenceHParams, with_adam
 
 
 class PairClassifierHParams(SentenceHParams):
-    """Pair classifier: how two texts are compared."""
+    """Pair classifier: comparison of two texts."""
 
     tied_encoders: bool = hp(
         True,
@@ -34,7 +34,7 @@ class PairClassifierHParams(SentenceHParams):
 
 @register_hparams
 def pair_classifier_base() -> PairClassifierHParams:
-    """A BiLSTM of 2 x 2,048 with max pooling, one hidden layer of 512, as InferSent.
+    """A BiLSTM of 2 x 2,048 with max pooling, one hidden layer of 512, like InferSent.
 
     Conneau et al. 2017, arXiv:1705.02364, section 3.3, with Adam in place of SGD.
     """
@@ -54,7 +54,7 @@ def pair_classifier_base() -> PairClassifierHParams:
 
 @register_hparams
 def pair_classifier_esim() -> PairClassifierHParams:
-    """ESIM: two BiLSTMs of 2 x 300 about an alignment, max and mean pooling, dropout 0.5.
+    """ESIM: BiLSTMs of 2 x 300 before and after alignment, max and mean pooling, dropout 0.5.
 
     Chen et al. 2017, arXiv:1609.06038, section 5.
     """
@@ -85,19 +85,19 @@ def pair_classifier_small() -> PairClassifierHParams:
 
 @register_hparams
 def pair_classifier_sick() -> PairClassifierHParams:
-    """For `sick_words`, 1,000 steps: both targets from one encoder, 4,500 pairs."""
+    """For `sick_words`, 1,000 steps: both targets with one encoder, 4,500 pairs."""
     return pair_classifier_small().replace(layer_prepostprocess_dropout=0.4)
 
 
 @register_hparams
 def pair_classifier_wikiqa() -> PairClassifierHParams:
-    """For `answer_ranking_wikiqa_counts` and `_words`, 400 steps: 786 questions' sentences."""
+    """For `answer_ranking_wikiqa_counts` and `_words`, 400 steps: sentences of 786 questions."""
     return pair_classifier_small()
 
 
 @register_hparams
 def pair_classifier_tiny() -> PairClassifierHParams:
-    """32 units, for tests and for a first look."""
+    """32 units, for tests and quick trials."""
     return pair_classifier_small().replace(
         embedding_size=32,
         encoder_size=32,

@@ -1,4 +1,4 @@
-"""The pairwise ranker's hyperparameters and sets of them."""
+"""Hyperparameters of the pairwise ranker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import SentenceHParams, with_adam
 
 
 class PairwiseRankerHParams(SentenceHParams):
-    """Pairwise ranker: how a query and a document are scored; hidden_size is of their vectors."""
+    """Pairwise ranker: scoring of query and document; hidden_size is the size of their vectors."""
 
     tied_encoders: bool = hp(True, "Queries and documents go through one encoder.")
     score: Literal["cosine", "dot", "mlp"] = hp(
@@ -33,7 +33,7 @@ class PairwiseRankerHParams(SentenceHParams):
 
 @register_hparams
 def pairwise_ranker_base() -> PairwiseRankerHParams:
-    """The cosine of two vectors of 64 has to lead by a margin, as in PyText's ranking of pairs.
+    """Cosine similarity of vectors of 64 with a margin loss, like PyText's pairwise ranking.
 
     PyText 0.3.3, models/query_document_pairwise_ranking_model.py: one encoder for all texts.
     """
@@ -56,7 +56,7 @@ def pairwise_ranker_base() -> PairwiseRankerHParams:
 
 @register_hparams
 def pairwise_ranker_dense_retrieval() -> PairwiseRankerHParams:
-    """Two encoders, their product, and the other documents of a batch as negatives.
+    """Two encoders with dot product and in-batch negatives.
 
     Karpukhin et al. 2020, arXiv:2004.04906, with BiLSTMs in place of BERT.
     """
@@ -71,13 +71,13 @@ def pairwise_ranker_dense_retrieval() -> PairwiseRankerHParams:
 
 @register_hparams
 def pairwise_ranker_relevance() -> PairwiseRankerHParams:
-    """For a query and a document with a label: a perceptron over both and what they share."""
+    """For labelled query-document pairs: a perceptron over both vectors and their interaction."""
     return pairwise_ranker_base().replace(score="mlp", loss="", match_feature=True)
 
 
 @register_hparams
 def pairwise_ranker_tiny() -> PairwiseRankerHParams:
-    """32 units, for tests and for a first look; for choices and for labels."""
+    """32 units, for tests and quick trials; for ranking and for labels."""
     return pairwise_ranker_base().replace(
         embedding_size=32,
         encoder_size=32,

@@ -1,4 +1,4 @@
-"""The recurrent neural network grammar's hyperparameters and sets of them."""
+"""Hyperparameters of the recurrent neural network grammar."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RNNGHParams(TokenHParams):
     )
 
     def input_width(self, feature: Feature) -> int:
-        """Returns the width of the part that a feature is; transitions have `hidden_size`."""
+        """Returns the width of a feature's vectors; `hidden_size` for transitions."""
         return (
             self.hidden_size if isinstance(feature, TreeFeature) else super().input_width(feature)
         )
@@ -63,7 +63,7 @@ def rnng_base() -> RNNGHParams:
 
 @register_hparams
 def rnng_top() -> RNNGHParams:
-    """For requests with intents and slots, from scratch: what follows may depend on all words."""
+    """For requests with intents and slots, from scratch; transitions may depend on all words."""
     return rnng_base().replace(
         hidden_size=200,
         embedding_size=128,
@@ -97,7 +97,7 @@ def rnng_treebank() -> RNNGHParams:
 
 @register_hparams
 def rnng_tiny() -> RNNGHParams:
-    """One layer of 48, for tests and for a first look."""
+    """One layer of 48, for tests and quick trials."""
     return rnng_base().replace(
         hidden_size=48,
         num_hidden_layers=1,

@@ -1,4 +1,4 @@
-"""The hyperparameters of classifiers of conversations, and sets of them."""
+"""Hyperparameters of the dialogue classifier SeqNN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class SeqnnHParams(TokenHParams):
-    """SeqNN: what makes one vector of an utterance, and LSTMs over these."""
+    """SeqNN: the encoder of an utterance, and LSTMs over utterances."""
 
     num_hidden_layers: int = hp(
         1, "Layers of LSTM, over words and over utterances.", low=1, high=10_000
@@ -28,7 +28,7 @@ class SeqnnHParams(TokenHParams):
 
 @register_hparams
 def seqnn_base() -> SeqnnHParams:
-    """PyText's sizes: 100 filters each over 3 and 4 words, LSTMs of 32, attention of 64 units.
+    """PyText's sizes: 100 filters each of 3 and 4 words, LSTMs of 32, attention of 64 units.
 
     Aly et al. 2018, arXiv:1812.08729.
     """
@@ -52,7 +52,7 @@ def seqnn_bilstm() -> SeqnnHParams:
 
 @register_hparams
 def seqnn_tiny() -> SeqnnHParams:
-    """16 filters of each kind, for tests and for a first look."""
+    """16 filters of each width, for tests and quick trials."""
     return seqnn_base().replace(
         embedding_size=32,
         num_filters=16,

@@ -1,4 +1,4 @@
-"""The reader's hyperparameters and sets of them."""
+"""Hyperparameters of the extractive question answering model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class SpanQaHParams(TokenHParams):
-    """Reader: what it is told of a word; hidden_size is of each direction of an LSTM."""
+    """Question answering: word features; hidden_size is per LSTM direction."""
 
     num_hidden_layers: int = hp(
         3, "Layers of LSTM, for the question and for the text.", low=1, high=10_000
@@ -20,7 +20,7 @@ class SpanQaHParams(TokenHParams):
 
 @register_hparams
 def span_qa_base() -> SpanQaHParams:
-    """Three layers of 2 x 128 over vectors of 300, dropout 0.3, Adamax's rate of 0.002.
+    """Three layers of 2 x 128 over vectors of 300, dropout 0.3, a rate of 0.002.
 
     Chen et al. 2017, arXiv:1704.00051, section 5.1, with Adam in place of Adamax.
     """
@@ -41,7 +41,7 @@ def span_qa_base() -> SpanQaHParams:
 
 @register_hparams
 def span_qa_tiny() -> SpanQaHParams:
-    """One layer of 2 x 32, for tests and for a first look."""
+    """One layer of 2 x 32, for tests and quick trials."""
     return span_qa_base().replace(
         embedding_size=32,
         hidden_size=32,

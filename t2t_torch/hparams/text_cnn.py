@@ -1,4 +1,4 @@
-"""The convolutional text classifier's hyperparameters and sets of them."""
+"""Hyperparameters of the convolutional text classifier."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class TextCnnHParams(TokenHParams):
-    """Convolutions over words, and the norm of the softmax."""
+    """Convolutions over words, and the norm limit of the softmax."""
 
     kernel_sizes: tuple[int, ...] = hp((3, 4, 5), "Words that the filters of each kind see.")
     num_filters: int = hp(100, "Filters of each kind.", low=1)
@@ -21,9 +21,9 @@ class TextCnnHParams(TokenHParams):
 
 @register_hparams
 def text_cnn_base() -> TextCnnHParams:
-    """Kim 2014, arXiv:1408.5882, section 3.1: CNN-rand, for sentences of a few words.
+    """Kim 2014, arXiv:1408.5882, section 3.1: CNN-rand, for short sentences.
 
-    Vectors of 300, filters over 3, 4 and 5 words, 100 each, dropout of a half, Adadelta.
+    Vectors of 300, 100 filters each of 3, 4 and 5 words, dropout 0.5, Adadelta.
     """
     return TextCnnHParams.plain().replace(
         embedding_size=300,
@@ -39,16 +39,16 @@ def text_cnn_base() -> TextCnnHParams:
 
 @register_hparams
 def text_cnn_static() -> TextCnnHParams:
-    """The same over word vectors that are not trained: Kim 2014, CNN-static.
+    """The same with fixed word vectors: Kim 2014, CNN-static.
 
-    Give them with pretrained_embeddings.
+    Set the vectors with pretrained_embeddings.
     """
     return text_cnn_base().replace(freeze=("modalities.*bottom",))
 
 
 @register_hparams
 def text_cnn_tiny() -> TextCnnHParams:
-    """16 filters of each kind over vectors of 32, for tests and for a first look."""
+    """16 filters of each width over vectors of 32, for tests and quick trials."""
     return text_cnn_base().replace(
         embedding_size=32,
         num_filters=16,
@@ -60,9 +60,9 @@ def text_cnn_tiny() -> TextCnnHParams:
 
 @register_hparams
 def text_cnn_ag_news() -> TextCnnHParams:
-    """For topic_ag_news_words, 900 steps: 64 filters of each kind, a fifth of the words left out.
+    """For topic_ag_news_words, 900 steps: 64 filters of each width, a fifth of the words dropped.
 
-    Adam and an average of the weights take the place of Adadelta.
+    Adam and weight averaging replace Adadelta.
     """
     return with_adam(text_cnn_base()).replace(
         embedding_size=128,

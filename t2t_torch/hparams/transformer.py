@@ -1,4 +1,4 @@
-"""The Transformer's hyperparameters and tensor2tensor's sets of them, models/transformer.py."""
+"""Hyperparameters of the Transformer, with tensor2tensor's sets of models/transformer.py."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TransformerHParams(HParams):
 
     @property
     def furthest(self) -> int:
-        """The distance up to which positions know of each other; 0 without relative attention.
+        """The maximum relative distance of attention; 0 without relative attention.
 
         Raises:
           HParamsError: attention is relative, and max_relative_position is 0.
@@ -78,7 +78,7 @@ class TransformerHParams(HParams):
         """Checks that `prepend_mode` and `encode_inputs` fit a problem.
 
         Raises:
-          HParamsError: they do not; says what to set.
+          HParamsError: they do not; the message names the valid settings.
         """
         mode, without = self.prepend_mode, "--hparams=prepend_mode=none,encode_inputs=True"
         if mode == "none":
@@ -120,7 +120,7 @@ class TransformerHParams(HParams):
 
 @register_hparams
 def transformer_base_v1() -> TransformerHParams:
-    """The base model with post-norm.  Vaswani et al. 2017, table 3, row "base"."""
+    """Base model with post-norm.  Vaswani et al. 2017, table 3, row "base"."""
     return TransformerHParams().replace(
         hidden_size=512,
         batch_size=4096,
@@ -144,7 +144,7 @@ def transformer_base_v1() -> TransformerHParams:
 
 @register_hparams
 def transformer_base_v2() -> TransformerHParams:
-    """Pre-norm, dropout everywhere and a longer warm-up: trains more stably."""
+    """Pre-norm, more dropout and a longer warm-up, for more stable training."""
     return transformer_base_v1().replace(
         layer_preprocess_sequence="n",
         layer_postprocess_sequence="da",
@@ -158,7 +158,7 @@ def transformer_base_v2() -> TransformerHParams:
 
 @register_hparams
 def transformer_base_v3() -> TransformerHParams:
-    """The schedule of v2 written as factors, and a slower second moment."""
+    """The schedule of v2 as a product of factors, and a slower second moment."""
     return transformer_base_v2().replace(
         optimizer_adam_beta2=0.997,
         learning_rate_schedule="constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
@@ -168,7 +168,7 @@ def transformer_base_v3() -> TransformerHParams:
 
 @register_hparams
 def transformer_base() -> TransformerHParams:
-    """The newest version of the base model."""
+    """The latest version of the base model."""
     return transformer_base_v3()
 
 
@@ -178,7 +178,7 @@ def transformer_big() -> TransformerHParams:
     return transformer_base().replace(
         hidden_size=1024,
         filter_size=4096,
-        batch_size=2048,  # Fits a GPU of 12 GB.
+        batch_size=2048,  # fits a 12 GB GPU
         num_heads=16,
         layer_prepostprocess_dropout=0.3,
     )
@@ -230,10 +230,10 @@ def transformer_test() -> TransformerHParams:
 
 @register_hparams
 def transformer_multi30k() -> TransformerHParams:
-    """Three layers of 256 for tens of thousands of sentence pairs: much dropout, cosine to zero.
+    """Three layers of 256 for tens of thousands of sentence pairs: high dropout, cosine to zero.
 
-    Meant for 4,000 to 10,000 steps on a CPU that multiplies bfloat16, or on any GPU; give
-    `--train_steps`, which the cosine runs to.
+    For 4,000 to 10,000 steps on a CPU with bfloat16 instructions, or on any GPU; set
+    `--train_steps`, the length of the cosine schedule.
     """
     return transformer_small().replace(
         num_hidden_layers=3,
@@ -251,7 +251,7 @@ def transformer_multi30k() -> TransformerHParams:
 
 @register_hparams
 def transformer_dates() -> TransformerHParams:
-    """Two layers of 128 that learn `dates_to_iso` in a minute or two on two cores."""
+    """Two layers of 128 that learn `dates_to_iso` in one or two minutes on two cores."""
     return transformer_tiny().replace(
         batch_size=2048,
         layer_prepostprocess_dropout=0.0,
@@ -268,19 +268,19 @@ def transformer_dates() -> TransformerHParams:
 
 @register_hparams
 def transformer_relative() -> TransformerHParams:
-    """The base model with distances in place of positions.  Shaw et al. 2018, arXiv:1803.02155."""
+    """Base model with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
     return _relative(transformer_base())
 
 
 @register_hparams
 def transformer_relative_tiny() -> TransformerHParams:
-    """Two layers of 128 with distances in place of positions."""
+    """Two layers of 128 with relative positions."""
     return _relative(transformer_tiny())
 
 
 @register_hparams
 def transformer_relative_big() -> TransformerHParams:
-    """The big model with distances in place of positions.  Shaw et al. 2018, table 1."""
+    """Big model with relative positions.  Shaw et al. 2018, table 1."""
     return _relative(transformer_big())
 
 
@@ -292,19 +292,19 @@ def _relative(hparams: TransformerHParams) -> TransformerHParams:
 
 @register_hparams
 def transformer_prepend_v1() -> TransformerHParams:
-    """The base model with post-norm; its decoder reads the inputs, too, before the targets."""
+    """Base model with post-norm; the decoder also reads the inputs before the targets."""
     return _prepend(transformer_base_v1())
 
 
 @register_hparams
 def transformer_prepend_v2() -> TransformerHParams:
-    """The base model; its decoder reads the inputs, too, before the targets."""
+    """Base model; the decoder also reads the inputs before the targets."""
     return _prepend(transformer_base_v2())
 
 
 @register_hparams
 def transformer_prepend() -> TransformerHParams:
-    """The newest version of `transformer_prepend_v2`."""
+    """The latest version of `transformer_prepend_v2`."""
     return transformer_prepend_v2()
 
 
@@ -314,22 +314,22 @@ def _prepend(hparams: TransformerHParams) -> TransformerHParams:
 
 @register_hparams
 def transformer_decoder_only() -> TransformerHParams:
-    """The base model's decoder alone: a language model of inputs, separator and targets.
+    """Decoder of the base model only: a language model of inputs, separator and targets.
 
-    "T-D" of Liu et al. 2018, arXiv:1801.10198, section 4.2.2, in the size of `transformer_base`.
+    "T-D" of Liu et al. 2018, arXiv:1801.10198, section 4.2.2, with the size of `transformer_base`.
     """
     return _prepend(transformer_base()).replace(encode_inputs=False)
 
 
 @register_hparams
 def transformer_decoder_only_tiny() -> TransformerHParams:
-    """Two layers of 128 of a decoder alone, for tests and for a first look."""
+    """Two decoder-only layers of 128, for tests and quick trials."""
     return _prepend(transformer_tiny()).replace(encode_inputs=False)
 
 
 @register_hparams
 def transformer_prefix_lm() -> TransformerHParams:
-    """The base model's decoder alone, whose inputs see each other; it learns the targets alone.
+    """Decoder-only base model with bidirectional attention over the inputs, trained on the targets.
 
     "Prefix LM" of Raffel et al. 2020, arXiv:1910.10683, section 3.2.1.
     """
@@ -338,7 +338,7 @@ def transformer_prefix_lm() -> TransformerHParams:
 
 @register_hparams
 def transformer_prefix_lm_tiny() -> TransformerHParams:
-    """Two layers of 128 of `transformer_prefix_lm`, for tests and for a first look."""
+    """Two layers of 128 of `transformer_prefix_lm`, for tests and quick trials."""
     return transformer_decoder_only_tiny().replace(prepend_mode="prepend_inputs_full_attention")
 
 
@@ -346,8 +346,8 @@ def transformer_prefix_lm_tiny() -> TransformerHParams:
 def transformer_base_range(rhp: RangedHParams) -> None:
     """tensor2tensor's ranges, models/transformer.py.
 
-    `learning_rate` is of the schedule legacy: search around `transformer_base_v1` or `_v2`.  Of the
-    later sets, whose schedule is written as factors, it is `learning_rate_constant`.
+    `learning_rate` applies to the schedule legacy: search around `transformer_base_v1` or `_v2`.
+    Later sets, whose schedule is a product of factors, use `learning_rate_constant`.
     """
     rhp.set_float("learning_rate", 0.3, 3.0, scale=rhp.LOG_SCALE)
     rhp.set_discrete("learning_rate_warmup_steps", [1000, 2000, 4000, 8000, 16000])
@@ -359,9 +359,10 @@ def transformer_base_range(rhp: RangedHParams) -> None:
 
 @register_ranged_hparams
 def transformer_tiny_range(rhp: RangedHParams) -> None:
-    """How `transformer_tiny` learns in some hundreds or thousands of steps; its size stays.
+    """Training hyperparameters of `transformer_tiny` for hundreds or thousands of steps.
 
-    The batch stays, too: trials of equal steps have then seen as much, and take as long.
+    Model and batch size are fixed: trials with the same number of steps see the same amount of
+    data and take the same time.
     """
     rhp.set_float("learning_rate_constant", 0.1, 4.0, scale=rhp.LOG_SCALE)
     rhp.set_int("learning_rate_warmup_steps", 50, 8000, scale=rhp.LOG_SCALE)

@@ -1,4 +1,4 @@
-"""The Transformer encoder's hyperparameters and sets of them."""
+"""Hyperparameters of the Transformer encoder."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def transformer_encoder_base() -> TransformerEncoderHParams:
 
 @register_hparams
 def transformer_encoder_tiny() -> TransformerEncoderHParams:
-    """Two layers of 64, for tests and for a first look."""
+    """Two layers of 64, for tests and quick trials."""
     return transformer_encoder_small().replace(
         hidden_size=64, filter_size=256, num_heads=2, learning_rate_constant=0.003
     )
@@ -76,8 +76,8 @@ def transformer_encoder_tiny() -> TransformerEncoderHParams:
 def transformer_encoder_query_document() -> TransformerEncoderHParams:
     """Two layers of 128 for multi_query_document, in batches of about 30 pairs or articles.
 
-    Aly et al. 2018, arXiv:1812.08729, figure 4: relevance, classes of queries and of documents from
-    shared subwords and layers.  The first 128 subwords of an input are read.
+    Aly et al. 2018, arXiv:1812.08729, figure 4: relevance, query classes and document classes with
+    shared subwords and layers.  Inputs are truncated to 128 subwords.
     """
     return transformer_encoder_small().replace(
         hidden_size=128, filter_size=512, batch_size=1536, max_length=128
@@ -86,7 +86,7 @@ def transformer_encoder_query_document() -> TransformerEncoderHParams:
 
 @register_hparams
 def transformer_encoder_image() -> TransformerEncoderHParams:
-    """Three layers of 128 for small pictures, which are cut into squares; 128 in a batch."""
+    """Three layers of 128 for small images, split into patches; batches of 128."""
     return transformer_encoder_small().replace(
         hidden_size=128,
         filter_size=512,

@@ -1,4 +1,4 @@
-"""The Transformer language model's hyperparameters and sets of them."""
+"""Hyperparameters of the Transformer language model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from t2t_torch.registry import register_hparams
 
 
 class TransformerLmHParams(TransformerHParams):
-    """Transformer language model: those of a Transformer."""
+    """Transformer language model: the Transformer's hyperparameters."""
 
 
 def _of_width(hparams: TransformerLmHParams, hidden_size: int) -> TransformerLmHParams:
-    """Returns a copy of a width in GPT's proportions: heads of 64, and filters of four times it."""
+    """Returns a copy of a given width with GPT's proportions: heads of 64, filters of 4 x width."""
     return hparams.replace(
         hidden_size=hidden_size, num_heads=hidden_size // 64, filter_size=4 * hidden_size
     )
@@ -62,7 +62,7 @@ def transformer_lm_small() -> TransformerLmHParams:
 
 @register_hparams
 def transformer_lm_tiny() -> TransformerLmHParams:
-    """Two layers of 64, for tests and for a first look."""
+    """Two layers of 64, for tests and quick trials."""
     return _of_width(transformer_lm_small(), 64).replace(
         num_heads=2,
         num_hidden_layers=2,
@@ -78,9 +78,7 @@ def transformer_lm_tiny() -> TransformerLmHParams:
 
 @register_hparams
 def transformer_lm_relative() -> TransformerLmHParams:
-    """`transformer_lm_small` with distances in place of positions.  Shaw et al. 2018,
-    arXiv:1803.02155.
-    """
+    """`transformer_lm_small` with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
     return transformer_lm_small().replace(
         pos="none", self_attention_type="dot_product_relative", max_relative_position=64
     )
@@ -88,7 +86,7 @@ def transformer_lm_relative() -> TransformerLmHParams:
 
 @register_hparams
 def transformer_lm_ptb() -> TransformerLmHParams:
-    """Four layers of 384 on `languagemodel_ptb10k`: much dropout, as its million words are few."""
+    """Four layers of 384 on `languagemodel_ptb10k`: high dropout for its one million words."""
     return _of_width(transformer_lm_small(), 384).replace(
         layer_prepostprocess_dropout=0.4,
         attention_dropout=0.2,
@@ -103,8 +101,8 @@ def transformer_lm_ptb() -> TransformerLmHParams:
 def transformer_lm_shakespeare() -> TransformerLmHParams:
     """Six layers of 384 on `languagemodel_tiny_shakespeare_characters`: 5,000 steps.
 
-    Sizes, dropout and rates of github.com/karpathy/nanoGPT, config/train_shakespeare_char.py, which
-    reaches 1.4697 nats a character with them.
+    Sizes, dropout and rates of github.com/karpathy/nanoGPT, config/train_shakespeare_char.py, whose
+    result is 1.4697 nats per character.
     """
     return _of_width(transformer_lm_base(), 384).replace(
         num_hidden_layers=6,

@@ -1,1 +1,1 @@
-"""Metrics as exact sums: a value and a weight, added over batches and processes, divided once."""
+"""Metrics as exact sums: values and weights, added over batches and processes, divided once."""

@@ -1,4 +1,4 @@
-"""Edits and common subsequences of two sequences, and the metrics made of them."""
+"""Edit distances and longest common subsequences, and metrics based on them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from t2t_torch.registry import register_metric
 
 
 def edit_distances(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: Tensor) -> Tensor:
-    """Returns how many ids must be put in, left out or exchanged to come from one to the other.
+    """Returns the Levenshtein distance between each pair of rows.
 
     Args:
       output: ids, [N, S].
-      output_lengths: how many of each row count, its first ones, [N].
+      output_lengths: length of each row, [N].
       to: ids, [N, T].
-      lengths: [N].
+      lengths: length of each row, [N].
 
     Returns:
       [N] int64.
@@ -28,16 +28,16 @@ def edit_distances(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: 
         differs = (to != output[:, i : i + 1]).long()
         best = torch.minimum(row[:, 1:] + 1, row[:, :-1] + differs)
         best = torch.cat([torch.full_like(row[:, :1], i + 1), best], 1)
-        # Ids that are put in cost one each: the least of what came before, and the way from there.
+        # An insertion costs one: the minimum over all earlier columns plus their distance.
         best = (best - places).cummin(1).values + places
         row = torch.where((i < output_lengths)[:, None], best, row)
     return row.gather(1, lengths[:, None]).squeeze(1)
 
 
 def common_lengths(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: Tensor) -> Tensor:
-    """Returns the length of the longest subsequence that two rows have in common.
+    """Returns the length of the longest common subsequence of each pair of rows.
 
-    Args and shapes are those of `edit_distances`.
+    Arguments and shapes are those of `edit_distances`.
     """
     row = torch.zeros(len(to), to.size(1) + 1, dtype=torch.int64, device=to.device)
     for i in range(output.size(1)):
@@ -49,7 +49,7 @@ def common_lengths(output: Tensor, output_lengths: Tensor, to: Tensor, lengths: 
 
 
 def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[int, int]:
-    """Returns the edits between lists of words, summed over pairs, and the references' words."""
+    """Returns the edits between lists of words, summed over pairs, and the reference words."""
     ids: dict[str, int] = {}
     sides = []
     for texts in (outputs, references):
@@ -65,7 +65,7 @@ def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[
 @is_error
 @is_of(Text, Tags)
 def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the edits from the likeliest ids to the right ones, and the right ids.
+    """Returns the edits between the most likely and the correct ids, and the number of correct ids.
 
     Teacher forced.
     """
@@ -76,20 +76,20 @@ def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Ten
 
 @register_metric("word_error_rate")
 class WordErrorRate(Metric):
-    """Edits of words for each right word, teacher forced; words are what is between spaces."""
+    """Word error rate, teacher forced; words are separated by spaces."""
 
     of = (Text,)
     lower_is_better = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the edits and the right words.  [B, T, V], [B, T]."""
+        """Returns the edits and the reference words.  [B, T, V], [B, T]."""
         likeliest = logits.argmax(-1).where(counted(self.feature, targets), self.feature.padding)
         read = self.feature.decode
         sides = [[_words(read(ids)) for ids in rows.tolist()] for rows in (likeliest, targets)]
         return torch.tensor(word_errors(*sides), dtype=torch.float64)
 
     def result(self, sums: Tensor) -> float:
-        """Returns the rate; above 1 if there are more edits than words, 0 over nothing."""
+        """Returns the rate; above 1 if there are more edits than words, 0 without words."""
         return quotient(sums)
 
 

@@ -1,4 +1,4 @@
-"""tensor2tensor's metrics of one-hot and of two classes (`utils/metrics.py`), under its names."""
+"""tensor2tensor's metrics for one-hot and two-class targets (`utils/metrics.py`)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from t2t_torch.registry import register_metric
 @register_metric("sigmoid_accuracy")
 @is_of(ClassLabel)
 def sigmoid_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the examples whose class has the greatest sigmoid, and all.
+    """Returns the examples whose class has the greatest sigmoid, and all examples.
 
-    That is the class with the greatest logit; with one class taken and one class right for each
-    example, precision and recall over all of them are the accuracy too.
+    That is the class with the greatest logit.  With one predicted and one correct class per
+    example, micro precision and recall equal this accuracy.
     """
     return accuracy(logits, targets, counted)
 
@@ -35,7 +35,7 @@ def sigmoid_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[
 def softmax_cross_entropy_one_hot(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the cross entropy in nats and the examples; an unknown class does not count."""
+    """Returns the cross entropy in nats and the examples; unknown classes are ignored."""
     value, weight = neg_log_perplexity(logits, targets, counted)
     return -value, weight
 
@@ -46,9 +46,9 @@ def softmax_cross_entropy_one_hot(
 def sigmoid_cross_entropy_one_hot(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the binary cross entropies of all classes, in nats, and how many they are.
+    """Returns the binary cross entropies of all classes, in nats, and their number.
 
-    An unknown class is none of them.
+    For an unknown class all classes are negative.
     """
     if targets.dim() < logits.dim():
         targets = targets[:, None] == torch.arange(logits.size(-1), device=targets.device)
@@ -59,14 +59,14 @@ def sigmoid_cross_entropy_one_hot(
 
 
 class _TwoClasses(Mean):
-    """A mean over examples of one of two classes.
+    """Mean over examples with two classes.
 
     Raises:
-      UsageError: there are not two classes.
+      UsageError: the target does not have two classes.
     """
 
     of = (ClassLabel,)
-    function: ClassVar[tuple[Function]]  # in a tuple it is no method
+    function: ClassVar[tuple[Function]]  # a tuple, so that it does not become a method
 
     def __init__(self, feature: Feature) -> None:
         if feature.vocab_size != 2:
@@ -79,13 +79,13 @@ class _TwoClasses(Mean):
 
 @register_metric("two_class_accuracy")
 class TwoClassAccuracy(_TwoClasses):
-    """The share of examples whose class is the likelier of two."""
+    """Fraction of examples whose correct class is the more likely of two."""
 
     function = (accuracy,)
 
 
 @register_metric("two_class_log_likelihood")
 class TwoClassLogLikelihood(_TwoClasses):
-    """The mean log-likelihood of the right one of two classes, in nats."""
+    """Mean log-likelihood of the correct one of two classes, in nats."""
 
     function = (neg_log_perplexity,)

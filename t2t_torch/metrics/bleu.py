@@ -1,4 +1,4 @@
-"""BLEU of counted n-grams, as tensor2tensor counts it (`utils/bleu_hook.py`).  Imports no torch.
+"""BLEU from n-gram counts, as in tensor2tensor (`utils/bleu_hook.py`).  Imports no torch.
 
 Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation".
 """
@@ -10,23 +10,23 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
 ORDER = 4
-"""Words of the longest n-grams."""
+"""Maximum n-gram length."""
 
 SIZE = 2 * ORDER + 2
-"""How many numbers `bleu_counts` gives."""
+"""Length of the result of `bleu_counts`."""
 
 
 def ngrams(tokens: Sequence[Hashable], order: int) -> Iterator[tuple[Hashable, ...]]:
-    """Yields the n-grams of one length, in their order."""
+    """Yields the n-grams of one length, in order."""
     for start in range(len(tokens) - order + 1):
         yield tuple(tokens[start : start + order])
 
 
 def bleu_counts(output: Sequence[Hashable], reference: Sequence[Hashable]) -> list[int]:
-    """Returns what a pair adds to a corpus: such lists add up.
+    """Returns the additive counts of an output and its reference.
 
     Returns:
-      the n-grams of each length that are right, those of the output, and both lengths, [SIZE].
+      matching n-grams of each length, n-grams of the output, and both lengths, [SIZE].
     """
     right, found = [], []
     for order in range(1, ORDER + 1):
@@ -37,11 +37,11 @@ def bleu_counts(output: Sequence[Hashable], reference: Sequence[Hashable]) -> li
 
 
 def bleu_of(counts: Sequence[float]) -> float:
-    """Returns the BLEU of added counts, 0 to 1.
+    """Returns the BLEU of summed counts, 0 to 1.
 
-    A length of which no n-gram is right counts 1 / 2^k of its n-grams at the k-th such length.  A
-    length of which there are no n-grams at all is left out, but the root is still the fourth: so a
-    corpus of one right word has 1.0, where sacreBLEU says 0.
+    A length without matching n-grams counts 1 / 2^k of its n-grams at the k-th such length.  A
+    length without any n-grams is skipped, but the root is still the fourth: a corpus of one correct
+    word has 1.0, where sacreBLEU returns 0.
     """
     right, found = counts[:ORDER], counts[ORDER : 2 * ORDER]
     output, reference = counts[2 * ORDER :]

@@ -1,5 +1,5 @@
-"""Whether a model is right as often as it says.  Guo et al. 2017, "On calibration of modern neural
-networks", equations 3 and 5.
+"""Calibration errors.  Guo et al. 2017, "On calibration of modern neural networks", equations 3
+and 5.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from t2t_torch.features import Choice, ClassLabel, Tags, Text
 from t2t_torch.metrics.metric import Metric, counted
 from t2t_torch.registry import register_metric
 
-_BINS = 15  # of equal width; the paper's
+_BINS = 15  # of equal width, as in the paper
 
 
 @register_metric("expected_calibration_error")
 class ExpectedCalibrationError(Metric):
-    """The mean over guesses of how far their bin's confidence is from its accuracy."""
+    """Mean over predictions of the gap between confidence and accuracy of their bin."""
 
     of = (ClassLabel, Choice, Tags, Text)
     lower_is_better = True
     size = 3 * _BINS
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns for each bin the guesses, their confidence, and the right ones, [3 * bins].
+        """Returns for each bin the predictions, their confidence, and correct ones, [3 * bins].
 
-        An unknown label is never right.
+        An unknown label always counts as wrong.
         """
         counts = counted(self.feature, targets)
         probability, guesses = logits[counts].float().softmax(-1).max(-1)
@@ -37,7 +37,7 @@ class ExpectedCalibrationError(Metric):
         return sums.flatten()
 
     def result(self, sums: Tensor) -> float:
-        """Returns the mean over guesses; 0 over nothing."""
+        """Returns the mean over predictions; 0 without predictions."""
         found, gaps = self._gaps(sums)
         return float((found * gaps).sum() / found.sum().clamp(min=1))
 
@@ -48,8 +48,8 @@ class ExpectedCalibrationError(Metric):
 
 @register_metric("maximum_calibration_error")
 class MaximumCalibrationError(ExpectedCalibrationError):
-    """The same of the bin that is farthest off."""
+    """Calibration error of the worst bin."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the greatest difference; 0 over nothing."""
+        """Returns the greatest gap; 0 without predictions."""
         return float(self._gaps(sums)[1].max())

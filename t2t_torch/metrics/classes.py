@@ -1,4 +1,4 @@
-"""Metrics of classes by class: made of how often each was taken for each."""
+"""Classification metrics from per-class counts, based on torchmetrics."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import torchmetrics
 
 
-# Metrics of torchmetrics, those whose states are sums.
+# torchmetrics metrics whose states are sums.
 
 
 WITHOUT_SYNC: dict[str, Any] = {"sync_on_compute": False, "compute_with_cache": False}
-"""What a torchmetrics metric is made with here: processes add up the sums, once, by themselves."""
+"""Constructor arguments of torchmetrics metrics: this library itself sums over processes."""
 
 
 class LibraryMetric(Metric):
-    """A metric of torchmetrics.  A subclass says in `make` which, and in `rows` what it is shown.
+    """A torchmetrics metric.  Subclasses create it in `make` and prepare its inputs in `rows`.
 
         @register_metric("jaccard")
         class Jaccard(LibraryMetric):
@@ -41,10 +41,10 @@ class LibraryMetric(Metric):
             def rows(self, logits, targets):
                 return (logits > 0).long(), targets.long()
 
-    torchmetrics is imported when such a metric is made, not before.
+    torchmetrics is only imported when such a metric is created.
 
     Raises:
-      UsageError: its states are no sums, or it would exchange them among processes by itself.
+      UsageError: its states are not sums, or it synchronizes processes itself.
     """
 
     def __init__(self, feature: Feature) -> None:
@@ -53,7 +53,7 @@ class LibraryMetric(Metric):
         name = type(self._metric).__name__
         from torchmetrics.utilities import dim_zero_sum
 
-        # The one place where torchmetrics keeps how a state is put together.
+        # torchmetrics keeps the reduction of each state only here.
         reductions = self._metric._reductions
         other = [state for state, how in reductions.items() if how is not dim_zero_sum]
         if other or not reductions:
@@ -71,14 +71,14 @@ class LibraryMetric(Metric):
 
     @abc.abstractmethod
     def make(self, feature: Any) -> torchmetrics.Metric:
-        """Returns the metric for a target, made with `**WITHOUT_SYNC`."""
+        """Returns the metric for a target, created with `**WITHOUT_SYNC`."""
 
     @abc.abstractmethod
     def rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns what the metric's `update` takes: guesses and targets of what counts."""
+        """Returns the inputs of the metric's `update`: predictions and targets without padding."""
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the states of this batch, in a row."""
+        """Returns the concatenated states of this batch."""
         guesses, right = self.rows(logits, targets)
         self._metric.to(logits.device)
         self._metric.reset()
@@ -87,7 +87,7 @@ class LibraryMetric(Metric):
         return torch.cat([state.flatten().double() for state in self._states().values()])
 
     def value(self, sums: Tensor) -> Tensor:
-        """Returns what torchmetrics makes of the sums."""
+        """Returns the metric computed by torchmetrics from the sums."""
         self._metric.to(sums.device)
         self._metric.reset()
         states = self._states()
@@ -95,29 +95,29 @@ class LibraryMetric(Metric):
         for (name, state), part in zip(states.items(), parts, strict=True):
             setattr(self._metric, name, part.view(state.shape).to(state.dtype))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # This process may have had no batch; others had.
+            warnings.simplefilter("ignore")  # this process may have had no batch while others had
             found: Tensor = self._metric.compute()
         return found
 
     def result(self, sums: Tensor) -> float:
-        """Returns its value, the mean if it is several; 0 over nothing, and for no number."""
+        """Returns the value, or the mean of several; 0 without examples and for NaN."""
         value = float(self.value(sums).double().mean()) if sums.any() else 0.0
         return 0.0 if math.isnan(value) else value
 
     def _states(self) -> dict[str, Tensor]:
-        return cast("dict[str, Tensor]", self._metric.metric_state)  # no lists: `__init__` looked
+        return cast("dict[str, Tensor]", self._metric.metric_state)  # no lists: see `__init__`
 
 
 class _OfClasses(LibraryMetric):
-    """A metric of the likeliest class, or of the labels that are likelier than not.
+    """A metric of the most likely class, or of labels with a probability above one half.
 
-    An unknown label counts for nothing: it is no class.
+    Unknown labels are ignored.
     """
 
     of: ClassVar[tuple[type[Feature], ...]] = (ClassLabel, Tags)
 
     def rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the guessed and the right classes, [N]; of labels 0 and 1, [B, C]."""
+        """Returns the predicted and correct classes, [N]; for multi-label 0 and 1, [B, C]."""
         if isinstance(self.feature, MultiLabel):
             return (logits > 0).long(), (targets > 0).long()
         known = counted(self.feature, targets) & (targets >= 0)
@@ -126,18 +126,19 @@ class _OfClasses(LibraryMetric):
 
 @register_metric("matthews_correlation")
 class MatthewsCorrelation(_OfClasses):
-    """Matthews' correlation of guessed and right classes, -1 to 1; 0 where one of them is always
-    the same.  Gorodkin 2004, "Comparing two K-category assignments".
+    """Matthews correlation of predicted and correct classes, -1 to 1; 0 if either is constant.
+
+    Gorodkin 2004, "Comparing two K-category assignments".
     """
 
     def make(self, feature: Any) -> torchmetrics.Metric:
-        """Returns it for as many classes."""
+        """Returns the metric for the target's number of classes."""
         from torchmetrics.classification import MulticlassMatthewsCorrCoef
 
         return MulticlassMatthewsCorrCoef(feature.vocab_size, validate_args=False, **WITHOUT_SYNC)
 
     def value(self, sums: Tensor) -> Tensor:
-        """Returns 0, where torchmetrics has conventions of its own, if one side never varies."""
+        """Returns 0 if one side is constant, for which torchmetrics has other conventions."""
         table = sums.view(self.feature.vocab_size, -1)
         varies = [bool((table.sum(side) > 0).sum() > 1) for side in (0, 1)]
         return super().value(sums) if all(varies) else torch.tensor(0.0)
@@ -145,25 +146,26 @@ class MatthewsCorrelation(_OfClasses):
 
 @register_metric("cohen_kappa")
 class CohenKappa(_OfClasses):
-    """How much more often guess and class agree than by chance, -1 to 1; 0 if chance always does.
+    """Cohen's kappa: agreement beyond chance, -1 to 1; 0 if chance agreement is total.
+
     Cohen 1960.
     """
 
     def make(self, feature: Any) -> torchmetrics.Metric:
-        """Returns it for as many classes."""
+        """Returns the metric for the target's number of classes."""
         from torchmetrics.classification import MulticlassCohenKappa
 
         return MulticlassCohenKappa(feature.vocab_size, validate_args=False, **WITHOUT_SYNC)
 
 
 class _ByClass(_OfClasses):
-    """Precision, recall or F1 of each class."""
+    """Base class: precision, recall or F1 of each class."""
 
     of = (ClassLabel, Tags, MultiLabel)
     kind: ClassVar[str]
 
     def make(self, feature: Any) -> torchmetrics.Metric:
-        """Returns it for as many classes or labels."""
+        """Returns the metric for the target's number of classes or labels."""
         from torchmetrics import classification
 
         many = isinstance(feature, MultiLabel)
@@ -173,7 +175,7 @@ class _ByClass(_OfClasses):
         return metric
 
     def result(self, sums: Tensor) -> float:
-        """Returns the mean over the classes that are there or guessed; 0 over none."""
+        """Returns the mean over classes that occur or are predicted; 0 if there are none."""
         states = dict(zip(self._states(), sums.view(4, -1), strict=True))
         occurs = states["tp"] + states["fp"] + states["fn"] > 0
         return float(self.value(sums)[occurs].double().mean()) if occurs.any() else 0.0
@@ -181,35 +183,35 @@ class _ByClass(_OfClasses):
 
 @register_metric("f1_macro")
 class F1Macro(_ByClass):
-    """The mean of the classes' F1, the harmonic mean of precision and recall."""
+    """Mean of the classes' F1, the harmonic mean of precision and recall."""
 
     kind = "F1Score"
 
 
 @register_metric("precision_macro")
 class PrecisionMacro(_ByClass):
-    """The mean over classes of the share of its guesses that are right; 0 if it is not guessed."""
+    """Mean of the classes' precision; 0 for a class that is never predicted."""
 
     kind = "Precision"
 
 
 @register_metric("recall_macro")
 class RecallMacro(_ByClass):
-    """The mean over classes of the share of its examples that are found; 0 if there is none."""
+    """Mean of the classes' recall; 0 for a class without examples."""
 
     kind = "Recall"
 
 
 class _Micro(_ByClass):
-    """Precision, recall or F1 of the guesses of all classes together.
+    """Base class: precision, recall or F1 over the predictions of all classes.
 
-    Of one class for each example, all three are the share that is right.
+    For single-label targets all three equal accuracy.
     """
 
     kind = "F1Score"
 
     def _totals(self, sums: Tensor) -> tuple[float, float, float]:
-        """Returns the guesses that are right, all guesses, and what is there."""
+        """Returns the correct predictions, all predictions, and all examples."""
         states = dict(zip(self._states(), sums.view(4, -1), strict=True))
         right = float(states["tp"].sum())
         return right, right + float(states["fp"].sum()), right + float(states["fn"].sum())
@@ -217,36 +219,36 @@ class _Micro(_ByClass):
 
 @register_metric("precision_micro")
 class PrecisionMicro(_Micro):
-    """The share of the guesses of all classes that are right."""
+    """Fraction of the predictions of all classes that are correct."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share; 0 where nothing is guessed."""
+        """Returns the fraction; 0 without predictions."""
         right, guessed, _ = self._totals(sums)
         return right / guessed if guessed else 0.0
 
 
 @register_metric("recall_micro")
 class RecallMicro(_Micro):
-    """The share of what is there, of all classes, that is found."""
+    """Fraction of the examples of all classes that are predicted correctly."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share; 0 where nothing is there."""
+        """Returns the fraction; 0 without examples."""
         right, _, there = self._totals(sums)
         return right / there if there else 0.0
 
 
 @register_metric("f1_micro")
 class F1Micro(_Micro):
-    """F1 of the guesses of all classes together."""
+    """F1 over the predictions of all classes."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the harmonic mean of precision and recall; 0 where nothing is right."""
+        """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
         right, guessed, there = self._totals(sums)
         return 2 * right / (guessed + there) if right else 0.0
 
 
 class _PerLabel(_ByClass):
-    """The same for each class by itself, by its label; 0 of one neither there nor guessed."""
+    """Base class: one value per class label; 0 for a class that neither occurs nor is predicted."""
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns `<name>/<label>` for each label."""
@@ -257,37 +259,37 @@ class _PerLabel(_ByClass):
 
 @register_metric("f1_per_label")
 class F1PerLabel(_PerLabel):
-    """F1 of each class: the harmonic mean of its precision and recall."""
+    """F1 per class: the harmonic mean of its precision and recall."""
 
     kind = "F1Score"
 
 
 @register_metric("precision_per_label")
 class PrecisionPerLabel(_PerLabel):
-    """The share of each class's guesses that are right."""
+    """Precision per class."""
 
     kind = "Precision"
 
 
 @register_metric("recall_per_label")
 class RecallPerLabel(_PerLabel):
-    """The share of each class's examples that are found."""
+    """Recall per class."""
 
     kind = "Recall"
 
 
 @register_metric("support_per_label")
 class SupportPerLabel(_PerLabel):
-    """How many examples, or words, are of each class."""
+    """Number of examples, or words, per class."""
 
     kind = "Recall"
 
     def value(self, sums: Tensor) -> Tensor:
-        """Returns the numbers.  [C]."""
+        """Returns the counts.  [C]."""
         states = dict(zip(self._states(), sums.view(4, -1), strict=True))
         there: Tensor = states["tp"] + states["fn"]
         return there
 
     def result(self, sums: Tensor) -> float:
-        """Returns how many there are in all."""
+        """Returns the total count."""
         return float(self.value(sums).sum())

@@ -1,9 +1,9 @@
-"""Metrics over all thresholds, from histograms of scores: their size does not grow with the data.
+"""Metrics over all thresholds, from score histograms whose size is independent of the data.
 
-A score is the log-odds x of a label, squeezed to x / (4 + |x|) and counted in 4,096 bins between
--1 and 1: a bin is 0.002 nats wide about x = 0, 0.02 about 10, 0.4 about 50.  Scores in one bin
-count as equal, so that an area differs from that of all scores by no more than half the share of
-(positive, negative) pairs that fall in one bin.  A label takes 64 kB.
+A score is the log-odds x of a label, mapped to x / (4 + |x|) and counted in 4,096 bins between
+-1 and 1: a bin is 0.002 nats wide near x = 0, 0.02 near 10, 0.4 near 50.  Scores in one bin count
+as equal, so an area differs from the exact one by at most half the fraction of (positive,
+negative) pairs that share a bin.  Each label takes 64 kB.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from t2t_torch.metrics.metric import Metric, counted
 from t2t_torch.registry import register_metric
 
 _BINS = 4096
-_MIDDLE = 4.0  # nats; where half of the bins are used up
-_LARGEST = 1e6  # nats; no float in [0, 1] is a probability of such odds
+_MIDDLE = 4.0  # nats; log-odds at which half of the bins are used
+_LARGEST = 1e6  # nats; exceeds the log-odds of every float in (0, 1)
 _PRECISIONS = (0.2, 0.4, 0.6, 0.8, 0.9)  # PyText's, metrics/__init__.py
 
 
 class _Curve(Metric):
-    """Counts the scores of examples that have a label and of those that have not.
+    """Base class: histograms of the scores of positive and negative examples.
 
-    Of two classes the second is the label; of more, each is against all others.  Examples of an
-    unknown class do not count.
+    For two classes the second is the label; for more, each is compared with all others.  Examples
+    with an unknown class are ignored.
     """
 
     of = (ClassLabel, MultiLabel)
@@ -42,7 +42,10 @@ class _Curve(Metric):
         self.size = self._labels * 2 * _BINS
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the counts of [label, without and with, bin].  [B, C], [B] or [B, C]."""
+        """Returns the counts, flattened from [label, negative and positive, bin].
+
+        Shapes: [B, C], [B] or [B, C].
+        """
         odds, there = self._odds(logits.double(), targets)  # [N, labels]
         squeezed = odds / (_MIDDLE + odds.abs())
         place = ((squeezed + 1) * (_BINS / 2)).long().clamp(0, _BINS - 1)
@@ -61,13 +64,13 @@ class _Curve(Metric):
                 log_p = logits.log_softmax(-1)
                 odds = log_p - (-torch.expm1(log_p)).log()
                 there = targets[:, None] == torch.arange(self._labels, device=targets.device)
-        # A score that is no number is below all others.
+        # NaN scores sort below all others.
         return odds.nan_to_num(-_LARGEST).clamp(-_LARGEST, _LARGEST), there
 
     def _above(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """The examples with and without a label at or above each bin, from the highest bin on.
+        """Returns cumulative counts of negatives and positives from the highest bin down.
 
-        [labels, bins] each, of the labels that some examples have and some have not.
+        [labels, bins] each, for labels with both positive and negative examples.
         """
         counts = sums.view(self._labels, 2, _BINS).flip(-1).cumsum(-1)
         both = (counts[..., -1] > 0).all(-1)
@@ -76,8 +79,10 @@ class _Curve(Metric):
 
 @register_metric("roc_auc")
 class RocAuc(_Curve):
-    """How often an example with the label scores above one without, equal scores half; the mean
-    over labels.  0.5 if no label is there and missing.
+    """Area under the ROC curve, averaged over labels.
+
+    The probability that a positive example scores above a negative one; ties count one half.  0.5
+    if no label has both.
     """
 
     def result(self, sums: Tensor) -> float:
@@ -92,12 +97,13 @@ class RocAuc(_Curve):
 
 @register_metric("average_precision")
 class AveragePrecision(_Curve):
-    """The mean precision over the examples with the label, by falling score; the mean over labels.
-    0 if no label is there and missing.
+    """Average precision over positive examples by falling score, averaged over labels.
+
+    0 if no label has both positive and negative examples.
     """
 
     def result(self, sums: Tensor) -> float:
-        """Returns the sum of precision times gain in recall over all thresholds."""
+        """Returns the sum over thresholds of precision times the gain in recall."""
         hits, alarms = self._above(sums)
         if not len(hits):
             return 0.0
@@ -108,8 +114,9 @@ class AveragePrecision(_Curve):
 
 @register_metric("recall_at_precision")
 class RecallAtPrecision(_Curve):
-    """The best recall at which so much of what is found is right, for 0.2, 0.4, 0.6, 0.8 and 0.9;
-    the mean over labels.  0 if no threshold is as precise.
+    """Best recall at a minimum precision of 0.2, 0.4, 0.6, 0.8 and 0.9, averaged over labels.
+
+    0 if no threshold reaches the precision.
     """
 
     def result(self, sums: Tensor) -> float:

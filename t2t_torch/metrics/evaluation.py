@@ -1,4 +1,4 @@
-"""The metrics of one pass over a split."""
+"""Metrics of one pass over a split."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from t2t_torch.metrics.metric import Metric, counted, metric_of, quotient, sums_
 from t2t_torch.modalities.label import best_spans
 from t2t_torch.model import Output
 
-# Which examples are right, of every kind of target.
+# Correctness of whole examples, for every kind of target.
 
 
 COMPARED = (Choice, ClassLabel, MultiLabel, Span, Tags, Text)
-"""The targets of which a guess is right or wrong; numbers are more or less so."""
+"""Targets whose predictions are either right or wrong, unlike numbers."""
 
 
 def right_rows(feature: Feature, logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns where all of an example's target is guessed right, [B] bool.
+    """Returns the examples whose target is predicted correctly as a whole, [B] bool.
 
     Args:
       feature: one of `COMPARED`.
-      logits: of the target's top.
-      targets: as they are in the batch.
+      logits: the target's logits.
+      targets: as in the batch.
     """
     if isinstance(feature, Span):
         return (best_spans(logits) == targets).all(-1)
@@ -50,29 +50,29 @@ def right_rows(feature: Feature, logits: Tensor, targets: Tensor) -> Tensor:
 def all_right(
     features: Mapping[str, Feature], logits: Mapping[str, Tensor], batch: Mapping[str, Tensor]
 ) -> Tensor:
-    """Returns the examples of which all targets are right, and the examples, [2] float64."""
+    """Returns the examples with all targets correct, and all examples, [2] float64."""
     rows = [right_rows(feature, logits[name], batch[name]) for name, feature in features.items()]
     right = torch.stack(rows).all(0)
     return torch.stack([right.sum(), right.new_tensor(len(right), dtype=torch.int64)]).double()
 
 
 class Evaluation:
-    """Adds up the loss and some metrics of each target over batches.
+    """Accumulates the loss and the metrics of each target over batches.
 
-    Of several targets, none of which is numbers, also the examples of which all are right.
+    With several targets, none of them numeric, also counts examples with all targets correct.
 
     Args:
       targets: the features, by name.
       metrics: registered names, for each target.
       problem: full name of the problem, for the names of the results.
-      notes: what else is in a batch, by name.
+      notes: features of the annotations in a batch, by name.
 
     Raises:
-      UsageError: a metric is of other targets, or reads a note that is not there.
+      UsageError: a metric does not apply to its target, or needs a missing annotation.
 
     Attributes:
-      sums: [n] float64: for each target the loss, its weight, and what its metrics add up; may be
-        added over processes (an all-reduce) before `result`.
+      sums: [n] float64: for each target the loss, its weight, and the sums of its metrics; may be
+        summed over processes (all-reduce) before `result`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Evaluation:
         self.sums = torch.zeros(size, dtype=torch.float64)
 
     def update(self, output: Output, batch: Mapping[str, Tensor]) -> None:
-        """Adds one batch."""
+        """Adds a batch."""
         found: list[Tensor] = []
         for target, metrics in self._metrics.items():
             logits, targets = output.logits[target], batch[target]
@@ -138,15 +138,15 @@ class Evaluation:
         if self._together:
             found.append(all_right(self._together, output.logits, batch))
         device = found[0].device
-        self.sums += torch.cat([sums.to(device) for sums in found]).cpu()  # waits for it once
+        self.sums += torch.cat([sums.to(device) for sums in found]).cpu()  # synchronizes once
 
     def result(self) -> dict[str, float]:
-        """Returns `{"loss": ..., "metrics-<problem>/<target>/<metric>": ...}`, tensor2tensor's
-        names.
+        """Returns `{"loss": ..., "metrics-<problem>/<target>/<metric>": ...}`, as tensor2tensor.
 
-        The loss is the sum of the targets' mean losses.  A metric of several numbers has a name for
-        each, such as `.../f1_per_label/<label>`.  The share of examples of which all targets are
-        right is "metrics-<problem>/all_targets/exact_match": of intent and slots, frame accuracy.
+        The loss is the sum of the targets' mean losses.  A metric with several values has a name
+        for each, such as `.../f1_per_label/<label>`.  The fraction of examples with all targets
+        correct is "metrics-<problem>/all_targets/exact_match": frame accuracy for intents and
+        slots.
         """
         results = {"loss": 0.0}
         sums = self._sums()
@@ -170,7 +170,7 @@ class Evaluation:
 
 
 def _in_own_units(feature: Real, numbers: Tensor) -> Tensor:
-    """Returns numbers as `Real.decode` does: not standardized any more.  [B, size] float64."""
+    """Returns numbers in original units, as `Real.decode` does.  [B, size] float64."""
     mean, std = (
         torch.tensor(moments, dtype=torch.float64, device=numbers.device)
         for moments in (feature.mean, feature.std)

@@ -1,4 +1,4 @@
-"""Metrics of any number of labels: found are those likelier than not.  [B, C] each."""
+"""Multi-label metrics; labels above one half probability are predicted.  [B, C] each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_torch.registry import register_metric
 @register_metric("exact_match")
 @is_of(MultiLabel)
 def exact_match(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the examples whose labels are all found and no other, and all examples."""
+    """Returns the examples with exactly the correct labels, and all examples."""
     right = ((logits > 0) == (targets > 0)).all(-1) & counted
     return right.sum(), counted.sum()
 
@@ -20,7 +20,7 @@ def exact_match(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tenso
 @register_metric("set_precision")
 @is_of(MultiLabel)
 def set_precision(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the labels that are found and there, and those found; 0 if none is found."""
+    """Returns the correctly predicted labels and all predicted labels; 0 if none is predicted."""
     found = logits > 0
     return (found & (targets > 0)).sum(), found.sum()
 
@@ -28,6 +28,6 @@ def set_precision(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Ten
 @register_metric("set_recall")
 @is_of(MultiLabel)
 def set_recall(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the labels that are found and there, and those there; 0 if there is none."""
+    """Returns the correctly predicted labels and all reference labels; 0 if there are none."""
     there = targets > 0
     return ((logits > 0) & there).sum(), there.sum()

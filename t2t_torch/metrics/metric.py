@@ -1,4 +1,4 @@
-"""Contract: a metric, as sums that add up over batches and processes."""
+"""Metric interface: sums that are additive over batches and processes."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ __all__ = [
 _Metric = TypeVar("_Metric")
 
 WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
-"""The targets that a function is a metric of, unless it says others with `is_of`."""
+"""Default targets of a function metric; `is_of` sets others."""
 
 
 DECODE_ERRORS = ("ter", "word_error_rate", "malformed_trees")
-"""The scores of decodes, `metrics/text_scores.py`, that are the better the lower they are."""
+"""Scores of decodes, `metrics/text_scores.py`, for which lower is better."""
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """(logits, targets, where targets count) -> (sum of values, sum of weights)."""
 
 
 class Metric(abc.ABC):
-    """What evaluation reports of a target.
+    """A metric of a target, reported by evaluation.
 
     A registered metric is a subclass of this, or a function (logits, targets, weights) -> (sum of
     values, sum of weights), whose mean is reported: see `Mean`.
 
     Attributes:
-      of: the types of targets that it is a metric of; `is_of` says it of a function.
-      lower_is_better: whether less of it is better; `is_error` says it of a function.
-      reads_mask: whether it needs a note `<target>_mask`: see `masked_update`.
-      reads_place: whether it needs a note `<target>_place`: see `placed_update`.
-      reads_standardized: whether numbers that are learned standardized stay so; else they are in
-        their own units.
-      size: how many numbers it adds up.
+      of: types of targets that the metric applies to; `is_of` sets it for a function.
+      lower_is_better: lower values are better; `is_error` sets it for a function.
+      reads_mask: requires the annotation `<target>_mask`: see `masked_update`.
+      reads_place: requires the annotation `<target>_place`: see `placed_update`.
+      reads_standardized: use standardized numeric targets as they are, without conversion to
+        original units.
+      size: number of sums.
 
     Args:
       feature: the target.
@@ -73,43 +73,43 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns what a batch adds, [size] float64, on any device.
+        """Returns the sums of a batch, [size] float64, on any device.
 
-        It does not depend on how the examples were put in batches, nor on what fills them up.
+        Must not depend on batching or padding.
 
         Args:
-          logits: of the target's top.
-          targets: as they are in the batch.
+          logits: the target's logits.
+          targets: as in the batch.
         """
 
     def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns what a batch adds, also given its `<target>_mask`, which most do not look at."""
+        """Returns the sums of a batch with its `<target>_mask`, which most metrics ignore."""
         return self.update(logits, targets)
 
     def make_room(self, queries: int, documents: int) -> None:  # noqa: B027 (most need none)
-        """Tells how many queries a split has at most, and how many documents a query."""
+        """Sets the maximum number of queries in a split and of documents per query."""
 
     def placed_update(self, logits: Tensor, targets: Tensor, place: Tensor) -> Tensor:
-        """Returns what a batch adds, also given the numbers of each example's query and document.
+        """Returns the sums of a batch with the query and document number of each example.
 
         Args:
-          logits: of the target's top.
-          targets: as they are in the batch.
+          logits: the target's logits.
+          targets: as in the batch.
           place: [B, 2].
         """
         return self.update(logits, targets)
 
     @abc.abstractmethod
     def result(self, sums: Tensor) -> float:
-        """Returns the metric of all batches from the sums, [size] float64 on the CPU."""
+        """Returns the metric from the sums of all batches, [size] float64 on the CPU."""
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
-        """Returns all that is reported: the metric under its name, or several below it."""
+        """Returns all reported values: the metric under its name, or several with a suffix."""
         return {name: self.result(sums)}
 
 
 class Mean(Metric):
-    """The mean of a function's values.
+    """Mean of a function's values.
 
     Args:
       feature: the target.
@@ -125,23 +125,23 @@ class Mean(Metric):
         return sums_of(*self._function(logits, targets, counted(self.feature, targets)))
 
     def result(self, sums: Tensor) -> float:
-        """Returns the mean; 0 over nothing."""
+        """Returns the mean; 0 if the weights are zero."""
         return quotient(sums)
 
 
 def quotient(sums: Tensor) -> float:
-    """Returns a sum of values over its sum of weights, [2], also below 1; 0 over nothing."""
+    """Returns a sum of values divided by its sum of weights, [2], also below 1; 0 for no weight."""
     value, weight = sums.tolist()
     return value / weight if weight > 0 else 0.0
 
 
 def sums_of(*numbers: Tensor) -> Tensor:
-    """Returns scalars in a row, [n] float64, on their device."""
+    """Returns scalars as a vector, [n] float64, on their device."""
     return torch.stack([number.to(torch.float64) for number in numbers])
 
 
 def is_of(*kinds: type[Feature]) -> Callable[[_Metric], _Metric]:
-    """Says which types of targets a function is a metric of; stands above or below its name."""
+    """Decorator that sets the target types of a function metric, above or below its name."""
 
     def said(function: _Metric) -> _Metric:
         cast("Any", function).of = kinds
@@ -151,15 +151,15 @@ def is_of(*kinds: type[Feature]) -> Callable[[_Metric], _Metric]:
 
 
 def is_error(function: _Metric) -> _Metric:
-    """Says that a function is the better the lower it is; stands above or below its name."""
+    """Decorator that marks a function metric as lower-is-better, above or below its name."""
     cast("Any", function).lower_is_better = True
     return function
 
 
 def counted(feature: Feature, targets: Tensor) -> Tensor:
-    """Returns where the targets count: all but what fills up, as bool.
+    """Returns which targets count (all but padding), as bool.
 
-    [B, T] of a sequence; [B] of what is one for each example.
+    [B, T] for sequences; [B] for targets with one value per example.
     """
     if feature.vocab_size and not isinstance(feature, Span):
         return targets != feature.padding
@@ -167,10 +167,10 @@ def counted(feature: Feature, targets: Tensor) -> Tensor:
 
 
 def metric_of(name: str, feature: Feature) -> Metric:
-    """Makes the metric of this registered name for a target.
+    """Instantiates a registered metric for a target.
 
     Raises:
-      UsageError: it is a metric of other targets.
+      UsageError: the metric does not apply to this target.
     """
     found = metric(name)
     kinds = getattr(found, "of", WITH_IDS)
@@ -186,19 +186,19 @@ def metric_of(name: str, feature: Feature) -> Metric:
 
 
 def is_metric_of(name: str, feature: Feature) -> bool:
-    """Whether the metric of this registered name is one of such a target."""
+    """Returns whether a registered metric applies to such a target."""
     return isinstance(feature, getattr(metric(name), "of", WITH_IDS))
 
 
 def lower_is_better(name: str) -> bool:
-    """Returns whether less of a result is better.
+    """Returns whether lower values of a result are better.
 
     Args:
-      name: of a registered metric, or of a result: "loss", "metrics-<problem>/<target>/<metric>"
-        with or without its first part, or "decode/<score>".
+      name: a registered metric, or a result: "loss", "metrics-<problem>/<target>/<metric>" with or
+        without its first part, or "decode/<score>".
 
     Raises:
-      UsageError: it names nothing that is reported.
+      UsageError: the name is not a metric or result.
     """
     parts = name.split("/")
     if name == "loss":
@@ -207,10 +207,10 @@ def lower_is_better(name: str) -> bool:
         return parts[-1] in DECODE_ERRORS
     if parts[0].startswith("metrics-"):
         parts = parts[1:]
-    if parts == ["all_problems", "sum"]:  # what is an error in it is taken off
+    if parts == ["all_problems", "sum"]:  # errors are subtracted in this sum
         return False
     known = {entry.name for entry in entries("metric")}
-    for part in parts:  # a target, a metric, and of some metrics a label
+    for part in parts:  # a target, a metric, and for some metrics a label
         if part in known:
             return bool(getattr(metric(part), "lower_is_better", False))
     near = difflib.get_close_matches(parts[-1], ["loss", *known], n=3)

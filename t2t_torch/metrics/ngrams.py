@@ -1,9 +1,8 @@
-"""BLEU and ROUGE of teacher-forced guesses.
+"""BLEU and ROUGE of teacher-forced predictions.
 
-Each position is guessed with the right ids before it, so these say little of what a model writes
-by itself: real scores are those of decodes, `metrics/text_scores.py`.  tensor2tensor reports them
-as `approx_bleu_score` and so on, over subwords and with the padding as tokens; here padding is
-none.
+Each prediction is conditioned on the correct preceding ids, so these scores say little about free
+generation: use the scores of decodes, `metrics/text_scores.py`.  tensor2tensor reports them as
+`approx_bleu_score` etc., over subwords and with padding as tokens; here padding is ignored.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.metrics.metric import Metric, counted, is_of
 from t2t_torch.registry import register_metric
 
-_TINY = 1e-8  # tensor2tensor's, under a harmonic mean
-_TINY_L = 1e-12  # and in ROUGE-L
+_TINY = 1e-8  # tensor2tensor's, added to the denominator of a harmonic mean
+_TINY_L = 1e-12  # the same in ROUGE-L
 
 
 @register_metric("teacher_forced_bleu")
 @register_metric("approx_bleu_score")
 class TeacherForcedBleu(Metric):
-    """BLEU of the likeliest ids against the right ones, over ids.  Not a BLEU to quote."""
+    """BLEU of the most likely ids against the correct ones, over ids.  Not comparable to BLEU."""
 
     of = (Text,)
     size = SIZE
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the counts of n-grams.  [B, T, V], [B, T]."""
+        """Returns the n-gram counts.  [B, T, V], [B, T]."""
         pairs = _pairs(logits, targets, counted(self.feature, targets))
         sums = torch.zeros(SIZE, dtype=torch.float64)
         for guessed, right in pairs:
@@ -50,7 +49,7 @@ class TeacherForcedBleu(Metric):
 def teacher_forced_rouge_2(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the texts' F1 of different bigrams, and the texts.  Not a ROUGE to quote.
+    """Returns the summed F1 of distinct bigrams per text, and the texts.  Not comparable to ROUGE.
 
     A text of fewer than two ids has 0.
     """
@@ -69,9 +68,9 @@ def teacher_forced_rouge_2(
 def teacher_forced_rouge_l(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the texts' F of longest common subsequences, and the texts.
+    """Returns the summed F of longest common subsequences per text, and the texts.
 
-    Not a ROUGE to quote.
+    Not comparable to ROUGE.
     """
     lengths = counted.sum(-1)
     common = common_lengths(logits.argmax(-1), lengths, targets, lengths)
@@ -79,7 +78,7 @@ def teacher_forced_rouge_l(
 
 
 def rouge_l(common: Tensor, output: Tensor, reference: Tensor) -> Tensor:
-    """Returns ROUGE-L of pairs, with tensor2tensor's weight of recall.  Lin 2004, section 3.
+    """Returns ROUGE-L of pairs, with tensor2tensor's recall weight.  Lin 2004, section 3.
 
     Args:
       common: length of the longest common subsequence, [N].
@@ -98,7 +97,7 @@ def rouge_l(common: Tensor, output: Tensor, reference: Tensor) -> Tensor:
 def _pairs(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Yields the likeliest and the right ids of each text, at the positions that count."""
+    """Yields the most likely and the correct ids of each text, without padding."""
     rows = logits.argmax(-1).tolist(), targets.tolist(), counted.tolist()
     for guessed, right, counts in zip(*rows, strict=True):
         places = [i for i, there in enumerate(counts) if there]

@@ -1,4 +1,4 @@
-"""Metrics of predicted numbers: [B, size] each, over all numbers of all examples."""
+"""Regression metrics: [B, size] each, over all values of all examples."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from t2t_torch.features import Real
 from t2t_torch.metrics.metric import Metric, is_error, is_of, quotient, sums_of
 from t2t_torch.registry import register_metric
 
-_LARGEST = 1e6  # whose logarithm is that of the last bin of ranks
-_SMALL = 1e-4  # below it bins are of one width, above it as much wider as numbers are larger
-_ROUNDING = 1e-12  # of sums of squares: what is left of a spread of less is rounding
+_LARGEST = 1e6  # the upper end of the last rank bin
+_SMALL = 1e-4  # bins are linear below it and logarithmic above
+_ROUNDING = 1e-12  # relative to sums of squares: a smaller variance is rounding error
 
 
 @register_metric("unpadded_mse")
 @is_error
 @is_of(Real)
 def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the squared errors and how many they are."""
+    """Returns the squared errors and their number."""
     errors = (logits.double() - targets.double()).square()
     return errors.sum(), errors.new_tensor(errors.numel())
 
@@ -31,7 +31,7 @@ def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tens
 @is_error
 @is_of(Real)
 def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the absolute errors and how many they are."""
+    """Returns the absolute errors and their number."""
     errors = (logits.double() - targets.double()).abs()
     return errors.sum(), errors.new_tensor(errors.numel())
 
@@ -40,9 +40,9 @@ def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> tup
 @is_error
 @is_of(Real)
 def log_poisson(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the Poisson losses of predicted logarithms of rates, and how many they are.
+    """Returns the Poisson losses of predicted log rates, and their number.
 
-    With Stirling's approximation of the factorial of targets above 1.
+    Uses Stirling's approximation of the factorial for targets above 1.
     """
     losses = F.poisson_nll_loss(
         logits.double(), targets.double(), log_input=True, full=True, reduction="none"
@@ -52,13 +52,13 @@ def log_poisson(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tenso
 
 @register_metric("rmse")
 class RootMeanSquaredError(Metric):
-    """The root of the mean squared error."""
+    """Root mean squared error."""
 
     of = (Real,)
     lower_is_better = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the squared errors and how many they are."""
+        """Returns the squared errors and their number."""
         return sums_of(*unpadded_mse(logits, targets, targets))
 
     def result(self, sums: Tensor) -> float:
@@ -68,19 +68,19 @@ class RootMeanSquaredError(Metric):
 
 @register_metric("pearson")
 class Pearson(Metric):
-    """Pearson's correlation of what is predicted and what is right."""
+    """Pearson correlation of predictions and targets."""
 
     of = (Real,)
     size = 6
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the moments up to the second."""
+        """Returns the first and second moments."""
         x, y = logits.double().flatten(), targets.double().flatten()
         moments = [x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum()]
         return torch.stack([x.new_tensor(len(x)), *moments])
 
     def result(self, sums: Tensor) -> float:
-        """Returns the correlation; 0 where one side does not vary."""
+        """Returns the correlation; 0 if one side is constant."""
         n, x, y, xx, yy, xy = sums.tolist()
         spreads = n * xx - x * x, n * yy - y * y
         if not (spreads[0] > _ROUNDING * n * xx and spreads[1] > _ROUNDING * n * yy):
@@ -91,11 +91,11 @@ class Pearson(Metric):
 
 @register_metric("spearman")
 class Spearman(Metric):
-    """Spearman's correlation: that of the ranks of what is predicted and what is right.
+    """Spearman correlation: correlation of the ranks of predictions and targets.
 
-    Numbers are counted in bins, of a width of 4.5 % of a number, and of 0.0000045 at 0; those of
-    one bin share a rank, the mean of theirs, as equal numbers do.  Beyond 1,000,000 all are equal.
-    Numbers that are learned standardized are ranked standardized.
+    Values are counted in bins, with a relative width of 4.5 %, and 0.0000045 at 0.  Values in one
+    bin share their mean rank, as equal values do.  Values beyond 1,000,000 count as equal.
+    Standardized targets are ranked as standardized.
     """
 
     of = (Real,)
@@ -104,7 +104,7 @@ class Spearman(Metric):
     size = 1024 * 1024
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns how often each pair of bins was seen; no number where something is none."""
+        """Returns the counts of each pair of bins; NaN if a value is NaN."""
         places = self._bin(logits) * self.bins + self._bin(targets)
         counts = torch.bincount(places, minlength=self.size).double()
         finite = logits.isfinite().all() & targets.isfinite().all()
@@ -112,7 +112,7 @@ class Spearman(Metric):
         return counts
 
     def result(self, sums: Tensor) -> float:
-        """Returns the correlation of the bins' mean ranks; 0 where one side does not vary."""
+        """Returns the correlation of the bins' mean ranks; 0 if one side is constant."""
         if sums[0].isnan():
             return math.nan
         table = sums.view(self.bins, self.bins)
@@ -124,7 +124,7 @@ class Spearman(Metric):
         return float((x @ table @ y) / spread) if spread > 0 else 0.0
 
     def _bin(self, values: Tensor) -> Tensor:
-        """Returns the bin of each number, [N] int64, in their order."""
+        """Returns the index of each value's bin, increasing with the value, [N] int64."""
         flat = values.double().flatten().nan_to_num(-_LARGEST, _LARGEST, -_LARGEST)
         size = flat.abs().clamp(max=_LARGEST) / _SMALL
         scaled = flat.sign() * size.log1p() / math.log1p(_LARGEST / _SMALL)
@@ -133,19 +133,19 @@ class Spearman(Metric):
 
 @register_metric("r_squared")
 class RSquared(Metric):
-    """The share of the targets' spread that is explained: 1 - squared error / squared spread."""
+    """Coefficient of determination: 1 - sum of squared errors / total sum of squares."""
 
     of = (Real,)
     size = 4
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns how many targets there are, their sum, their squares, and the squared errors."""
+        """Returns the number of targets, their sum and sum of squares, and the squared errors."""
         x, y = logits.double(), targets.double()
         moments = [y.sum(), y.square().sum(), (x - y).square().sum()]
         return torch.stack([x.new_tensor(y.numel()), *moments])
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share, below 0 if the mean does better; 0 where targets do not vary."""
+        """Returns the coefficient, negative if worse than the mean; 0 if targets are constant."""
         n, y, yy, errors = sums.tolist()
         spread = yy - y * y / n if n else 0.0
         return 1.0 - errors / spread if spread > _ROUNDING * yy else 0.0

@@ -1,4 +1,4 @@
-"""How well a language model foretells a text."""
+"""Perplexity and bits per character of language models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from t2t_torch.metrics.sequence import neg_log_perplexity
 from t2t_torch.registry import register_metric
 from t2t_torch.text.encoder import EOS
 
-_LARGEST = 700.0  # nats; the exponential of more is no float
+_LARGEST = 700.0  # nats; the exponential of more overflows
 
 
 @register_metric("perplexity")
 class Perplexity(Metric):
-    """The exponential of the mean loss of a token, EOS counted; of a class, that of an example."""
+    """Exponential of the mean loss per token, including EOS; for classes, per example."""
 
     lower_is_better = True
     of: ClassVar[tuple[type[Feature], ...]] = WITH_IDS
@@ -36,10 +36,10 @@ class Perplexity(Metric):
 
 @register_metric("word_perplexity")
 class WordPerplexity(Perplexity):
-    """The same for each word, whatever the vocabulary is of, so that vocabularies can be compared.
+    """Perplexity per word, comparable between vocabularies.
 
-    Words are what is between spaces and line breaks; the end of a line or of a text counts as one
-    more, as in the word-level Penn Treebank.  See `TextEncoder.words_of_ids`.
+    Words are separated by spaces and line breaks; the end of a line or text counts as another word,
+    as in the word-level Penn Treebank.  See `TextEncoder.words_of_ids`.
     """
 
     of = (Text,)
@@ -57,9 +57,9 @@ class WordPerplexity(Perplexity):
 
 @register_metric("bits_per_byte")
 class BitsPerByte(Perplexity):
-    """The loss in bits for each UTF-8 byte of the text, whatever the vocabulary.
+    """Loss in bits per UTF-8 byte of the text, comparable between vocabularies.
 
-    The texts are what the vocabulary reads back from the ids; their ends have no byte, but a loss.
+    The bytes are those of the decoded ids; the end of a text adds to the loss but not to the bytes.
     """
 
     of = (Text,)
@@ -71,11 +71,11 @@ class BitsPerByte(Perplexity):
         return sums_of(value, value.new_tensor(size))
 
     def result(self, sums: Tensor) -> float:
-        """Returns the bits; 0 over nothing."""
+        """Returns the bits; 0 without text."""
         return -quotient(sums) / math.log(2)
 
     def _texts(self, targets: Tensor) -> Iterator[str]:
-        """Yields the texts of a batch: a row of a stream may hold several, each with its end."""
+        """Yields the texts of a batch: a stream row may contain several, each with its end."""
         for row in targets.tolist():
             rest = row
             while rest:
@@ -90,7 +90,7 @@ class BitsPerByte(Perplexity):
 
 @register_metric("bits_per_character")
 class BitsPerCharacter(BitsPerByte):
-    """The same for each Unicode character; Graves 2013, arXiv:1308.0850."""
+    """Loss in bits per Unicode character; Graves 2013, arXiv:1308.0850."""
 
     def _size(self, text: str) -> int:
         return len(text)

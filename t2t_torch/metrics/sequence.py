@@ -1,7 +1,7 @@
-"""Metrics of predicted ids, teacher forced.  tensor2tensor, `utils/metrics.py`.
+"""Teacher-forced metrics of predicted ids.  tensor2tensor, `utils/metrics.py`.
 
-Each takes logits [B, ..., V], targets [B, ...] and where they count, and returns the sum of its
-values and of their weights.
+Each takes logits [B, ..., V], targets [B, ...] and a mask of counted targets, and returns the sum
+of its values and of their weights.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from t2t_torch.registry import register_metric
 
 @register_metric("accuracy")
 def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the ids that are the most likely ones, and all.
+    """Returns the correctly predicted ids, and all.
 
-    An unknown label is never right.  Of a distribution, [B, C], the most likely class is the id.
+    An unknown label always counts as wrong.  For a distribution, [B, C], the target is its most
+    likely class.
     """
     if targets.is_floating_point():
         targets = targets.argmax(-1)
@@ -30,21 +31,21 @@ def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, 
 @register_metric("accuracy_top3")
 @is_of(Text, Tags, ClassLabel, Choice)
 def accuracy_top3(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the ids that are among the three most likely ones, and all."""
+    """Returns the ids among the three most likely ones, and all."""
     return (_among(logits, targets, 3) & counted).sum(), counted.sum()
 
 
 @register_metric("accuracy_top5")
 @is_of(Text, Tags, ClassLabel, Choice)
 def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the ids that are among the five most likely ones, and all."""
+    """Returns the ids among the five most likely ones, and all."""
     return (_among(logits, targets, 5) & counted).sum(), counted.sum()
 
 
 @register_metric("mean_reciprocal_rank")
 @is_of(ClassLabel, Choice)
 def mean_reciprocal_rank(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the sum of 1 / (place of the right one among the likeliest), and all.
+    """Returns the sum of reciprocal ranks of the correct ids, and all.
 
     An unknown label adds 0.
     """
@@ -57,7 +58,7 @@ def mean_reciprocal_rank(logits: Tensor, targets: Tensor, counted: Tensor) -> tu
 def accuracy_per_sequence(
     logits: Tensor, targets: Tensor, counted: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the sequences of which every id is the most likely one, and all sequences."""
+    """Returns the sequences whose ids are all predicted correctly, and all sequences."""
     right = (logits.argmax(-1) == targets) | ~counted
     return right.all(-1).sum(), targets.new_tensor(len(targets))
 
@@ -65,9 +66,9 @@ def accuracy_per_sequence(
 @register_metric("prefix_accuracy")
 @is_of(Text, Tags)
 def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the sum of the sequences' shares before the first wrong id, and the sequences.
+    """Returns the summed fractions of each sequence before its first wrong id, and the sequences.
 
-    A sequence without ids has no share, and does not count.
+    Empty sequences are ignored.
     """
     right = (logits.argmax(-1) == targets).long().cumprod(-1).bool()
     lengths = counted.sum(-1)  # [B]
@@ -77,30 +78,30 @@ def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[T
 
 @register_metric("neg_log_perplexity")
 def neg_log_perplexity(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the log-likelihood in nats, without label smoothing, and how many ids it is of.
+    """Returns the log-likelihood in nats, without label smoothing, and the number of ids.
 
-    An unknown label has no likelihood, and does not count.
+    Unknown labels are ignored.
     """
     if targets.is_floating_point():
         return (targets * logits.float().log_softmax(-1)).double().sum(), counted.sum()
     known = counted & (targets >= 0)
     losses = cross_entropy(logits, targets.clamp(min=0), 0.0)
-    # What does not count may be infinite, and 0 times that is no number.
+    # Ignored values may be infinite, and 0 times infinity is NaN.
     return -losses.double().masked_fill(~known, 0.0).sum(), known.sum()
 
 
 @register_metric("masked_neg_log_perplexity")
 class MaskedNegLogPerplexity(Metric):
-    """The mean log-likelihood of the ids that a mask in the batch names.
+    """Mean log-likelihood of the ids selected by a mask in the batch.
 
-    The mask of the target "targets" is the note "targets_mask" [B, T]: what is above 0 counts.
+    The mask of the target "targets" is the annotation "targets_mask" [B, T]: values above 0 count.
     """
 
     of = (Text, Tags)
     reads_mask = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the log-likelihood and the ids, as if the mask named all.  [B, T, V], [B, T]."""
+        """Returns the log-likelihood and the ids without a mask.  [B, T, V], [B, T]."""
         return self.masked_update(logits, targets, torch.ones_like(targets))
 
     def masked_update(self, logits: Tensor, targets: Tensor, mask: Tensor | None) -> Tensor:
@@ -111,25 +112,25 @@ class MaskedNegLogPerplexity(Metric):
         return sums_of(*neg_log_perplexity(logits, targets, right))
 
     def result(self, sums: Tensor) -> float:
-        """Returns the mean; 0 over nothing."""
+        """Returns the mean; 0 without ids."""
         return quotient(sums)
 
 
 def _among(logits: Tensor, targets: Tensor, count: int) -> Tensor:
-    """Returns whether the right id is among so many likeliest ones: [..., V], [...] -> [...]."""
+    """Returns whether the correct id is in the top `count`: [..., V], [...] -> [...]."""
     at = logits.gather(-1, targets.clamp(min=0)[..., None]).squeeze(-1)
     least = logits.topk(min(count, logits.size(-1)), dim=-1).values[..., -1]
     among = at > least
-    last = at == least  # it is the last of them, or as likely: then the order of ids decides
+    last = at == least  # a tie with the last of them: the order of ids decides
     among[last] = _before(logits[last], targets[last]) < count
     return among & (targets >= 0)
 
 
 def _before(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns how many ids are likelier than the right one: [..., V], [...] -> [...].
+    """Returns the number of ids ranked before the correct one: [..., V], [...] -> [...].
 
-    Of equally likely ones the lower id comes first, as in tensor2tensor.  Before an unknown label,
-    and before one whose logit is no number, come all.
+    Ties are ordered by id, as in tensor2tensor.  All ids rank before an unknown label and before a
+    label with a NaN logit.
     """
     at = logits.gather(-1, targets.clamp(min=0)[..., None])
     ids = torch.arange(logits.size(-1), device=logits.device)

@@ -1,4 +1,4 @@
-"""Metrics of spans: those of tags, and those that answer a question."""
+"""Span metrics for tagging and extractive question answering."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from t2t_torch.text.tags import UNKNOWN_TAG, spans_of
 
 
 class _Spans(Metric):
-    """Counts the spans that tags mark, by kind: right are those of the same words and kind.
+    """Counts tagged spans by kind; a span is correct if its words and kind match.
 
-    As conlleval counts them (Tjong Kim Sang and Buchholz 2000), and seqeval in its default mode.
+    Same as conlleval (Tjong Kim Sang and Buchholz 2000), and seqeval in its default mode.
     """
 
     of = (Tags,)
@@ -30,7 +30,7 @@ class _Spans(Metric):
         self.size = 3 * len(self._kinds)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the spans of each kind that are right, found, and there.  [B, W, C], [B, W]."""
+        """Returns the correct, predicted and reference spans of each kind.  [B, W, C], [B, W]."""
         counts = [[0] * len(self._kinds) for _ in range(3)]
         for guessed, row in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
             places = [i for i, tag in enumerate(row) if tag != IGNORED]
@@ -43,55 +43,55 @@ class _Spans(Metric):
         return torch.tensor(counts, dtype=torch.float64).flatten()
 
     def _counts(self, sums: Tensor) -> list[float]:
-        """All spans that are right, found, and there."""
+        """Returns the total of correct, predicted and reference spans."""
         counts: list[float] = sums.view(3, -1).sum(1).tolist()
         return counts
 
 
 @register_metric("span_precision")
 class SpanPrecision(_Spans):
-    """The share of the spans found that are right."""
+    """Fraction of the predicted spans that are correct."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share; 0 where none is found."""
+        """Returns the fraction; 0 without predicted spans."""
         right, found, _ = self._counts(sums)
         return right / found if found else 0.0
 
 
 @register_metric("span_recall")
 class SpanRecall(_Spans):
-    """The share of the spans there are that are found."""
+    """Fraction of the reference spans that are predicted."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share; 0 where there are none."""
+        """Returns the fraction; 0 without reference spans."""
         right, _, there = self._counts(sums)
         return right / there if there else 0.0
 
 
 @register_metric("span_f1")
 class SpanF1(_Spans):
-    """F1 of the spans of all kinds together."""
+    """F1 of the spans of all kinds."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the harmonic mean of precision and recall; 0 where nothing is right."""
+        """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
         return _f1(*self._counts(sums))
 
 
 class _PerKind(_Spans, abc.ABC):
-    """A number for the spans of each kind."""
+    """Base class: one value per span kind."""
 
     @abc.abstractmethod
     def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the number of a kind, of which so many spans are right, found, and there."""
+        """Returns the value of a kind from its correct, predicted and reference spans."""
 
     def result(self, sums: Tensor) -> float:
-        """Returns the mean over the kinds that are there or found; 0 over none."""
+        """Returns the mean over kinds that occur or are predicted; 0 if there are none."""
         rows = sums.view(3, -1).T.tolist()
         values = [self.of_kind(*row) for row in rows if any(row)]
         return sum(values) / len(values) if values else 0.0
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
-        """Returns `<name>/<kind>` for each kind that the labels have."""
+        """Returns `<name>/<kind>` for each kind among the labels."""
         rows = zip(self._kinds, sums.view(3, -1).T.tolist(), strict=True)
         unknown = {span.kind for span in spans_of([UNKNOWN_TAG])}
         return {f"{name}/{kind}": self.of_kind(*row) for kind, row in rows if kind not in unknown}
@@ -99,7 +99,7 @@ class _PerKind(_Spans, abc.ABC):
 
 @register_metric("span_f1_per_label")
 class SpanF1PerLabel(_PerKind):
-    """F1 of the spans of each kind by itself; 0 of one neither there nor found."""
+    """F1 per span kind; 0 for a kind that neither occurs nor is predicted."""
 
     def of_kind(self, right: float, found: float, there: float) -> float:
         """Returns the harmonic mean of precision and recall."""
@@ -108,28 +108,28 @@ class SpanF1PerLabel(_PerKind):
 
 @register_metric("span_precision_per_label")
 class SpanPrecisionPerLabel(_PerKind):
-    """The share of the spans found of each kind that are right."""
+    """Precision per span kind."""
 
     def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the share; 0 where none is found."""
+        """Returns the fraction; 0 without predicted spans."""
         return right / found if found else 0.0
 
 
 @register_metric("span_recall_per_label")
 class SpanRecallPerLabel(_PerKind):
-    """The share of the spans there of each kind that are found."""
+    """Recall per span kind."""
 
     def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the share; 0 where there is none."""
+        """Returns the fraction; 0 without reference spans."""
         return right / there if there else 0.0
 
 
 @register_metric("span_support_per_label")
 class SpanSupportPerLabel(_PerKind):
-    """How many spans there are of each kind."""
+    """Number of reference spans per kind."""
 
     def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns those there."""
+        """Returns the number of reference spans."""
         return there
 
 
@@ -139,30 +139,30 @@ def _f1(right: float, found: float, there: float) -> float:
 
 @register_metric("answer_exact_match")
 class AnswerExactMatch(Metric):
-    """The share of examples whose answer is found to the word, also that there is none.
+    """Fraction of examples whose answer span matches exactly, or is correctly absent.
 
-    An example is one window of a text: a question about a long text counts once for each of its
-    windows, most of which hold no answer.  Of several answers only the first is compared with.
+    An example is one window of a text: a question about a long text counts once per window, most of
+    which contain no answer.  Of several answers only the first is the reference.
     """
 
     of = (Span,)
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the right answers and the examples.  [B, 1 + W, 2], [B, 2]."""
+        """Returns the correct answers and the examples.  [B, 1 + W, 2], [B, 2]."""
         right = (best_spans(logits) == targets).all(-1).sum()
         return sums_of(right, targets.new_tensor(len(targets)))
 
     def result(self, sums: Tensor) -> float:
-        """Returns the share."""
+        """Returns the fraction."""
         return quotient(sums)
 
 
 @register_metric("answer_f1")
 class AnswerF1(AnswerExactMatch):
-    """The mean over examples of the F1 of the words that the answer and ours have in common.
+    """Mean word F1 of predicted and reference answer.
 
-    Examples are windows, as in `AnswerExactMatch`.  Words count by their places.  SQuAD's own F1
-    counts them by their spelling, without articles.
+    Examples are windows, as in `AnswerExactMatch`.  Words are compared by position; SQuAD's own F1
+    compares their spelling, without articles.
     """
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:

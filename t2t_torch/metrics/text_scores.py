@@ -1,7 +1,7 @@
-"""Scores of written outputs against references: the real ones, each with what it was counted with.
+"""Scores of decoded outputs against references, with signatures of how they were computed.
 
-BLEU, chrF and TER are sacreBLEU's (Post 2018, "A call for clarity in reporting BLEU scores"), with
-its signatures; `t2t_bleu` is the number that tensor2tensor's own `t2t-bleu` prints.
+BLEU, chrF and TER come from sacreBLEU (Post 2018, "A call for clarity in reporting BLEU scores"),
+with its signatures; `t2t_bleu` equals the result of tensor2tensor's own `t2t-bleu`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from t2t_torch.files import staged
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
 
-# How well an answer agrees with those that people gave: SQuAD's exact match and F1.
+# SQuAD's exact match and F1 of answers.
 #
-# Rajpurkar et al. 2016, arXiv:1606.05250, section 5, and 2018, arXiv:1806.03822, for questions that
-# have no answer; spellings are made alike as their `evaluate-v1.1.py` and `evaluate-v2.0.py` do.
+# Rajpurkar et al. 2016, arXiv:1606.05250, section 5, and 2018, arXiv:1806.03822, for questions
+# without answers; normalization as in their `evaluate-v1.1.py` and `evaluate-v2.0.py`.
 
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -32,27 +32,27 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def plain_answer(text: str) -> str:
-    """Returns an answer in lower case, without ASCII punctuation, articles and more spaces."""
+    """Returns an answer in lower case, without ASCII punctuation, articles and extra spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float:
-    """Returns 1 if an answer is one of those given, all made plain, else 0.
+    """Returns 1 if an answer equals one of the references after normalization, else 0.
 
     Args:
-      answer: "" is none.
-      references: those that count as right; an empty list says that there is no answer.
+      answer: "" for no answer.
+      references: accepted answers; an empty list if there is no answer.
     """
     return max(float(plain_answer(answer) == plain_answer(one)) for one in references or [""])
 
 
 def f1(answer: str, references: Sequence[str]) -> float:
-    """Returns the greatest F1 of an answer's words and those of one given, as multisets.
+    """Returns the maximum F1 of an answer's words with those of a reference, as multisets.
 
-    Where one of the two is nothing it is 1 if both are.
+    If either is empty it is 1 if both are, else 0.
 
     Args:
-      answer: "" is none.
+      answer: "" for no answer.
       references: as in `exact_match`.
     """
     return max(_f1(plain_answer(answer), plain_answer(one)) for one in references or [""])
@@ -66,7 +66,7 @@ def _f1(answer: str, reference: str) -> float:
 
 
 def answers_of(line: str) -> list[str]:
-    """Returns the answers that a line of a reference file gives: a JSON list, or its text."""
+    """Returns the answers in a line of a reference file: a JSON list, or the text itself."""
     if line.startswith("["):
         try:
             given = json.loads(line)
@@ -78,22 +78,22 @@ def answers_of(line: str) -> list[str]:
 
 
 TOKENIZERS = ("13a", "intl", "char", "zh", "flores200", "none")
-"""How sacreBLEU may cut lines into words."""
+"""Names of sacreBLEU's tokenizers."""
 
 _BRACKETS = "micro|root:yes|punctuation:yes|parts of speech:no"
 
-_BACKSLASH = "\ufdd0"  # never a character of a text; neither punctuation nor a symbol
+_BACKSLASH = "\ufdd0"  # placeholder that occurs in no text; neither punctuation nor a symbol
 _WORD = re.compile(r"[^\W_]+")
 _ANSWERS = "best of all answers|case:lc|punctuation:no|articles:no|SQuAD 2.0"
 
 
 class Score(NamedTuple):
-    """A score of a corpus, and what it was counted with.
+    """A corpus score with the settings of its computation.
 
     Attributes:
       value: in its own unit: BLEU, chrF and TER 0 to 100, the others 0 to 1.
-      signature: whoever counts the same way writes the same.
-      line: for people, `<name> = <value>` and what else there is to say.
+      signature: equal for scores computed in the same way.
+      line: human-readable, `<name> = <value>` with details.
     """
 
     value: float
@@ -108,20 +108,20 @@ def score(
     *,
     tokenize: str = "13a",
 ) -> dict[str, Score]:
-    """Scores outputs, one reference each; of nothing all scores are 0.
+    """Scores outputs with one reference each; all scores are 0 without outputs.
 
     Args:
       outputs: lines.
       references: lines.
-      names: of `SCORES`.
+      names: keys of `SCORES`.
       tokenize: one of `TOKENIZERS`, for BLEU.
 
     Returns:
-      by name.
+      scores by name.
 
     Raises:
-      DataError: there are not as many references as outputs.
-      UsageError: there is no such score or tokenizer.
+      DataError: the numbers of references and outputs differ.
+      UsageError: a score or the tokenizer is unknown.
     """
     check_counts(len(outputs), len(references))
     unknown = [name for name in names if name not in SCORES]
@@ -135,10 +135,10 @@ def score(
 
 
 def check_counts(outputs: int, references: int, name: str = "the reference") -> None:
-    """Checks that there is a reference for each output.
+    """Checks that there is one reference per output.
 
     Raises:
-      DataError: there is not.
+      DataError: the numbers differ.
     """
     if outputs != references:
         raise DataError(
@@ -154,9 +154,9 @@ def table(
     *,
     tokenize: str = "13a",
 ) -> str:
-    """Returns scores in lines, the signature of each below it.
+    """Returns scores as lines, each followed by its signature.
 
-    Args and errors are those of `score`.
+    Arguments and errors are those of `score`.
     """
     found = score(outputs, references, names, tokenize=tokenize)
     if not outputs:
@@ -165,9 +165,9 @@ def table(
 
 
 def t2t_tokens(line: str) -> list[str]:
-    r"""Returns a line's words as tensor2tensor's BLEU cuts them, `bleu_hook.bleu_tokenize`.
+    r"""Returns a line's words as tokenized by tensor2tensor's BLEU, `bleu_hook.bleu_tokenize`.
 
-    That is sacreBLEU's "intl", but that a backslash is no punctuation.
+    Same as sacreBLEU's "intl", except that a backslash is not punctuation.
     """
     from sacrebleu.tokenizers.tokenizer_intl import TokenizerV14International
 
@@ -205,7 +205,7 @@ def _ter(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
 
 
 def _sacrebleu(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """What a metric of sacreBLEU finds; its signature is known once it has seen references."""
+    """Returns the score of a sacreBLEU metric, whose signature depends on the references."""
     if not outputs:
         return Score(0.0, "nothing to score", "nothing to score (no outputs)")
     found = metric.corpus_score(list(outputs), [list(references)])
@@ -352,28 +352,28 @@ SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
     "tree_frame_accuracy": _tree_frame_accuracy,
     "malformed_trees": _malformed_trees,
 }
-"""What outputs can be scored with, by name."""
+"""Scores of outputs, by name."""
 
 
 def scores_of(features: Features) -> tuple[str, ...]:
-    """Returns the names of what outputs of a problem are scored with, unless others are named."""
+    """Returns the default scores of a problem's outputs."""
     if any(isinstance(target, TreeFeature) for target in features.targets.values()):
         return ("bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees")
     return ("bleu", "chrf")
 
 
 def label_scores_of(features: Features) -> tuple[str, ...]:
-    """Returns the names of what labels and answers of a problem are scored with."""
+    """Returns the default scores of a problem's labels and answers."""
     if all(isinstance(target, Span) for target in features.targets.values()):
         return ("squad_exact_match", "squad_f1")
     return ("exact_match",)
 
 
-# Files of outputs of one checkpoint after another, and their scores as curves.
+# Output files of successive checkpoints, and their scores as curves.
 #
-# A file is named `<anything>-<step>`, as `t2t-translate-all` names them; its time is that of its
-# checkpoint.  The scores are TensorBoard's events at that step and time, as those of
-# tensor2tensor's `t2t-bleu`.
+# Files are named `<anything>-<step>`, as `t2t-translate-all` names them, with the modification time
+# of the checkpoint.  Scores are TensorBoard events with that step and time, as in tensor2tensor's
+# `t2t-bleu`.
 
 
 _NAME = re.compile(r".*-(\d+)")
@@ -384,8 +384,8 @@ class Translation(NamedTuple):
     """A file of outputs.
 
     Attributes:
-      step: of the checkpoint.
-      path: of the file.
+      step: step of the checkpoint.
+      path: path of the file.
     """
 
     step: int
@@ -393,19 +393,19 @@ class Translation(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """When the checkpoint was written, since 1970."""
+        """Time of the checkpoint, in seconds since 1970."""
         return self.path.stat().st_mtime
 
 
 def translations_in(folder: Path, min_steps: int = 0) -> list[Translation]:
-    """Returns the files of outputs of a folder, the fewest steps first.
+    """Returns the output files in a folder, by increasing step.
 
     Args:
-      folder: where they are; empty if it is not there.
-      min_steps: those of fewer are left out.
+      folder: the folder; may be missing.
+      min_steps: skip files of earlier steps.
 
     Raises:
-      DataError: two are of the same step.
+      DataError: two files have the same step.
     """
     found: dict[int, Path] = {}
     for path in sorted(folder.glob("*-*")) if folder.is_dir() else ():
@@ -425,16 +425,16 @@ def translations_in(folder: Path, min_steps: int = 0) -> list[Translation]:
 
 
 def start_of(folder: Path) -> float:
-    """Returns the time of the oldest file of a folder, in seconds since 1970."""
+    """Returns the time of the oldest file in a folder, in seconds since 1970."""
     return min(path.stat().st_mtime for path in folder.iterdir() if path.is_file())
 
 
 class ScoreEvents:
-    """Scores as events, and up to which step there are some.
+    """Writes scores as events, and records the last scored step.
 
     Args:
-      folder: where the events are written; made if absent.
-      suffix: what the tags end in.
+      folder: output folder of the events; created if missing.
+      suffix: suffix of the tags.
     """
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
@@ -446,10 +446,10 @@ class ScoreEvents:
         self._writer: Any = EventFileWriter(str(folder))
 
     def last_step(self) -> int | None:
-        """Returns the last step that was scored; None if there is none.
+        """Returns the last scored step; None if there is none.
 
         Raises:
-          DataError: the file that tells it is damaged.
+          DataError: the file that records it is damaged.
         """
         try:
             return int(self._last.read_text(encoding="utf-8"))
@@ -465,8 +465,8 @@ class ScoreEvents:
         """Writes scores.
 
         Args:
-          step: of the checkpoint.
-          seconds: when it was written, since 1970.
+          step: step of the checkpoint.
+          seconds: time of the checkpoint, since 1970.
           scores: by name.
         """
         from tensorboard.compat.proto.event_pb2 import Event
@@ -481,10 +481,10 @@ class ScoreEvents:
         self._writer.flush()
 
     def note(self, step: int) -> None:
-        """Notes that a step was scored."""
+        """Records that a step was scored."""
         with staged(self._last) as file:
             file.write_text(f"{step}\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Ends the file of events."""
+        """Closes the event file."""
         self._writer.close()

@@ -1,9 +1,9 @@
-"""Metrics of trees, teacher forced: each transition is guessed after the right ones.
+"""Teacher-forced tree metrics: each transition is predicted after the correct ones.
 
-What such guesses build is mended, and says how far training has come.  What a model can do says a
-decode: `t2t-decoder --data_dir` counts the same of decoded trees (`metrics/text_scores.py`).  Only
-`accuracy_per_sequence` is the same of both: all guesses are right where a greedy search finds the
-right tree.
+Predicted transitions are repaired to form a tree, so these metrics show training progress.  For
+actual parsing quality decode: `t2t-decoder --data_dir` computes the same metrics on decoded trees
+(`metrics/text_scores.py`).  Only `accuracy_per_sequence` is the same for both: all predictions are
+correct exactly if a greedy search finds the correct tree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from t2t_torch.text.tree import NO_TREES, SHIFT, TreeCounts, builds_tree, compar
 
 
 class _Trees(Metric):
-    """Counts what guessed and right trees have in common; see `TreeCounts`."""
+    """Base class: compares predicted and correct trees; see `TreeCounts`."""
 
     of = (TreeFeature,)
     size = len(NO_TREES)
@@ -43,7 +43,7 @@ class _Trees(Metric):
         return torch.tensor(sums, dtype=torch.float64)
 
     def result(self, sums: Tensor) -> float:
-        """Returns what this metric is of the counts."""
+        """Returns the metric of the counts."""
         return self.of_counts(TreeCounts(*(int(count) for count in sums.tolist())))
 
     of_counts: ClassVar[staticmethod[[TreeCounts], float]]
@@ -51,42 +51,42 @@ class _Trees(Metric):
 
 @register_metric("bracket_precision")
 class BracketPrecision(_Trees):
-    """The share of the labelled brackets guessed that are right."""
+    """Fraction of the predicted labelled brackets that are correct."""
 
     of_counts = staticmethod(lambda counts: counts.precision)
 
 
 @register_metric("bracket_recall")
 class BracketRecall(_Trees):
-    """The share of the right labelled brackets that are guessed."""
+    """Fraction of the correct labelled brackets that are predicted."""
 
     of_counts = staticmethod(lambda counts: counts.recall)
 
 
 @register_metric("bracket_f1")
 class BracketF1(_Trees):
-    """F1 of the labelled brackets of all trees together."""
+    """F1 of the labelled brackets of all trees."""
 
     of_counts = staticmethod(lambda counts: counts.f1)
 
 
 @register_metric("tree_f1")
 class TreeF1(_Trees):
-    """F1 of brackets that are right only with all that is in them.  Gupta et al. 2018."""
+    """F1 of brackets that only count as correct with identical content.  Gupta et al. 2018."""
 
     of_counts = staticmethod(lambda counts: counts.tree_f1)
 
 
 @register_metric("tree_frame_accuracy")
 class TreeFrameAccuracy(_Trees):
-    """The share of trees whose outermost label is right, and all brackets right in it."""
+    """Fraction of trees with the correct outermost label and correct brackets right inside it."""
 
     of_counts = staticmethod(lambda counts: counts.frames / max(counts.trees, 1))
 
 
 @register_metric("malformed_trees")
 class MalformedTrees(_Trees):
-    """The share of guesses that, as they stand, build no tree over all words."""
+    """Fraction of predictions that, without repair, do not form a tree over all words."""
 
     lower_is_better = True
     of_counts = staticmethod(lambda counts: counts.malformed / max(counts.trees, 1))
