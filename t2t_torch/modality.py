@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -19,42 +19,32 @@ if TYPE_CHECKING:
     from t2t_torch.modalities.objective import Objective
 
 
-__all__ = ["ExtraLossInputs", "Guess", "Hidden", "Loss", "Modality", "modality_of"]
+__all__ = ["ExtraLossInputs", "Hidden", "Loss", "Modality", "modality_of"]
 
 
-class Guess(NamedTuple):
-    """What a model takes for the target of an example.
-
-    Attributes:
-      numbers: for `Feature.decode`; those of a sequence go on where the others of a batch end.
-      probability: of this guess; None where there is none, as of numbers.
-      scores: the probability of each class, by its id; of tags, that of each word's tag; None
-        where there are none.
-    """
-
-    numbers: Sequence[Any]
-    probability: float | None
-    scores: Sequence[float] | None = None
+GuessRow: TypeAlias = tuple[Sequence[Any], float | None, Sequence[float] | None]
+"""The part of `Guesses` that is of one example."""
 
 
 class Guesses(NamedTuple):
-    """The guesses of a batch, as tensors; see `Guess`.
+    """The predictions of a batch, as tensors.
 
     Attributes:
-      numbers: [B, n].
-      probability: [B], or None.
-      scores: [B, C], of tags [B, W]; or None.
+      numbers: [B, n], for `Feature.decode`; sequences are padded.
+      probability: [B], of each prediction; None if there is none, as of numbers.
+      scores: [B, C], the probability of each class; of tags, [B, W], that of each word's tag; or
+        None.
     """
 
     numbers: Tensor
     probability: Tensor | None = None
     scores: Tensor | None = None
 
-    def rows(self) -> list[Guess]:
-        """Returns the guess of each example."""
+    def rows(self) -> list[GuessRow]:
+        """Returns numbers, probability and scores of each example."""
         size = len(self.numbers)
         columns = [[None] * size if its is None else its.tolist() for its in self]
-        return [Guess(*row) for row in zip(*columns, strict=True)]
+        return [(*row,) for row in zip(*columns, strict=True)]
 
 
 class Hidden(NamedTuple):

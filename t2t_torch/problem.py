@@ -17,25 +17,11 @@ from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.registry import get_problem_name
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
-
-
-class Found(NamedTuple):
-    """What a model takes for a target of one input.
-
-    Attributes:
-      value: as the target's `Feature.decode` gives it.
-      probability: of the value; None where there is none, as of numbers.
-      scores: the probability of each label, the likeliest first; of tags, that of each word's tag;
-        None where there are none.
-    """
-
-    value: Any
-    probability: float | None
-    scores: Mapping[str, float] | Sequence[float] | None = None
 
 
 class Asked(NamedTuple):
@@ -265,15 +251,17 @@ class Problem(ABC):
         there = self.cutters.keys() & sample.keys()  # who asks gives no targets
         return {**sample, **{field: self.cutters[field](sample[field]) for field in there}}
 
-    def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
-        """Returns what users read: by default what was found first.
+    def answer_of(
+        self, target: str, parts: Sequence[Prediction], sample: Mapping[str, Any]
+    ) -> Prediction:
+        """Returns the prediction of a target that users read: by default that of the first part.
 
         Args:
           target: its name.
-          found: in each of `inputs_of(sample)`, at least one.
-          sample: as it was given.
+          parts: predictions of the target for each of `inputs_of(sample)`, at least one.
+          sample: the input, as it was given.
         """
-        return found[0]
+        return parts[0]
 
     @abstractmethod
     def stored_features(self, directory: Path) -> Features:

@@ -18,11 +18,11 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.storage import step_of
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.label_predictor import LabelPredictor, found_of
+from t2t_torch.decode.label_predictor import LabelPredictor, prediction_of
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import (
-    found_record,
     prediction_record,
+    target_record,
     write_table,
 )
 from t2t_torch.decode.predictor import Predictor
@@ -37,6 +37,7 @@ from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import batches_of
 from t2t_torch.text.encoder import PAD
 from t2t_torch.train.problem_data import longest_row
@@ -153,7 +154,7 @@ class Evaluated(NamedTuple):
       number: of the row in its split, from 0; of a text that is cut in pieces, of the piece.
       inputs: by name, as the model reads them.
       right: by target, the value that is right.
-      records: by target, what is found, as `record.found_record` tells it; a text has also the
+      records: by target, what is found, as `outputs.target_record` returns it; a text has also the
         `loss` of the right one (nats, summed over its tokens), and no `value` in a problem without
         inputs.
     """
@@ -353,12 +354,13 @@ class EvaluatedRows:
                 continue
             words = None if feature.refers_to is None else values[feature.refers_to]
             tags = None if feature.aligned_to is None else len(values[name])
-            found = found_of(feature, guesses[name], tags)
+            found = prediction_of(name, feature, guesses[name], tags)
             if feature.selects_words:
-                found = found._replace(value=_part(words, found.value))
+                part = _part(words, found.value)
+                found = Prediction.of_value(name, part, found.probability)
                 values[name] = _part(words, values[name])
             own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
-            records[name] = found_record(feature, found, own, self._hparams.num_labels)
+            records[name] = target_record(name, feature, found, own, self._hparams.num_labels)
         shown = {name: values[name] for name in _told(features)}
         right = {name: values[name] for name in features.targets}
         return Evaluated(part.full_name, number, shown, right, records)

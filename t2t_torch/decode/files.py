@@ -42,7 +42,7 @@ from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Feature
 from t2t_torch.files import check_target, goes_to_stdout, open_target, read_lines
 from t2t_torch.mode import Split
-from t2t_torch.runtime.prediction import Answer, Input, InputError, Prediction
+from t2t_torch.runtime.prediction import Input, InputError, Prediction
 
 
 class Decoded(NamedTuple):
@@ -131,7 +131,9 @@ def decode(
       journal: has what was found before, and is told of each batch.
     """
     start = time.perf_counter()
-    found = {number: prediction_of(kept) for number, kept in journal.found.items()}
+    found = {
+        number: prediction_of(predictor.target, kept) for number, kept in journal.found.items()
+    }
     before = len(found)
     with DecodeProgress(len(inputs), before=before, journal=journal.path) as progress:
         for batch in predictor.predict_batches(inputs, hparams, found.keys()):
@@ -396,10 +398,10 @@ def label_file(
     start = time.perf_counter()
     inputs, encoded = _read(predictor, source)
 
-    def find(rows: slice, journal: Journal) -> list[Answer]:
+    def find(rows: slice, journal: Journal) -> list[Prediction]:
         return predictor.predict_encoded(encoded[rows], journal)
 
-    def write(file: Path, rows: slice, found: list[Answer]) -> None:
+    def write(file: Path, rows: slice, found: list[Prediction]) -> None:
         _write(file, predictor, inputs[rows], found, how)
 
     def digest_of(rows: slice) -> str:
@@ -438,7 +440,7 @@ def _write(
     path: Path,
     predictor: LabelPredictor,
     inputs: Sequence[Input],
-    answers: Sequence[Answer],
+    answers: Sequence[Prediction],
     hparams: DecodeHParams,
 ) -> None:
     """Writes answers in the form of `output_format`."""
@@ -492,7 +494,7 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
 
 
 def record_of(
-    predictor: LabelPredictor, given: Input, answer: Answer, best: int = BEST
+    predictor: LabelPredictor, given: Input, answer: Prediction, best: int = BEST
 ) -> dict[str, Any]:
     """Returns what `jsonl` says of an input: `input`, all its fields, and `output` by target.
 
@@ -508,7 +510,10 @@ def record_of(
 
 
 def table_of(
-    predictor: LabelPredictor, inputs: Sequence[Input], answers: Sequence[Answer], best: int = BEST
+    predictor: LabelPredictor,
+    inputs: Sequence[Input],
+    answers: Sequence[Prediction],
+    best: int = BEST,
 ) -> tuple[list[str], list[list[Any]]]:
     """Returns what `tsv` says of inputs: the names of its columns, and the rows.
 

@@ -168,13 +168,14 @@ def kept_of(prediction: Prediction) -> list[list[Any]]:
     ]
 
 
-def prediction_of(kept: Sequence[Any]) -> Prediction:
-    """Returns what a journal has kept."""
-    return Prediction(
-        tuple(
+def prediction_of(target: str, kept: Sequence[Any]) -> Prediction:
+    """Returns what a journal has kept of a text."""
+    return Prediction.of_texts(
+        target,
+        [
             Hypothesis(text, tuple(ids), score, mended, tuple((i, j) for i, j in alignment))
             for text, ids, score, mended, alignment in kept
-        )
+        ],
     )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +21,13 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import check_whole, words_of
-from t2t_torch.modality import Guess
+from t2t_torch.modality import GuessRow
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position
-from t2t_torch.problem import Found, Problem
-from t2t_torch.runtime.prediction import Answer, Input, InputError, Question
+from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
 from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
@@ -88,9 +88,6 @@ class EncodedInput(NamedTuple):
     parts: Sequence[_Part]
 
 
-_Values: TypeAlias = Mapping[str, Found]  # by target
-
-
 class LabelPredictor:
     """A model that answers with labels, numbers or spans.  `loading.load` makes one.
 
@@ -142,10 +139,10 @@ class LabelPredictor:
         self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
-        """Returns the value found for each input, in their order; see `Answer.value`."""
+        """Returns the value found for each input, in their order; see `Prediction.value`."""
         return [answer.value for answer in self.predict(inputs)]
 
-    def predict(self, inputs: Sequence[Input]) -> list[Answer]:
+    def predict(self, inputs: Sequence[Input]) -> list[Prediction]:
         """Returns what was found for each input, in their order.
 
         Args:
@@ -167,7 +164,7 @@ class LabelPredictor:
 
     def predict_encoded(
         self, inputs: Sequence[EncodedInput], journal: Journal | None = None
-    ) -> list[Answer]:
+    ) -> list[Prediction]:
         """Returns what was found for each input, in their order.
 
         Args:
@@ -181,10 +178,10 @@ class LabelPredictor:
             for one in inputs
         ]
 
-    def _found(self, parts: Sequence[_Part], journal: Journal, *, shown: bool) -> list[_Values]:
-        """Returns what is found in each part."""
-        found: dict[int, _Values] = {
-            number: {name: Found(*one) for name, one in kept.items()}
+    def _found(self, parts: Sequence[_Part], journal: Journal, *, shown: bool) -> list[Prediction]:
+        """Returns the prediction of each part."""
+        found: dict[int, Prediction] = {
+            number: Prediction.joined(Prediction.of_value(name, *one) for name, one in kept.items())
             for number, kept in journal.found.items()
         }
         before = len(found)
@@ -200,21 +197,16 @@ class LabelPredictor:
                 batch = self._batch([parts[number].row for number in numbers])
                 values = self._values(batch, [parts[number].sample for number in numbers])
                 found.update(zip(numbers, values, strict=True))
-                journal.add(list(zip(numbers, values, strict=True)))
+                journal.add(list(zip(numbers, map(_kept, values), strict=True)))
                 if shown:
                     progress.advance(len(numbers))
         return [found[number] for number in range(len(parts))]
 
-    def _answer(self, sample: Mapping[str, Any], found: Sequence[_Values]) -> Answer:
-        """Returns what users read, of what is found in the parts of a sample."""
-        whole = {
-            name: self.problem.answer_of(name, [each[name] for each in found], sample)
+    def _answer(self, sample: Mapping[str, Any], parts: Sequence[Prediction]) -> Prediction:
+        """Returns the prediction of a sample, given those of its parts."""
+        return Prediction.joined(
+            self.problem.answer_of(name, [part.of(name) for part in parts], sample)
             for name in self.features.targets
-        }
-        return Answer(
-            {name: one.value for name, one in whole.items()},
-            {name: one.probability for name, one in whole.items() if one.probability is not None},
-            {name: one.scores for name, one in whole.items() if one.scores is not None},
         )
 
     def sample_of(self, given: Input) -> Mapping[str, Any]:
@@ -277,7 +269,7 @@ class LabelPredictor:
     @torch.inference_mode()
     def _values(
         self, batch: dict[str, Tensor], samples: Sequence[Mapping[str, Any]]
-    ) -> list[_Values]:
+    ) -> list[Prediction]:
         guesses: dict[str, Any] = {}
         device = next(self.model.parameters()).device
         with autocast(self.model.hparams.activation_dtype, device):
@@ -286,30 +278,42 @@ class LabelPredictor:
             modality: Any = self.model.modalities[name]
             guesses[name] = modality.guess(logits).rows()
         return [
-            {name: self._value(name, guess[i], sample) for name, guess in guesses.items()}
+            Prediction.joined(
+                self._value(name, guess[i], sample) for name, guess in guesses.items()
+            )
             for i, sample in enumerate(samples)
         ]
 
-    def _value(self, name: str, guess: Guess, sample: Mapping[str, Any]) -> Found:
+    def _value(self, name: str, guess: GuessRow, sample: Mapping[str, Any]) -> Prediction:
         feature, words = self.features.targets[name], None
         if feature.aligned_to is not None:
             words = len(words_of(sample[self.features.sources[feature.aligned_to]]))
-        return found_of(feature, guess, words)
+        return prediction_of(name, feature, guess, words)
 
 
-def found_of(feature: Feature, guess: Guess, words: int | None = None) -> Found:
-    """Returns a guess as users read it.
+def _kept(prediction: Prediction) -> dict[str, list[Any]]:
+    """Returns the prediction of a part as a journal keeps it."""
+    probabilities, scores = prediction.probabilities, prediction.scores
+    return {
+        name: [value, probabilities.get(name), scores.get(name)]
+        for name, value in prediction.values.items()
+    }
+
+
+def prediction_of(
+    name: str, feature: Feature, guess: GuessRow, words: int | None = None
+) -> Prediction:
+    """Returns the prediction of a target, given the numbers of an example.
 
     Args:
-      feature: the target.
-      guess: of an example.
-      words: how many of a sequence are the example's; the rest fills up a batch.
+      name: the target.
+      feature: the target's.
+      guess: numbers, probability and scores.
+      words: length of the sequence without padding; None if it is no sequence.
     """
-    scores: Mapping[str, float] | Sequence[float] | None = guess.scores
-    if guess.scores is not None:
-        scores = feature.named_scores(list(guess.scores)[:words])
-    numbers = guess.numbers if words is None else guess.numbers[:words]
-    return Found(feature.decode(numbers), guess.probability, scores)
+    numbers, probability, scores = guess
+    named = None if scores is None else feature.named_scores(list(scores)[:words])
+    return Prediction.of_value(name, feature.decode(numbers[:words]), probability, named)
 
 
 class _Encoded(NamedTuple):

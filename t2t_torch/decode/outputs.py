@@ -26,10 +26,8 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import words_of
 from t2t_torch.files import is_replaced, open_target
-from t2t_torch.problem import Found
 from t2t_torch.runtime.prediction import (
     BEST,
-    Answer,
     Prediction,
     prediction_record,
     span_records,
@@ -95,51 +93,53 @@ def _quoted(value: Any) -> str:
 __all__ = [
     "BEST",
     "answer_record",
-    "found_record",
     "prediction_record",
     "span_records",
+    "target_record",
 ]
 
 
 def answer_record(
-    features: Features, sample: Mapping[str, Any], answer: Answer, best: int = BEST
+    features: Features, sample: Mapping[str, Any], prediction: Prediction, best: int = BEST
 ) -> dict[str, Any]:
-    """Returns what was found for one input, by target, as JSON has it; see `found_record`.
+    """Returns the prediction of one input, by target, as JSON has it; see `target_record`.
 
     Args:
-      features: of the problem.
+      features: the problem's.
       sample: the input's fields.
-      answer: what was found for it.
-      best: labels of a class that are told.
+      prediction: of the input.
+      best: number of labels whose probabilities are written.
     """
     record = {}
     for name, feature in features.targets.items():
-        found = Found(answer.values[name], answer.probabilities.get(name), answer.scores.get(name))
-        words = None
-        if feature.aligned_to is not None:
-            words = words_of(sample[features.sources[feature.aligned_to]])
-        record[name] = found_record(feature, found, words, best)
+        of = feature.aligned_to
+        words = None if of is None else words_of(sample[features.sources[of]])
+        record[name] = target_record(name, feature, prediction, words, best)
     return record
 
 
-def found_record(
-    feature: Feature, found: Found, words: Sequence[str] | None = None, best: int = BEST
+def target_record(
+    name: str,
+    feature: Feature,
+    prediction: Prediction,
+    words: Sequence[str] | None = None,
+    best: int = BEST,
 ) -> dict[str, Any]:
-    """Returns what was found for a target as JSON has it.
+    """Returns the prediction of a target as JSON has it; see `value_record`.
 
-    Always its `value`, and its `probability` where it has one; `probabilities` of the best labels,
-    or of tags each word's.  Tags have their `words`, and where they mark spans, as B-city does, the
-    `spans`: `kind`, `first` and `last` word, counted from 0, and `text`.
+    Tags have their `words`, and where they mark spans, as B-city does, the `spans`: `kind`, `first`
+    and `last` word, counted from 0, and `text`.
 
     Args:
-      feature: the target.
-      found: what was found.
-      words: that tags are of.
-      best: labels of a class that are told.
+      name: the target.
+      feature: the target's.
+      prediction: of an input.
+      words: the words that tags are of.
+      best: number of labels whose probabilities are written.
     """
-    record = value_record(found.value, found.probability, found.scores, best)
+    record = value_record(prediction, name, best)
     if feature.aligned_to is not None and words is not None:
-        record |= words_record(found.value, words, feature.labels)
+        record |= words_record(record["value"], words, feature.labels)
     return record
 
 

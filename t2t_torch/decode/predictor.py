@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -119,6 +120,11 @@ class Predictor:
         return next(
             iter(self.features.inputs if self.features.has_inputs else self.features.targets)
         )
+
+    @property
+    def target(self) -> str:
+        """The name of the text that is written."""
+        return next(iter(self.features.targets))
 
     def check(self, hparams: DecodeHParams) -> None:
         """Checks that all that is asked can be read.
@@ -372,15 +378,17 @@ class Predictor:
     ) -> Prediction:
         """Returns what was found of an input, after what its output was told to begin with."""
         found = [([*begun, *ids], score) for ids, score in found_of(rows, scores)]
-        return Prediction(
-            tuple(Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in found)
-        )
+        hypotheses = [
+            Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in found
+        ]
+        return Prediction.of_texts(self.target, hypotheses)
 
 
 def _each_once(prediction: Prediction) -> Prediction:
     """Returns a prediction without what another group of the beam has found, too."""
-    found = {hypothesis.ids: hypothesis for hypothesis in reversed(prediction.hypotheses)}
-    return Prediction(tuple(h for h in prediction.hypotheses if found[h.ids] is h))
+    first = {hypothesis.ids: hypothesis for hypothesis in reversed(prediction.hypotheses)}
+    kept = tuple(h for h in prediction.hypotheses if first[h.ids] is h)
+    return dataclasses.replace(prediction, hypotheses=kept)
 
 
 def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:

@@ -27,8 +27,7 @@ from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 
-NO_TREE = Prediction((Hypothesis("", (), 0.0),))
-"""What is answered where there are no words."""
+_NO_TREE = Hypothesis("", (), 0.0)  # of a sentence without words
 
 
 class Sentence(list[int]):
@@ -188,7 +187,8 @@ class TreePredictor(Predictor):
         assert len(every) == len(inputs), "`encode` makes them"
         sentences = [sentence for sentence in every if sentence.words]
         found = iter(self._search(sentences, hparams) if sentences else ())
-        return [next(found) if sentence.words else NO_TREE for sentence in every]
+        none = Prediction.of_texts(self.target, [_NO_TREE])
+        return [next(found) if sentence.words else none for sentence in every]
 
     def _search(self, sentences: Sequence[Sentence], hparams: DecodeHParams) -> list[Prediction]:
         """Returns the trees of sentences that have words."""
@@ -219,8 +219,9 @@ class TreePredictor(Predictor):
         places = hparams.beam_size if hparams.return_beams else 1
         rows = zip(found.ids[:, :places].tolist(), found.scores[:, :places].tolist(), strict=True)
         return [
-            Prediction(
-                tuple(self._hypothesis(ids, score, sentence) for ids, score in found_of(*row))
+            Prediction.of_texts(
+                self.target,
+                [self._hypothesis(ids, score, sentence) for ids, score in found_of(*row)],
             )
             for sentence, row in zip(sentences, rows, strict=True)
         ]

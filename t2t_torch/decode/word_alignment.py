@@ -102,7 +102,9 @@ class Aligner:
             for (ids, hypothesis), row in zip(pairs, weights.cpu(), strict=True)
         )
         return [
-            Prediction(tuple(next(aligned) for _ in prediction.hypotheses))
+            dataclasses.replace(
+                prediction, hypotheses=tuple(next(aligned) for _ in prediction.hypotheses)
+            )
             for prediction in predictions
         ]
 
@@ -118,7 +120,8 @@ class Aligner:
         ids = list(inputs)
         weights = self._weights([ids], [[*best.ids, EOS]])[0].cpu()
         best = dataclasses.replace(best, alignment=self._pairs(ids, best, weights))
-        return Prediction((best, *others), self._attention(ids, best, weights))
+        attention = self._attention(ids, best, weights)
+        return dataclasses.replace(prediction, hypotheses=(best, *others), attention=attention)
 
     def _weights(self, sources: list[list[int]], targets: list[list[int]]) -> Tensor:
         """Returns the attention of each id of the outputs, [R, T, S]."""

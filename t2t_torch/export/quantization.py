@@ -40,7 +40,7 @@ from t2t_torch.runtime.session import onnx_runtime
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
-    from t2t_torch.runtime.prediction import Answer
+    from t2t_torch.runtime.prediction import Prediction
     from t2t_torch.runtime.session import Artifact
 
 
@@ -196,7 +196,7 @@ def metrics_of(
     predictor: LabelPredictor,
     data_dir: Path,
     numbers: Sequence[int],
-    answers: Sequence[Answer],
+    answers: Sequence[Prediction],
     split: Split = Split.EVAL,
 ) -> dict[str, float]:
     """Returns the problem's metrics over some rows, by the names that `t2t-eval` has for them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -68,7 +69,8 @@ class AttentionVerification:
         for one, other in zip(expected.hypotheses, found.hypotheses, strict=True):
             if one.alignment == other.alignment:
                 continue
-            whole = self.attended(text, Prediction((one,))).attention
+            alone = dataclasses.replace(expected, hypotheses=(one,))
+            whole = self.attended(text, alone).attention
             assert whole is not None
             if not _are_equal(whole, one.alignment, other.alignment):
                 return Looked(math.inf, ties)

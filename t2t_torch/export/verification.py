@@ -33,7 +33,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import Limits
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, Token, tokens_of
-from t2t_torch.runtime.prediction import Answer, InputError
+from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ by as much."""
 
 
 def is_a_tie(
-    predictor: LabelPredictor, sample: Mapping[str, Any], expected: Answer, found: Answer
+    predictor: LabelPredictor, sample: Mapping[str, Any], expected: Prediction, found: Prediction
 ) -> bool:
     """Whether answers differ in parts of a text alone that the model might find in each other's
     place.
@@ -73,14 +73,14 @@ def is_a_tie(
     return all(_is_one(predictor, name, sample, expected, found) for name in spans)
 
 
-def likened(expected: Answer, found: Answer) -> Answer:
+def likened(expected: Prediction, found: Prediction) -> Prediction:
     """Returns what was expected, but of a tie the parts of texts that were found."""
     names = [name for name, value in expected.values.items() if value != found.values[name]]
 
     def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         return {**one, **{name: other[name] for name in names if name in other}}
 
-    return Answer(
+    return Prediction(
         of_both(expected.values, found.values),
         of_both(expected.probabilities, found.probabilities),
         of_both(expected.scores, found.scores),
@@ -91,8 +91,8 @@ def _is_one(
     predictor: LabelPredictor,
     name: str,
     sample: Mapping[str, Any],
-    expected: Answer,
-    found: Answer,
+    expected: Prediction,
+    found: Prediction,
 ) -> bool:
     texts = expected.values[name], found.values[name]
     if texts[0] == texts[1]:
@@ -441,14 +441,14 @@ def verify(
     targets = predictor.features.targets.items()
     stds = {name: max(its.std, default=0.0) for name, its in targets if isinstance(its, Real)}
     greatest, ties = 0.0, set()
-    answers: dict[int, Answer] = {}
+    answers: dict[int, Prediction] = {}
 
-    def compare(place: int, found: Answer | InputError, how: str) -> None:
+    def compare(place: int, found: Prediction | InputError, how: str) -> None:
         nonlocal greatest
         row, right = rows[place], expected[place]
         if (
-            isinstance(right, Answer)
-            and isinstance(found, Answer)
+            isinstance(right, Prediction)
+            and isinstance(found, Prediction)
             and right.values != found.values
             and is_a_tie(predictor, row.sample, right, found)
         ):
@@ -459,7 +459,7 @@ def verify(
     for place, row in enumerate(rows):
         found = _asked(artifact, row)
         compare(place, found, "alone")
-        if isinstance(found, Answer):
+        if isinstance(found, Prediction):
             answers[place] = found
     together: Sequence[Any] = artifact.predict([rows[place].sample for place in answers])
     for place, found in zip(answers, together, strict=True):
@@ -488,7 +488,7 @@ def _check_few(rows: Sequence[Row], ties: Set[int]) -> None:
         )
 
 
-def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError:
+def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Prediction | InputError:
     try:
         found: Any = answerer.predict([row.sample])[0]
     except InputError as error:
@@ -498,8 +498,8 @@ def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Answer | InputError
 
 def _compared(
     row: Row,
-    expected: Answer | InputError,
-    found: Answer | InputError,
+    expected: Prediction | InputError,
+    found: Prediction | InputError,
     how: str,
     stds: Mapping[str, float],
 ) -> float:
@@ -517,7 +517,7 @@ def _compared(
     """
     if isinstance(expected, InputError) and isinstance(found, InputError):
         return 0.0
-    if isinstance(expected, Answer) and isinstance(found, Answer):
+    if isinstance(expected, Prediction) and isinstance(found, Prediction):
         gap = _gap(expected, found, stds)
         if gap <= TOLERANCE:
             return gap
@@ -530,11 +530,11 @@ def _compared(
     )
 
 
-def _told(answer: Answer | InputError) -> str:
+def _told(answer: Prediction | InputError) -> str:
     return f"refused: {answer.why}" if isinstance(answer, InputError) else str(answer)
 
 
-def _gap(expected: Answer, found: Answer, stds: Mapping[str, float]) -> float:
+def _gap(expected: Prediction, found: Prediction, stds: Mapping[str, float]) -> float:
     """Returns the greatest difference of a score or a number; infinity if something else is."""
     if expected.values.keys() != found.values.keys():
         return math.inf
@@ -551,7 +551,7 @@ def _gap(expected: Answer, found: Answer, stds: Mapping[str, float]) -> float:
     return max(math.inf if math.isnan(gap) else gap for gap in gaps)
 
 
-def _is_a_tie(name: str, expected: Answer, found: Answer) -> bool:
+def _is_a_tie(name: str, expected: Prediction, found: Prediction) -> bool:
     """Whether both answers score the label of the one and that of the other alike.
 
     It is of classes and choices alone: tags and sets of labels have to be the same.

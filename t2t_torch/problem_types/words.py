@@ -33,7 +33,7 @@ from t2t_torch.features import (
     WordStarts,
 )
 from t2t_torch.features.text import TreeFeature
-from t2t_torch.problem import Found
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder
 from t2t_torch.text.tree import UNKNOWN_LABEL, TransitionEncoder, Tree, are_of_requests, parse_tree
 from t2t_torch.text_problem import TextProblem, VocabType
@@ -405,19 +405,22 @@ class SpanQAProblem(WordProblem):
         cut = (context[start : start + self.max_context] for start in starts)
         return [{**sample, "question": question, "context": window} for window in cut]
 
-    def answer_of(self, target: str, found: Sequence[Found], sample: Mapping[str, Any]) -> Found:
+    def answer_of(
+        self, target: str, parts: Sequence[Prediction], sample: Mapping[str, Any]
+    ) -> Prediction:
         """Returns the most probable answer of all windows, as written in the context.
 
         If no window has an answer it is "", with the probability of the least certain window.
         """
-        sure = [one.probability or 0.0 for one in found]
-        there = [number for number, one in enumerate(found) if one.value is not None]
+        sure = [one.probability or 0.0 for one in parts]
+        there = [number for number, one in enumerate(parts) if one.value is not None]
         if not there:
-            return Found("", min(sure))
+            return Prediction.of_value(target, "", min(sure))
         best = max(there, key=sure.__getitem__)
-        first, last = (place + best * self.context_stride for place in found[best].value)
+        first, last = (place + best * self.context_stride for place in parts[best].value)
         tokens = tokens_of(sample["context"])
-        return Found(sample["context"][tokens[first].start : tokens[last].end], sure[best])
+        text = sample["context"][tokens[first].start : tokens[last].end]
+        return Prediction.of_value(target, text, sure[best])
 
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of question, context (with its word features) and answer."""

@@ -16,7 +16,6 @@ from t2t_torch.features.real import numbers_of, pixels_of
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
 from t2t_torch.runtime.prediction import (
-    Answer,
     Attention,
     Hypothesis,
     InputError,
@@ -215,7 +214,7 @@ _END = 1  # the id of `EOS`
 
 def answers_of(
     targets: Sequence[Target], outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[Row]
-) -> list[Answer]:
+) -> list[Prediction]:
     """Returns what was found for each row of a batch.
 
     Args:
@@ -235,16 +234,17 @@ def predictions_of(target: Target, outputs: Mapping[str, npt.NDArray[Any]]) -> l
       outputs: of the graph, by name: texts and scores [B, n], ids [B, n, T].
     """
     texts, scores, ids = (outputs[f"{target.name}{of}"].tolist() for of in ("", "_scores", "_ids"))
-    return [_prediction(*row) for row in zip(texts, scores, ids, strict=True)]
+    return [_prediction(target.name, *row) for row in zip(texts, scores, ids, strict=True)]
 
 
 def _prediction(
-    texts: Sequence[str], scores: Sequence[float], ids: Sequence[Sequence[int]]
+    target: str, texts: Sequence[str], scores: Sequence[float], ids: Sequence[Sequence[int]]
 ) -> Prediction:
     filled = [score > _NO_SCORE for score in scores]
     count = max(1, filled.index(False) if False in filled else len(filled))
     rows = zip(texts[:count], ids, scores, strict=False)
-    return Prediction(tuple(Hypothesis(text, _content(its), score) for text, its, score in rows))
+    hypotheses = [Hypothesis(text, _content(its), score) for text, its, score in rows]
+    return Prediction.of_texts(target, hypotheses)
 
 
 def _content(ids: Sequence[int]) -> tuple[int, ...]:
@@ -255,7 +255,9 @@ def _content(ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(kept)
 
 
-def _answer(targets: Sequence[Target], outputs: Mapping[str, Any], number: int, row: Row) -> Answer:
+def _answer(
+    targets: Sequence[Target], outputs: Mapping[str, Any], number: int, row: Row
+) -> Prediction:
     values: dict[str, Any] = {}
     probabilities: dict[str, float] = {}
     scores: dict[str, _Scores] = {}
@@ -271,7 +273,7 @@ def _answer(targets: Sequence[Target], outputs: Mapping[str, Any], number: int, 
         if its is not None:
             known = ranked(target.labels, its) if words is None else list(its[:words])
             scores[target.name] = known
-    return Answer(values, probabilities, scores)
+    return Prediction(values, probabilities, scores)
 
 
 def _read_value(target: Target, found: Any, words: int | None) -> Any:
@@ -338,11 +340,12 @@ def paired(
     """
     weights, _, _ = attention_names(target)
     return [
-        Prediction(
-            tuple(
+        dataclasses.replace(
+            prediction,
+            hypotheses=tuple(
                 dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
                 for hypothesis, rows in zip(prediction.hypotheses, its, strict=False)
-            )
+            ),
         )
         for prediction, its in zip(predictions, outputs[weights], strict=True)
     ]

@@ -1,10 +1,10 @@
-"""What was found for an input that is answered with a text."""
+"""Predictions: the record of an answer, the inputs, and their form in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.text.tags import marks_spans, spans_of
@@ -48,34 +48,95 @@ class Attention:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was found for one input.
+    """What a model predicts for one input.
+
+    A run, an artifact and a trial return the same: `predict(inputs) -> list[Prediction]`.
 
     Attributes:
-      hypotheses: at least one, best first; more than one only with `return_beams`, or where
-        `num_decodes` are drawn, in the order of their numbers.
-      attention: of the best hypothesis, where it was asked for.
+      values: by target: a label, a list of tags, numbers, a text, a part of a text.
+      probabilities: by target, of the value; only of targets that have one.
+      scores: by target, the probability of each label, highest first; of tags, that of each word's
+        tag; only of targets that have them.
+      hypotheses: of a target that is generated, at least one, best first: more than one only with
+        `return_beams`, or `num_decodes` draws in the order of their numbers.
+      attention: of the best hypothesis, if requested.
     """
 
-    hypotheses: tuple[Hypothesis, ...]
+    values: Mapping[str, Any]
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, Mapping[str, float] | Sequence[float]] = field(default_factory=dict)
+    hypotheses: tuple[Hypothesis, ...] = ()
     attention: Attention | None = None
 
+    @classmethod
+    def of_texts(
+        cls, target: str, hypotheses: Sequence[Hypothesis], attention: Attention | None = None
+    ) -> Prediction:
+        """Returns the prediction of a text, given its hypotheses, best first."""
+        text = hypotheses[0].text
+        return cls({target: text}, hypotheses=tuple(hypotheses), attention=attention)
+
+    @classmethod
+    def of_value(
+        cls,
+        target: str,
+        value: Any,
+        probability: float | None = None,
+        scores: Mapping[str, float] | Sequence[float] | None = None,
+    ) -> Prediction:
+        """Returns the prediction of one target."""
+        return cls(
+            {target: value},
+            {} if probability is None else {target: probability},
+            {} if scores is None else {target: scores},
+        )
+
+    @classmethod
+    def joined(cls, predictions: Iterable[Prediction]) -> Prediction:
+        """Returns predictions of different targets of one input as one."""
+        values: dict[str, Any] = {}
+        probabilities: dict[str, float] = {}
+        scores: dict[str, Any] = {}
+        for one in predictions:
+            values |= one.values
+            probabilities |= one.probabilities
+            scores |= one.scores
+        return cls(values, probabilities, scores)
+
+    def of(self, target: str) -> Prediction:
+        """Returns the prediction of one of several targets."""
+        probability, scores = self.probabilities.get(target), self.scores.get(target)
+        return Prediction.of_value(target, self.values[target], probability, scores)
+
     @property
-    def value(self) -> str:
-        """The best hypothesis's text, by the name that an `Answer` has for what was found."""
-        return self.text
+    def value(self) -> Any:
+        """The value of the only target, or all of them by name."""
+        return next(iter(self.values.values())) if len(self.values) == 1 else dict(self.values)
+
+    @property
+    def probability(self) -> float | None:
+        """The probability of the value of the only target; None if it has none."""
+        return next(iter(self.probabilities.values()), None)
 
     @property
     def text(self) -> str:
-        """The best hypothesis's text."""
+        """The text of the best hypothesis."""
         return self.hypotheses[0].text
 
     @property
     def score(self) -> float:
-        """The best hypothesis's score."""
+        """The score of the best hypothesis."""
         return self.hypotheses[0].score
 
 
-# What is asked and answered, whatever answers: a run's model or an artifact.
+class Predicts(Protocol):
+    """A model that is asked: a run, an artifact or a trial."""
+
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """Returns the predictions of inputs, in their order."""
+
+
+# Inputs, of a run's model or an artifact.
 
 
 Input: TypeAlias = str | Mapping[str, Any]
@@ -94,27 +155,6 @@ class InputError(DataError):
         super().__init__(f"input {number} cannot be encoded: {why}")
         self.number = number
         self.why = why
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What was found for one input.
-
-    Attributes:
-      values: by target: a label, a list of tags, numbers, a part of a text.
-      probabilities: by target, of the value; of those that have one.
-      scores: by target, the probability of each label, the likeliest first; of tags, that of each
-        word's tag; of those that have them.
-    """
-
-    values: Mapping[str, Any]
-    probabilities: Mapping[str, float]
-    scores: Mapping[str, Mapping[str, float] | Sequence[float]] = field(default_factory=dict)
-
-    @property
-    def value(self) -> Any:
-        """The value of the only target, or all of them by name."""
-        return next(iter(self.values.values())) if len(self.values) == 1 else dict(self.values)
 
 
 @dataclass(frozen=True)
@@ -189,26 +229,21 @@ BEST = 5
 _DIGITS = 6  # of probabilities: float32 has no more
 
 
-def value_record(
-    value: Any,
-    probability: float | None,
-    scores: Mapping[str, float] | Sequence[float] | None,
-    best: int = BEST,
-) -> dict[str, Any]:
-    """Returns what was found for a target as JSON has it.
+def value_record(prediction: Prediction, target: str, best: int = BEST) -> dict[str, Any]:
+    """Returns the predicted value of a target as JSON has it.
 
-    Always its `value`, and its `probability` where it has one; `probabilities` of the best labels,
-    or of tags each word's.
+    Always its `value`; its `probability` where it has one; `probabilities` of the best labels, or,
+    for tags, that of each word.
 
     Args:
-      value: that was found.
-      probability: of the value; None where there is none.
-      scores: of each label, the likeliest first, or of each word's tag; None where there are none.
-      best: labels of a class that are told.
+      prediction: of an input.
+      target: one of its targets.
+      best: number of labels whose probabilities are written.
     """
-    record: dict[str, Any] = {"value": value}
-    if probability is not None:
-        record["probability"] = round(probability, _DIGITS)
+    record: dict[str, Any] = {"value": prediction.values[target]}
+    if target in prediction.probabilities:
+        record["probability"] = round(prediction.probabilities[target], _DIGITS)
+    scores = prediction.scores.get(target)
     if isinstance(scores, Mapping):
         first = list(scores.items())[:best]
         record["probabilities"] = {label: round(score, _DIGITS) for label, score in first}

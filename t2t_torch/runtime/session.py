@@ -32,7 +32,7 @@ from t2t_torch.runtime.feeds import (
     wanted_name,
 )
 from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
-from t2t_torch.runtime.prediction import Answer, Input, InputError, Prediction, Question
+from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature, Target
 
 # The examples of an artifact: inputs, and the answers that its exporter got for them.
@@ -64,7 +64,7 @@ def check_answers(
     path: Path,
     targets: Sequence[Target],
     examples: Sequence[Example],
-    found: Sequence[Answer | Prediction],
+    found: Sequence[Prediction],
 ) -> None:
     """Checks that examples are answered as they were when they were exported.
 
@@ -113,10 +113,10 @@ def _differs(path: Path, number: int, told: str) -> ArtifactError:
 
 
 def _compared(
-    targets: Sequence[Target], answer: Mapping[str, Any], found: Answer | Prediction
+    targets: Sequence[Target], answer: Mapping[str, Any], found: Prediction
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields what was found and what was expected, with its name."""
-    if not isinstance(found, Prediction):
+    if not found.hypotheses:
         for target in targets:
             if target.name in answer["values"] and not _is_tie(target, answer, found):
                 yield target.name, found.values[target.name], answer["values"][target.name]
@@ -132,7 +132,7 @@ def _compared(
     yield f"{name}_scores", its.score, best["score"]
 
 
-def _is_tie(target: Target, answer: Mapping[str, Any], found: Answer) -> bool:
+def _is_tie(target: Target, answer: Mapping[str, Any], found: Prediction) -> bool:
     """Whether another part of a text, or another label, was found that is as probable."""
     now, before = found.values[target.name], answer["values"][target.name]
     if now == before:
@@ -388,7 +388,7 @@ class Artifact:
         return f"Artifact({str(self.path)!r})"
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
-        """Returns the value found for each input, in their order; see `Answer.value`."""
+        """Returns the value found for each input, in their order; see `Prediction.value`."""
         return [answer.value for answer in self.predict(inputs, alignments=False)]
 
     @property
@@ -428,8 +428,8 @@ class Artifact:
         *,
         stop: CancellationToken | None = None,
         alignments: bool = True,
-    ) -> list[Answer] | list[Prediction]:
-        """Returns what was found for each input, in their order; texts as a `Prediction`.
+    ) -> list[Prediction]:
+        """Returns the prediction of each input, in their order.
 
         Args:
           inputs: texts, where a text is all that an input is; else mappings by field.

@@ -37,7 +37,7 @@ from t2t_torch.serve.limits import (
     Limits,
     unavailable,
 )
-from t2t_torch.serve.model import Extent, Found, Model, Sample, texts_of
+from t2t_torch.serve.model import Extent, Model, Sample, texts_of
 from t2t_torch.serve.protocol import (
     ErrorResponse,
     InferenceRequest,
@@ -71,9 +71,9 @@ from t2t_torch.serve.tensors import NAME as BINARY
 _TRIES = 3  # a model may be replaced while it is asked, hardly thrice
 
 
-def check_attention(found: Sequence[Found]) -> None:
+def check_attention(found: Sequence[Prediction]) -> None:
     """Raises HTTPError if what was found has more attention than a request is told."""
-    told = (one.attention for one in found if isinstance(one, Prediction) and one.attention)
+    told = (one.attention for one in found if one.attention)
     weights = sum(len(one.read) * len(one.written) for one in told)
     if weights > MOST_WEIGHTS:
         raise HTTPError(
@@ -95,7 +95,7 @@ class Asked(NamedTuple):
 
     model: Model
     samples: Sequence[Sample]
-    found: Sequence[Found]
+    found: Sequence[Prediction]
 
 
 async def ask(
@@ -138,7 +138,7 @@ async def ask(
     raise unavailable("the model is replaced again and again. Try again later.")
 
 
-async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Found]:
+async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Prediction]:
     left = limits.seconds - (time.monotonic() - request.scope["told_at"])
     gone = asyncio.ensure_future(_is_gone(request))
     either: set[asyncio.Future[Any]] = {job.answers, gone}
@@ -157,7 +157,7 @@ async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Found]:
             job.drop()
 
 
-def _answers(answers: asyncio.Future[Sequence[Found]]) -> Sequence[Found]:
+def _answers(answers: asyncio.Future[Sequence[Prediction]]) -> Sequence[Prediction]:
     try:
         return answers.result()
     except Stopped:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.runtime.nesting import put_together
-from t2t_torch.runtime.prediction import Answer, InputError
+from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import NO_ATTENTION, Artifact, CancellationToken, TensorArtifact
 from t2t_torch.runtime.signature import Signature
 from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, HTTPError
-from t2t_torch.serve.model import Found, InputField, Model, Nested, OutputTarget, Sample
+from t2t_torch.serve.model import InputField, Model, Nested, OutputTarget, Sample
 
 # An artifact of a trial as a model that is served: tensors, or its nested inputs as JSON.
 
@@ -40,8 +40,8 @@ def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
     artifact = TensorArtifact(path, threads=threads)
     signature = artifact.signature
 
-    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
-        return [Answer(one, {}) for one in artifact.predict(samples, stop=stop)]
+    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
+        return [Prediction(one) for one in artifact.predict(samples, stop=stop)]
 
     def read(number: int, given: Any) -> Sample:
         try:
@@ -49,7 +49,7 @@ def trial_model(name: str, version: str, path: Path, threads: int) -> Model:
         except InputError as error:
             raise HTTPError(NO_INPUT, str(error)) from None
 
-    def tell(found: Answer) -> dict[str, Any]:
+    def tell(found: Prediction) -> dict[str, Any]:
         value = put_together(
             signature.nesting["outputs"], lambda leaf: found.values[leaf].tolist(), plain=True
         )
@@ -114,10 +114,10 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> Model:
         # What writes texts takes them as they are.
         return [one[alone] if _is_text(one, alone) else one for one in samples]
 
-    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
         return artifact.predict(given_of(samples), stop=stop, alignments=False)
 
-    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
+    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
         return artifact.attend(given_of(samples), stop=stop, most=MOST_WEIGHTS)
 
     examples = artifact.examples

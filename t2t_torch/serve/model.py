@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.prediction import (
     BEST,
-    Answer,
     Prediction,
     attention_record,
     prediction_record,
@@ -22,8 +21,6 @@ from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
-
-Found: TypeAlias = Answer | Prediction
 
 TEXTS = ("text", "tree")
 """Kinds of target that are answered with hypotheses."""
@@ -126,10 +123,10 @@ class Model:
     platform: str
     fields: Sequence[InputField]
     targets: Sequence[OutputTarget]
-    ask: Callable[[Sequence[Sample], CancellationToken], Sequence[Found]]
+    ask: Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
     examples: Sequence[Sample] = ()
-    told: Found | None = None
-    attend: Callable[[Sequence[Sample], CancellationToken], Sequence[Found]] | None = None
+    told: Prediction | None = None
+    attend: Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]] | None = None
     why_no_attention: str = "it writes no text"
     nested: Nested | None = None
     is_shared: bool = False
@@ -171,7 +168,7 @@ class Model:
             )
         return {name: given[name] for name in names}
 
-    def record(self, sample: Sample, found: Found, best: int = BEST) -> dict[str, Any]:
+    def record(self, sample: Sample, found: Prediction, best: int = BEST) -> dict[str, Any]:
         """Returns what was found for an input, by target, as JSON has it.
 
         Args:
@@ -181,17 +178,16 @@ class Model:
         """
         if self.nested is not None:
             return self.nested.tell(found)
-        if isinstance(found, Prediction):
+        if found.hypotheses:
             return {self.targets[0].name: _text_record(found)}
         return {target.name: _record(target, sample, found, best) for target in self.targets}
 
 
-def _record(target: OutputTarget, sample: Sample, found: Answer, best: int) -> dict[str, Any]:
+def _record(target: OutputTarget, sample: Sample, found: Prediction, best: int) -> dict[str, Any]:
     name = target.name
-    value = found.values[name]
-    record = value_record(value, found.probabilities.get(name), found.scores.get(name), best)
+    record = value_record(found, name, best)
     if target.kind == "tags":
-        record |= words_record(value, words_of(sample[target.of]), target.labels)
+        record |= words_record(record["value"], words_of(sample[target.of]), target.labels)
     return record
 
 

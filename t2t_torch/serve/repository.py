@@ -12,20 +12,21 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from t2t_torch.errors import ArtifactError, T2TError, UsageError
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import NOT_FOUND, HTTPError, Limits, unavailable
-from t2t_torch.serve.model import Found, Model, Sample, tokens_of
+from t2t_torch.serve.model import Model, Sample, tokens_of
 from t2t_torch.serve.server import tell
 
 # Requests put together: what comes while a model is busy is answered at once when it is free.
 
 
-Ask: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Found]]
+Ask: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
 """Returns what is found for inputs, in their order, unless it is stopped."""
 
-_Result: TypeAlias = "Sequence[Found] | Exception"
+_Result: TypeAlias = "Sequence[Prediction] | Exception"
 
 STOPPING = 2.0
 """Seconds that all models together have to stop at the end."""
@@ -52,7 +53,7 @@ class Job:
         self.tokens, self.longest = sum(tokens), max(tokens)
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()
-        self.answers: asyncio.Future[Sequence[Found]] = self.loop.create_future()
+        self.answers: asyncio.Future[Sequence[Prediction]] = self.loop.create_future()
         self.is_dropped = False
         self._on_drop = on_drop
 
@@ -264,7 +265,7 @@ class Batcher:
             if asked is not None and all(job.is_dropped for job in asked.jobs):
                 asked.stop.set()
 
-    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Found]]:
+    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Prediction]]:
         """Returns what is found for requests that ask the same, which a thread asks together.
 
         Raises:

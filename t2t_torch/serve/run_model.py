@@ -37,7 +37,7 @@ from t2t_torch.features import (
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MOST_WEIGHTS
-from t2t_torch.serve.model import Found, InputField, Model, OutputTarget, Sample
+from t2t_torch.serve.model import InputField, Model, OutputTarget, Sample
 from t2t_torch.serve.repository import Ask
 
 
@@ -72,7 +72,7 @@ def run_model(
         fields = [InputField(predictor.field, "text")]
     of_mappings = isinstance(predictor, LabelPredictor | TreePredictor)
 
-    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
+    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
         predictor.before_batch = stop.check
         if not isinstance(predictor, LabelPredictor):
             predictor.before_step = stop.check
@@ -112,12 +112,11 @@ def _attend_of(predictor: Predictor, ask: Ask, field: str) -> Ask:
     """
     aligner = predictor.aligner()
 
-    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Found]:
-        told: list[Found] = []
+    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
+        told: list[Prediction] = []
         for number, (sample, prediction) in enumerate(
             zip(samples, ask(samples, stop), strict=True)
         ):
-            assert isinstance(prediction, Prediction)
             stop.check()
             (ids,) = predictor.encode([_text(number, sample[field])])
             pairs = len(ids) * (len(prediction.hypotheses[0].ids) + 1)

@@ -20,13 +20,12 @@ from t2t_torch.errors import DataError
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
-from t2t_torch.runtime.prediction import Answer, Prediction
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import Field
 from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, Limits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
-    Found,
     InputField,
     Model,
     OutputTarget,
@@ -190,7 +189,7 @@ def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]
     return list(rows)
 
 
-def tensor_of(target: OutputTarget, found: Sequence[Answer]) -> dict[str, Any]:
+def tensor_of(target: OutputTarget, found: Sequence[Prediction]) -> dict[str, Any]:
     """Returns the tensor of answers.
 
     Raises:
@@ -375,7 +374,10 @@ def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) ->
 
 
 def tensors_of(
-    model: Model, samples: Sequence[Sample], found: Sequence[Found], wanted: Sequence[str] | None
+    model: Model,
+    samples: Sequence[Sample],
+    found: Sequence[Prediction],
+    wanted: Sequence[str] | None,
 ) -> list[Tensor]:
     """Returns the tensors of answers, flat, in the order in which they are wanted.
 
@@ -465,10 +467,10 @@ def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
     return {name: ("BYTES", [-1]), **probability, **scores}
 
 
-def _has(target: OutputTarget, name: str, found: Found) -> bool:
+def _has(target: OutputTarget, name: str, found: Prediction) -> bool:
     """Whether an answer has such a tensor."""
     part = name[len(target.name) :]
-    if isinstance(found, Prediction):
+    if found.hypotheses:
         return True
     if part == "_probability":
         return target.name in found.probabilities
@@ -509,7 +511,7 @@ def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
 
 def _row(target: OutputTarget, part: str, found: Any) -> Any:
     """Returns what a tensor has of one answer."""
-    if isinstance(found, Prediction):
+    if found.hypotheses:
         if part == "_ids":
             return [list(one.ids) for one in found.hypotheses]
         return [one.score if part else one.text for one in found.hypotheses]

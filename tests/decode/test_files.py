@@ -90,7 +90,9 @@ def test_a_failed_decode_leaves_the_old_output(predictor: Predictor, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt"]
 
 
-PREDICTION = Prediction((Hypothesis("a\nb\tc\r", (5, 6), -0.256), Hypothesis("d", (7,), -1.0)))
+PREDICTION = Prediction.of_texts(
+    "targets", (Hypothesis("a\nb\tc\r", (5, 6), -0.256), Hypothesis("d", (7,), -1.0))
+)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_an_output_is_written_on_one_line(settings: str, expected: str) -> None:
     prediction = PREDICTION
     hparams = DecodeHParams().parse(settings, "test")
     if not hparams.return_beams:
-        prediction = Prediction(PREDICTION.hypotheses[:1])
+        prediction = Prediction.of_texts("targets", PREDICTION.hypotheses[:1])
     assert one_line(prediction, hparams) == expected
 
 

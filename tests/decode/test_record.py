@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.decode.label_predictor import found_of
+from t2t_torch.decode.label_predictor import prediction_of
 from t2t_torch.decode.outputs import (
     answer_record,
-    found_record,
     prediction_record,
+    target_record,
 )
 from t2t_torch.features import (
     Choice,
@@ -26,9 +26,7 @@ from t2t_torch.features import (
     Words,
 )
 from t2t_torch.features.label import tagged
-from t2t_torch.modality import Guess
-from t2t_torch.problem import Found
-from t2t_torch.runtime.prediction import Answer, Hypothesis, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 from t2t_torch.text.tags import marks_spans
 
@@ -37,21 +35,21 @@ CITIES = Tags(ClassLabelEncoder(["O", "B-city", "I-city"]))
 
 
 def test_labels_are_ranked_by_their_probability() -> None:
-    guess = Guess([1], 0.6, [0.1, 0.6, 0.3])
-    assert found_of(ClassLabel(LABELS), guess).scores == {"y": 0.6, "z": 0.3, "x": 0.1}
-    assert list(found_of(ClassLabel(LABELS), guess).scores or ()) == ["y", "z", "x"]
-    chosen = found_of(Choice(("a", "b")), Guess([0], 0.9, [0.9, 0.1]))
-    assert (chosen.value, chosen.scores) == ("a", {"a": 0.9, "b": 0.1})
+    scores = prediction_of("t", ClassLabel(LABELS), ([1], 0.6, [0.1, 0.6, 0.3])).scores["t"]
+    assert scores == {"y": 0.6, "z": 0.3, "x": 0.1}
+    assert list(scores) == ["y", "z", "x"]
+    chosen = prediction_of("t", Choice(("a", "b")), ([0], 0.9, [0.9, 0.1]))
+    assert (chosen.value, chosen.scores) == ("a", {"t": {"a": 0.9, "b": 0.1}})
 
 
 def test_what_fills_up_a_sentence_is_no_word_of_it() -> None:
-    found = found_of(CITIES, Guess([1, 2, 0, 0], None, [0.5, 0.6, 0.7, 0.8]), 3)
-    assert found == Found(["B-city", "I-city", "O"], None, [0.5, 0.6, 0.7])
+    found = prediction_of("t", CITIES, ([1, 2, 0, 0], None, [0.5, 0.6, 0.7, 0.8]), 3)
+    assert found == Prediction.of_value("t", ["B-city", "I-city", "O"], None, [0.5, 0.6, 0.7])
 
 
 def test_a_class_tells_its_best_labels() -> None:
-    found = Found("y", 0.6, {"y": 0.6, "z": 0.30000001, "x": 0.1})
-    assert found_record(ClassLabel(LABELS), found, best=2) == {
+    found = Prediction.of_value("t", "y", 0.6, {"y": 0.6, "z": 0.30000001, "x": 0.1})
+    assert target_record("t", ClassLabel(LABELS), found, best=2) == {
         "value": "y",
         "probability": 0.6,
         "probabilities": {"y": 0.6, "z": 0.3},
@@ -60,7 +58,7 @@ def test_a_class_tells_its_best_labels() -> None:
 
 def test_tags_tell_their_words_and_the_spans_that_they_mark() -> None:
     features = Features({"inputs": Words(ByteEncoder())}, {"slots": CITIES})
-    answer = Answer({"slots": ["O", "B-city", "I-city"]}, {}, {"slots": [0.9, 0.8, 0.7]})
+    answer = Prediction({"slots": ["O", "B-city", "I-city"]}, {}, {"slots": [0.9, 0.8, 0.7]})
     record = answer_record(features, {"inputs": "to new york"}, answer)["slots"]
     assert record["words"] == ["to", "new", "york"]
     assert record["probabilities"] == [0.9, 0.8, 0.7]
@@ -71,13 +69,16 @@ def test_tags_tell_their_words_and_the_spans_that_they_mark() -> None:
 def test_parts_of_speech_mark_no_spans() -> None:
     nouns = Tags(ClassLabelEncoder(["NN", "DT"]))
     assert marks_spans(CITIES.labels) and not marks_spans(nouns.labels)
-    assert "spans" not in found_record(nouns, Found(["NN"], None), ["dog"])
+    assert "spans" not in target_record("t", nouns, Prediction({"t": ["NN"]}), ["dog"])
 
 
 def test_an_output_tells_its_score_and_the_other_hypotheses() -> None:
     best, other = Hypothesis("a", (5,), -1.0), Hypothesis("b", (6, 7), -2.0)
-    assert prediction_record(Prediction((best,))) == {"value": "a", "score": -1.0}
-    record = prediction_record(Prediction((best, other)), ids=True)
+    assert prediction_record(Prediction.of_texts("targets", (best,))) == {
+        "value": "a",
+        "score": -1.0,
+    }
+    record = prediction_record(Prediction.of_texts("targets", (best, other)), ids=True)
     assert record["ids"] == [5]
     assert record["hypotheses"][1] == {"value": "b", "score": -2.0, "ids": [6, 7]}
 

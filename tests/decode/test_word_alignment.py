@@ -55,7 +55,9 @@ def test_attention_that_is_known_gives_its_alignment(monkeypatch, read, expected
     known = torch.tensor([[0.1, 0.0, 0.6, 0.3], [0.6, 0.0, 0.1, 0.3], [0.0, 0.5, 0.1, 0.4]])
     monkeypatch.setattr(CrossAttention, "attention_of", lambda self, *_: known[None, None])
     source = text().encode("5 6 7")
-    prediction = Prediction((Hypothesis("7 5", tuple(text().encode("7 5")[:-1]), -1.0),))
+    prediction = Prediction.of_texts(
+        "targets", (Hypothesis("7 5", tuple(text().encode("7 5")[:-1]), -1.0),)
+    )
     aligner = Aligner(network, text(), text(), NAMES, read=read)
     (found,) = aligner.align([source], [prediction])
     assert found.hypotheses[0].alignment == expected
@@ -93,7 +95,10 @@ def test_an_alignment_does_not_depend_on_the_batch(which) -> None:
     network = model(*which)
     texts, ends = ["5 6 7", "8", "1 2 3 4 5"], ["7 5", "3 3 3 3", ""]
     inputs = [text().encode(one) for one in texts]
-    found = [Prediction((Hypothesis(one, tuple(text().encode(one)[:-1]), 0.0),)) for one in ends]
+    found = [
+        Prediction.of_texts("targets", (Hypothesis(one, tuple(text().encode(one)[:-1]), 0.0),))
+        for one in ends
+    ]
     aligner = Aligner(network, text(), text(), NAMES)
     together = aligner.align(inputs, found)
     alone = [aligner.align([ids], [one])[0] for ids, one in zip(inputs, found, strict=True)]

@@ -27,16 +27,18 @@ class _Model:
         return [[1] for _ in texts]
 
     def attend(self, ids: list[int], prediction: Prediction) -> Prediction:
-        return Prediction(prediction.hypotheses, EXPECTED)
+        return dataclasses.replace(prediction, attention=EXPECTED)
 
 
 def looked(attention: Any = EXPECTED, pairs: Any = ((0, 0), (2, 1)), **model: Any) -> Looked:
     """What is found of another attention and alignment than the model's."""
     right = Hypothesis("x y", (2, 3), -1.0, alignment=model.get("right", ((0, 0), (2, 1))))
-    found = Prediction((dataclasses.replace(right, alignment=pairs),), attention)
+    found = Prediction.of_texts(
+        "targets", (dataclasses.replace(right, alignment=pairs),), attention
+    )
     predictor: Any = _Model()
     verification = AttentionVerification(predictor)
-    return verification.compared("a b c", Prediction((right,), EXPECTED), found)
+    return verification.compared("a b c", Prediction.of_texts("targets", (right,), EXPECTED), found)
 
 
 def test_the_same_looks_are_no_apart() -> None:
@@ -73,7 +75,9 @@ def test_other_words_and_no_numbers_are_infinitely_apart(changes: dict[str, Any]
 
 def test_a_word_of_equal_weights_is_counted_once() -> None:
     texts = ["a b c", "a", "c"]
-    right = Prediction((Hypothesis("x y", (2, 3), -1.0, alignment=((0, 0), (2, 1))),))
+    right = Prediction.of_texts(
+        "targets", (Hypothesis("x y", (2, 3), -1.0, alignment=((0, 0), (2, 1))),)
+    )
 
     class Told(_Model):
         hparams = DecodeHParams(write_alignments=True)
@@ -85,7 +89,11 @@ def test_a_word_of_equal_weights_is_counted_once() -> None:
         def attend(self, asked: list[str]) -> list[Prediction]:
             """Aligns a word otherwise: of the first alone and with others, of the second alone."""
             return [
-                Prediction((dataclasses.replace(right.hypotheses[0], alignment=pairs),), EXPECTED)
+                Prediction.of_texts(
+                    "targets",
+                    (dataclasses.replace(right.hypotheses[0], alignment=pairs),),
+                    EXPECTED,
+                )
                 for pairs in (
                     ((1, 0), (2, 1))
                     if text == texts[0] or (text == texts[1] and len(asked) == 1)

@@ -18,8 +18,8 @@ from t2t_torch.export.graph import Graph
 from t2t_torch.export.text_graph import encode
 from t2t_torch.features import Features, Gazetteer, Span, Words, WordShape, WordStarts
 from t2t_torch.hparam import HParams
-from t2t_torch.problem import Found
 from t2t_torch.problem_types.words import SpanQAProblem
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import CharacterEncoder, ClassLabelEncoder, TokenEncoder
 
 SIGNS = (
@@ -148,7 +148,11 @@ def test_an_answer_is_the_most_probable_of_all_windows_as_it_stands_in_the_text(
         for window in problem.inputs_of(sample):
             last = draw.randrange(len(window["context"]))
             its = (draw.randint(0, last), last) if draw.random() < 0.7 else None
-            found.append(Found(its, float(np.float32(draw.choice([0.0, 0.25, draw.random()])))))
+            found.append(
+                Prediction.of_value(
+                    "targets", its, float(np.float32(draw.choice([0.0, 0.25, draw.random()])))
+                )
+            )
             spans.append(its or (-1, -1))
             sure.append(found[-1].probability)
         expected.append(problem.answer_of("targets", found, sample))

@@ -13,7 +13,7 @@ from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import Row, Verified, is_a_tie, verify
 from t2t_torch.features import ClassLabel, Features, Span, Words
 from t2t_torch.problem_types.words import SpanQAProblem
-from t2t_torch.runtime.prediction import Answer
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
 SAMPLE = {"question": "who", "context": "she and he, or she and  it"}
@@ -46,8 +46,8 @@ def predictor_of(chances: list[list[tuple[float, float]]]) -> Any:
     )
 
 
-def answer(text: str, probability: float, kind: str = "x") -> Answer:
-    return Answer({"targets": text, "kind": kind}, {"targets": probability})
+def answer(text: str, probability: float, kind: str = "x") -> Prediction:
+    return Prediction({"targets": text, "kind": kind}, {"targets": probability})
 
 
 def window(none: float, **ends: tuple[float, float]) -> list[tuple[float, float]]:
@@ -105,7 +105,7 @@ def test_spaces_are_part_of_what_is_compared() -> None:
 
 def test_what_has_no_parts_of_texts_has_no_ties() -> None:
     other: Any = SimpleNamespace(problem=None, features=Features({}, {}))
-    assert not is_a_tie(other, {}, Answer({}, {}), Answer({}, {}))
+    assert not is_a_tie(other, {}, Prediction({}, {}), Prediction({}, {}))
 
 
 def verified(own: int, made_up: int, places: list[int], **changes: Any) -> Verified:
@@ -114,12 +114,12 @@ def verified(own: int, made_up: int, places: list[int], **changes: Any) -> Verif
     model = predictor_of([window(0.1, w0=(0.4, 0.0), w2=(near, 0.4)), window(0.9)])
     chance = sure(model, 0, 0, 2)
     scores = {"kind": {"x": 0.75, "y": 0.25}}
-    right = Answer({"targets": "she and he", "kind": "x"}, {"targets": chance}, scores)
+    right = Prediction({"targets": "she and he", "kind": "x"}, {"targets": chance}, scores)
     other = dataclasses.replace(right, values={"targets": "he", "kind": "x"}, **changes)
     samples: list[Any] = [{**SAMPLE, "question": str(n)} for n in range(own + made_up)]
     asked = [samples[place] for place in places]
 
-    def answers(inputs: list[Any]) -> list[Answer]:
+    def answers(inputs: list[Any]) -> list[Prediction]:
         return [other if sample in asked else right for sample in inputs]
 
     model.predict = lambda inputs: [right] * len(inputs)

@@ -364,7 +364,7 @@ class _Changed:
             if attention is not None:
                 rows = tuple(tuple(w + self._shift for w in row) for row in attention.weights)
                 attention = dataclasses.replace(attention, weights=rows)
-            told.append(Prediction(tuple(its), attention))
+            told.append(Prediction.of_texts("targets", tuple(its), attention))
         return told
 
 

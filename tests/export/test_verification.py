@@ -11,7 +11,7 @@ from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import Row, verify
 from t2t_torch.features import Features, Real
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.prediction import Answer
+from t2t_torch.runtime.prediction import Prediction
 
 
 class _Answerer:
@@ -21,9 +21,9 @@ class _Answerer:
     problem: Problem | None = None
 
     def __init__(self, values: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
-        self.answer = Answer(values, {}, scores)
+        self.answer = Prediction(values, {}, scores)
 
-    def predict(self, inputs: Sequence[Any]) -> list[Answer]:
+    def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
         return [self.answer] * len(inputs)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.problem import Found
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
+from t2t_torch.runtime.prediction import Prediction
 
 
 class Asked(SpanQAProblem):
@@ -55,16 +55,32 @@ def test_a_long_context_is_asked_in_windows_that_cover_it():
     assert len(Asked().inputs_of({**SAMPLE, "context": "a b c d"})) == 1
 
 
+def _part(value, probability):
+    return Prediction.of_value("targets", value, probability)
+
+
 def test_the_most_probable_answer_of_all_windows_is_given_as_it_is_spelt():
-    found = [Found((0, 2), 0.3), Found(None, 0.9), Found((0, 1), 0.6)]
-    assert Asked().answer_of("targets", found, SAMPLE) == Found("(seven", 0.6)
-    found[2] = Found(None, 0.6)
-    assert Asked().answer_of("targets", found, SAMPLE) == Found("one  two,", 0.3)
+    found = [
+        _part((0, 2), 0.3),
+        _part(None, 0.9),
+        _part((0, 1), 0.6),
+    ]
+    assert Asked().answer_of("targets", found, SAMPLE) == Prediction.of_value(
+        "targets", "(seven", 0.6
+    )
+    found[2] = _part(None, 0.6)
+    assert Asked().answer_of("targets", found, SAMPLE) == Prediction.of_value(
+        "targets", "one  two,", 0.3
+    )
 
 
 def test_there_is_no_answer_only_if_no_window_has_one():
-    found = [Found(None, 0.9), Found(None, 0.4), Found(None, 0.8)]
-    assert Asked().answer_of("targets", found, SAMPLE) == Found("", 0.4)
+    found = [
+        _part(None, 0.9),
+        _part(None, 0.4),
+        _part(None, 0.8),
+    ]
+    assert Asked().answer_of("targets", found, SAMPLE) == _part("", 0.4)
 
 
 def test_a_context_without_a_word_is_refused():

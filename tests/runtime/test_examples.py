@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ArtifactError
-from t2t_torch.runtime.prediction import Answer
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import check_answers
 from t2t_torch.runtime.signature import Target
 
@@ -22,7 +22,7 @@ def _check(target: Target, before: Sequence[Any], now: Sequence[tuple[Any, Mappi
         {"input": {}, "answer": {"values": {"t": value}, "probabilities": {"t": 0.5}}}
         for value in before
     ]
-    found = [Answer({"t": value}, {"t": 0.5}, {"t": scores}) for value, scores in now]
+    found = [Prediction({"t": value}, {"t": 0.5}, {"t": scores}) for value, scores in now]
     check_answers(Path("artifact"), [target], examples, found)
 
 

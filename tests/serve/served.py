@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from t2t_torch.runtime.prediction import Answer, Attention, Hypothesis, Prediction
+from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
 from t2t_torch.serve.application import Application
@@ -179,7 +179,7 @@ def translator_source(name: str = "translator") -> Source:
     def load(name: str, version: str, path: Path) -> Model:
         def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             texts = (" ".join(sample["inputs"].split()[::-1]) for sample in samples)
-            return [Prediction((Hypothesis(text, (), -1.5),)) for text in texts]
+            return [Prediction.of_texts("targets", (Hypothesis(text, (), -1.5),)) for text in texts]
 
         def attend(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             told = []
@@ -192,7 +192,11 @@ def translator_source(name: str = "translator") -> Source:
                 )
                 pairs = tuple((last - place, place) for place in range(len(written)))
                 best = dataclasses.replace(one.hypotheses[0], alignment=pairs)
-                told.append(Prediction((best,), Attention(tuple(read), tuple(written), rows)))
+                told.append(
+                    Prediction.of_texts(
+                        "targets", (best,), Attention(tuple(read), tuple(written), rows)
+                    )
+                )
             return told
 
         fields, targets = [InputField("inputs", "text")], [OutputTarget("targets", "text")]
@@ -221,9 +225,9 @@ def listed_source(asked: list[Any], name: str = "listed") -> Source:
             InputField("picture", "image", shape=(1, 2, 3)),
         ]
 
-        def found(samples: Sequence[Any], stop: CancellationToken) -> list[Answer]:
+        def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             asked.extend(samples)
-            return [Answer({"part": sample["inputs"][:2]}, {"part": 0.5}) for sample in samples]
+            return [Prediction({"part": sample["inputs"][:2]}, {"part": 0.5}) for sample in samples]
 
         targets = [OutputTarget("part", "span", of="inputs")]
         return Model(name, "1", "p", "m", "none", fields, targets, found, [LISTED])
@@ -231,13 +235,13 @@ def listed_source(asked: list[Any], name: str = "listed") -> Source:
     return Source(name, Path(), load, is_run=True)
 
 
-def length_of(samples: Sequence[Any]) -> list[Answer]:
+def length_of(samples: Sequence[Any]) -> list[Prediction]:
     """Whether texts are long."""
     found = []
     for sample in samples:
         label = "long" if len(sample["inputs"]) > 5 else "short"
         scores = {label: 0.75, "short" if label == "long" else "long": 0.25}
-        found.append(Answer({"targets": label}, {"targets": 0.75}, {"targets": scores}))
+        found.append(Prediction({"targets": label}, {"targets": 0.75}, {"targets": scores}))
     return found
 
 

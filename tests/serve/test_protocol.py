@@ -199,7 +199,9 @@ def test_texts_are_answered_with_their_hypotheses(serve) -> None:
     def ask(samples, stop):
         second = (Hypothesis("gut", (7,), -1.5),)
         return [
-            Prediction((Hypothesis(one["inputs"].upper(), (4, 5), -0.5), *second * number))
+            Prediction.of_texts(
+                "targets", (Hypothesis(one["inputs"].upper(), (4, 5), -0.5), *second * number)
+            )
             for number, one in enumerate(samples, start=1)
         ]
 
