@@ -13,7 +13,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -41,21 +41,64 @@ def hp(
     above: float | None = None,
     below: float | None = None,
     pattern: str | None = None,
+    choices: Sequence[str] = (),
+    path: bool = False,
+    repeated: bool = False,
 ) -> Any:
     """Declares a field.
 
     Args:
       default: its value when nobody sets it.
-      meaning: what it is, with its unit; printed by `--help_hparams`.
+      meaning: what it is, with its unit; printed by `--help` and `--help_hparams`.
       low: the least allowed value.
       high: the greatest allowed value.
       above: a value that it must exceed.
       below: a value that it must stay under.
       pattern: the regular expression that a string must match.
+      choices: the values that a string may have, where a `Literal` cannot list them.
+      path: whether a string is a path, in which a flag expands `~`.
+      repeated: whether the flag of a list is given once for each item; else items are separated by
+        commas.
     """
+    extra: dict[str, Any] = {"enum": list(choices)} if choices else {}
+    if path:
+        extra["format"] = "path"
+    if repeated:
+        extra["repeated"] = True
     return pydantic.Field(
-        default, description=meaning, ge=low, le=high, gt=above, lt=below, pattern=pattern
+        default,
+        description=meaning,
+        ge=low,
+        le=high,
+        gt=above,
+        lt=below,
+        pattern=pattern,
+        json_schema_extra=extra or None,
     )
+
+
+def extra_of(field: pydantic.fields.FieldInfo) -> Mapping[str, Any]:
+    """Returns what `hp` has declared of a field beyond type, bounds and pattern."""
+    extra = field.json_schema_extra
+    return extra if isinstance(extra, dict) else {}
+
+
+def choices_of(field: pydantic.fields.FieldInfo) -> tuple[str, ...]:
+    """Returns the values that a string field may have; empty where any will do."""
+    for kind in (field.annotation, *typing.get_args(field.annotation)):
+        if typing.get_origin(kind) is Literal:
+            return typing.get_args(kind)
+    return tuple(extra_of(field).get("enum", ()))
+
+
+def limits_of(field: pydantic.fields.FieldInfo) -> dict[str, Any]:
+    """Returns the bounds of a field by pydantic's names: ge, gt, le, lt."""
+    return {
+        key: getattr(bound, key)
+        for bound in field.metadata
+        for key in ("ge", "gt", "le", "lt")
+        if getattr(bound, key, None) is not None
+    }
 
 
 class Params(pydantic.BaseModel):
@@ -66,7 +109,12 @@ class Params(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,  # validators are built when they are first used: `--help` needs none
+        protected_namespaces=(),  # flags are named model_dir
     )
 
     unsupported: ClassVar[frozenset[str]] = frozenset()
@@ -92,6 +140,12 @@ class Params(pydantic.BaseModel):
             for name in sorted(made.model_fields_set)
             if _exceeds(value := getattr(made, name), most := _largest(name))
         ]
+        faults += [
+            {"loc": (name,), "msg": f"should be {' or '.join(map(repr, choices))}", "input": value}
+            for name in sorted(made.model_fields_set)
+            if (choices := extra_of(cls.model_fields[name]).get("enum"))
+            and (value := getattr(made, name)) not in (None, *choices)
+        ]
         if faults:
             raise HParamsError("\n".join(map(cls._complaint, faults)))
         return made
@@ -107,7 +161,7 @@ class Params(pydantic.BaseModel):
         if name not in type(self).model_fields:
             raise HParamsError(self._unknown(name))
         raise HParamsError(
-            f"{name}={_written(value)}: {type(self).__name__} is frozen. Write changed = "
+            f"{name}={value_text(value)}: {type(self).__name__} is frozen. Write changed = "
             f"hparams.replace({name}={value!r}), which returns a changed copy."
         )
 
@@ -191,9 +245,9 @@ class Params(pydantic.BaseModel):
             kind = (
                 "str"
                 if typing.get_origin(field.annotation) is Literal
-                else _type_name(field.annotation)
+                else type_name(field.annotation)
             )
-            row = (name, kind, _written(value), provenance[name], meaning)
+            row = (name, kind, value_text(value), provenance[name], meaning)
             rows.setdefault(home, []).append(row)
         widths = [max(len(row[i]) for group in rows.values() for row in group) for i in range(4)]
         lines: list[str] = []
@@ -270,7 +324,7 @@ class Params(pydantic.BaseModel):
         value = error["input"]
         # A string where there should be none is told apart by its quotes.
         odd = isinstance(value, str) and field.annotation in (int, float, bool)
-        written = repr(value) if odd else _written(value)
+        written = repr(value) if odd else value_text(value)
         return f"{name}={written}: {expected}. ({name}: {field.description})"
 
     @classmethod
@@ -281,7 +335,7 @@ class Params(pydantic.BaseModel):
             return _read_value(annotation, text)
         except ValueError:
             raise HParamsError(
-                f"{source}: {name}={text!r} should be {_type_name(annotation)}. "
+                f"{source}: {name}={text!r} should be {type_name(annotation)}. "
                 f"({name}: {cls.model_fields[name].description})"
             ) from None
 
@@ -317,39 +371,34 @@ def _read_value(annotation: Any, text: str) -> Any:
     return annotation(text)
 
 
-def _type_name(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:
     """Writes a type as a user reads it: `int`, `float or none`, `list of int`, `a|b`."""
     origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join("none" if c is type(None) else _type_name(c) for c in choices)
+        return " or ".join("none" if c is type(None) else type_name(c) for c in choices)
     if origin is Literal:
         return "|".join(map(str, choices))
     if origin is tuple:
-        return f"list of {_type_name(choices[0])}"
+        return f"list of {type_name(choices[0])}"
     return str(annotation.__name__)
 
 
-def _written(value: Any) -> str:
+def value_text(value: Any) -> str:
     """Writes a value as `parse` reads it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return f"[{','.join(map(_written, value))}]"
+        return f"[{','.join(map(value_text, value))}]"
     return str(value)
 
 
 def _bounds(field: pydantic.fields.FieldInfo) -> str:
     """Writes what a field may be: " (0 to 9)", " (at least 0, less than 1)", or nothing."""
-    limits = {
-        key: getattr(bound, key)
-        for bound in field.metadata
-        for key in ("ge", "gt", "le", "lt")
-        if getattr(bound, key, None) is not None
-    }
+    limits = limits_of(field)
     if "ge" in limits and "le" in limits:
         return f" ({limits['ge']} to {limits['le']})"
     if typing.get_origin(field.annotation) is Literal:
-        return f" ({_type_name(field.annotation)})"
+        return f" ({type_name(field.annotation)})"
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     told = ", ".join(f"{words[key]} {limit}" for key, limit in limits.items())
     return f" ({told})" if told else ""

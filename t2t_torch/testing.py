@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from absl import flags
 from torch import Tensor
 
 from t2t_torch import registry
@@ -128,8 +127,7 @@ def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> T
     return values
 
 
-FLAGS = flags.FlagValues()
-shared.define(FLAGS, "t2t_usr_dir", "tmp_dir")
+FLAGS = shared.CommandFlags("t2t_torch.testing", common=("t2t_usr_dir", "tmp_dir"))
 
 _VOCAB_SIZE = 19
 _SAMPLES = 20

@@ -15,42 +15,45 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.directory import CheckpointDirectory
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(FLAGS, "registry_help")
-shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer.")
-shared.define_path(FLAGS, "output_dir", None, "Where the averages are written; not the run's own.")
-flags.DEFINE_integer(
-    "n", 8, "Checkpoints of an average: each and those before it.", flag_values=FLAGS
+class AveragingOptions(Params):
+    """Flags of `t2t-avg-all`."""
+
+    model_dir: str | None = hp(None, "Run directory of t2t-trainer.", path=True)
+    output_dir: str | None = hp(
+        None, "Where the averages are written; not the run's own.", path=True
+    )
+    n: int = hp(8, "Checkpoints of an average: each and those before it.")
+    best: int = hp(0, "One average of so many best checkpoints, as evaluations found.")
+    steps: tuple[str, ...] = hp((), "One average of the checkpoints of these steps.")
+    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.")
+    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-avg-all",
+    AveragingOptions,
+    common=(
+        "output_dir",
+        "registry_help",
+    ),
 )
-flags.DEFINE_integer(
-    "best", 0, "One average of so many best checkpoints, as evaluations found.", flag_values=FLAGS
-)
-flags.DEFINE_list("steps", [], "One average of the checkpoints of these steps.", flag_values=FLAGS)
-flags.DEFINE_integer("min_steps", 0, "Checkpoints of fewer steps are left out.", flag_values=FLAGS)
-flags.DEFINE_integer(
-    "wait_minutes", 0, "How long to wait for another checkpoint; 0: do not.", flag_values=FLAGS
-)
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

@@ -15,77 +15,57 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.metrics.text_scores import ScoreEvents, Translation
 
 
-FLAGS = flags.FlagValues()
-shared.define(FLAGS, "registry_help")
-shared.define_path(FLAGS, "translation", None, "File of outputs, one a line; gzip or not.")
-shared.define_path(
-    FLAGS,
-    "translations_dir",
-    None,
-    "Folder of such files, named <anything>-<step>, as t2t-translate-all writes them.",
-)
-shared.define_path(FLAGS, "reference", None, "File of right outputs, as many lines.")
-shared.define_path(
-    FLAGS, "event_dir", None, "Where TensorBoard's events are written; --translations_dir, if not."
-)
-flags.DEFINE_enum(
-    "bleu_variant",
-    "both",
-    ["both", "cased", "uncased"],
-    "Whether upper and lower case differ, without --scores.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "bleu_tokenize",
-    "intl",
-    "How sacreBLEU cuts lines into words: 13a, intl, char, zh, flores200, none.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_list(
-    "scores",
-    [],
-    "What to print instead: bleu, bleu_uncased, t2t_bleu, t2t_bleu_uncased, chrf, ter, rouge_1, "
-    "rouge_2, rouge_l, word_error_rate, exact_match.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "tag_suffix",
-    "",
-    "What the events' tags end in, as _beam1 for BLEU_cased_beam1.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "min_steps",
-    -1,
-    "Files of fewer steps are left out; -1: those up to last_evaluated_step.txt in --event_dir.",
-    lower_bound=-1,
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "wait_minutes",
-    0,
-    "How long to wait for another file; 0: do not.",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean(
-    "report_zero",
-    None,
-    "A score of 0 at step 0, at the time of the folder's oldest file, where training began; by "
-    "default where nothing was scored before.",
-    flag_values=FLAGS,
-)
+class BleuOptions(Params):
+    """Flags of `t2t-bleu`."""
+
+    translation: str | None = hp(None, "File of outputs, one a line; gzip or not.", path=True)
+    translations_dir: str | None = hp(
+        None,
+        "Folder of such files, named <anything>-<step>, as t2t-translate-all writes them.",
+        path=True,
+    )
+    reference: str | None = hp(None, "File of right outputs, as many lines.", path=True)
+    event_dir: str | None = hp(
+        None, "Where TensorBoard's events are written; --translations_dir, if not.", path=True
+    )
+    bleu_variant: Literal["both", "cased", "uncased"] = hp(
+        "both", "Whether upper and lower case differ, without --scores."
+    )
+    bleu_tokenize: str = hp(
+        "intl", "How sacreBLEU cuts lines into words: 13a, intl, char, zh, flores200, none."
+    )
+    scores: tuple[str, ...] = hp(
+        (),
+        "What to print instead: bleu, bleu_uncased, t2t_bleu, t2t_bleu_uncased, chrf, ter, "
+        "rouge_1, rouge_2, rouge_l, word_error_rate, exact_match.",
+    )
+    tag_suffix: str = hp("", "What the events' tags end in, as _beam1 for BLEU_cased_beam1.")
+    min_steps: int = hp(
+        -1,
+        "Files of fewer steps are left out; -1: those up to last_evaluated_step.txt in "
+        "--event_dir.",
+        low=-1,
+    )
+    wait_minutes: int = hp(0, "How long to wait for another file; 0: do not.", low=0)
+    report_zero: bool | None = hp(
+        None,
+        "A score of 0 at step 0, at the time of the folder's oldest file, where training began; "
+        "by default where nothing was scored before.",
+    )
+
+
+FLAGS = shared.CommandFlags("t2t-bleu", BleuOptions, common=("registry_help",))
+_flag = FLAGS.value_of
 
 _SIDES = ("translation", "reference")
 _OF_FOLDER = ("event_dir", "tag_suffix", "min_steps", "wait_minutes", "report_zero")
@@ -99,10 +79,6 @@ _BLEU = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

@@ -13,14 +13,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -30,25 +29,33 @@ if TYPE_CHECKING:
     from t2t_torch.reports.statistics import DatasetStatistics
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(
-    FLAGS, "problem", "data_dir", "hparams_set", "hparams", "t2t_usr_dir", "registry_help"
+class DataOptions(Params):
+    """Flags of `t2t-data`."""
+
+    hparams_set: str | None = hp(None, "Shows the batches that training with this set would make.")
+    num_samples: int = hp(3, "Rows of each split that are shown.", low=0)
+    report: str | None = hp(None, "Writes a page too: one HTML file, with plots.", path=True)
+    json_: str | None = hp(None, "Writes the figures too, for programs.", path=True)
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-data",
+    DataOptions,
+    common=(
+        "problem",
+        "hparams_set",
+        "hparams",
+        "data_dir",
+        "t2t_usr_dir",
+        "registry_help",
+    ),
 )
-FLAGS["hparams_set"].help = "Shows the batches that training with this set would make."
-flags.DEFINE_integer(
-    "num_samples", 3, "Rows of each split that are shown.", lower_bound=0, flag_values=FLAGS
-)
-shared.define_path(FLAGS, "report", None, "Writes a page too: one HTML file, with plots.")
-shared.define_path(FLAGS, "json", None, "Writes the figures too, for programs.")
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

@@ -23,14 +23,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from absl import flags, logging
+from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import RegistryError, UsageError
 from t2t_torch.mode import Split
+from t2t_torch.params import Params, hp
 from t2t_torch.registry import parse_problem_name
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ def _steps(batches: float, *, writes_texts: bool) -> int:
     """Steps of some epochs, within bounds, rounded up to two digits."""
     least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
     steps = min(max(_EPOCHS * batches, least), _MOST_STEPS)
-    unit = 10 ** max(0, math.floor(math.log10(steps)) - 1)
+    unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
     return math.ceil(steps / unit) * unit
 
 
@@ -239,86 +240,78 @@ def _told(seconds: float) -> str:
     return "2 minutes or less"
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(
-    FLAGS, "problem", "data_dir", "tmp_dir", "t2t_usr_dir", "random_seed", "registry_help"
+class DatagenOptions(Params):
+    """Flags of `t2t-datagen`."""
+
+    problem: str | None = hp(
+        None, "What to generate: a name, several with commas, or a pattern: algorithmic*."
+    )
+    random_seed: int | None = hp(None, "Seed of the examples' order; the problem's own by default.")
+    exclude_problems: tuple[str, ...] = hp((), "Problems to leave out, names or patterns.")
+    num_concurrent_processes: int | None = hp(
+        None,
+        "Processes that encode, with the same result for any number; by default all CPUs if it "
+        "pays.",
+        low=1,
+        high=1024,
+    )
+    max_cases: int = hp(0, "At most so many examples of each split; 0: all.", low=0)
+    overwrite: bool = hp(
+        False, "Generates also what is there, its vocabulary too, and replaces it."
+    )
+    on_bad_record: Literal["fail", "skip"] = hp(
+        "fail",
+        "What becomes of records that cannot be read or encoded: skip leaves out, "
+        "counts and lists them.",
+    )
+    num_tasks: int | None = hp(
+        None,
+        "Generates in so many tasks, each a command of its own, or one of Ray's.",
+        low=1,
+        high=100000,
+    )
+    task_id: int | None = hp(
+        None,
+        "Which of --num_tasks this command is, from 0; the last to end puts the data together.",
+        low=0,
+    )
+    runner: Literal["local", "ray"] = hp(
+        "local",
+        "Where it runs: in this process and its workers, or on the Ray cluster of RAY_ADDRESS.",
+    )
+    import_tfrecords: str | None = hp(
+        None,
+        "A directory of tensor2tensor's: takes its data of --problem over, ids and vocabulary as "
+        "they are.",
+        path=True,
+    )
+    only_list: bool = hp(False, "Lists the chosen problems, and exits.")
+    declare: str | None = hp(
+        None,
+        "A file or folder of your own data: inspects it, prints a declaration in JSON, and exits.",
+        path=True,
+    )
+    declare_to: str | None = hp(
+        None,
+        "With --declare: the file to write the declaration to, instead of stdout. It must not "
+        "exist.",
+        path=True,
+    )
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-datagen",
+    DatagenOptions,
+    common=(
+        "problem",
+        "data_dir",
+        "tmp_dir",
+        "t2t_usr_dir",
+        "random_seed",
+        "registry_help",
+    ),
 )
-FLAGS["problem"].help = "What to generate: a name, several with commas, or a pattern: algorithmic*."
-FLAGS["random_seed"].help = "Seed of the examples' order; the problem's own by default."
-flags.DEFINE_list(
-    "exclude_problems", [], "Problems to leave out, names or patterns.", flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "num_concurrent_processes",
-    None,
-    "Processes that encode, with the same result for any number; by default all CPUs if it pays.",
-    lower_bound=1,
-    upper_bound=1024,
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "max_cases",
-    0,
-    "At most so many examples of each split; 0: all.",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean(
-    "overwrite",
-    False,
-    "Generates also what is there, its vocabulary too, and replaces it.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_enum(
-    "on_bad_record",
-    "fail",
-    ["fail", "skip"],
-    "What becomes of records that cannot be read or encoded: skip leaves out, counts and lists "
-    "them.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "num_tasks",
-    None,
-    "Generates in so many tasks, each a command of its own, or one of Ray's.",
-    lower_bound=1,
-    upper_bound=100_000,
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "task_id",
-    None,
-    "Which of --num_tasks this command is, from 0; the last to end puts the data together.",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-flags.DEFINE_enum(
-    "runner",
-    "local",
-    ["local", "ray"],
-    "Where it runs: in this process and its workers, or on the Ray cluster of RAY_ADDRESS.",
-    flag_values=FLAGS,
-)
-shared.define_path(
-    FLAGS,
-    "import_tfrecords",
-    None,
-    "A directory of tensor2tensor's: takes its data of --problem over, ids and vocabulary as they "
-    "are.",
-)
-flags.DEFINE_boolean("only_list", False, "Lists the chosen problems, and exits.", flag_values=FLAGS)
-shared.define_path(
-    FLAGS,
-    "declare",
-    None,
-    "A file or folder of your own data: inspects it, prints a declaration in JSON, and exits.",
-)
-shared.define_path(
-    FLAGS,
-    "declare_to",
-    None,
-    "With --declare: the file to write the declaration to, instead of stdout. It must not exist.",
-)
+_flag = FLAGS.value_of
 
 _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite verbosity".split()
 
@@ -326,10 +319,6 @@ _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite ve
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import UsageError
 from t2t_torch.loading import trial_of
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
@@ -39,81 +38,80 @@ _WHOLE = {
     "shard_google_format": False,
 }
 
-FLAGS = flags.FlagValues()
-shared.define(
-    FLAGS,
-    "output_dir",
-    "data_dir",
-    "problem",
-    "model",
-    "hparams_set",
-    "t2t_usr_dir",
-    "trust_code",
-    "registry_help",
-    "verify_data",
+
+class DecoderOptions(Params):
+    """Flags of `t2t-decoder`."""
+
+    output_dir: str | None = hp(
+        None,
+        "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer "
+        "as one, with the mean of their probabilities; of texts, of their log-probabilities.",
+        path=True,
+    )
+    data_dir: str | None = hp(
+        None, "Directory of the generated data; only to decode a data set.", path=True
+    )
+    problem: str | None = hp(
+        None, "Of a run of several problems, which one is asked; else the run's own."
+    )
+    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    checkpoint_path: str | None = hp(
+        None,
+        "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
+        path=True,
+    )
+    decode_from_file: str | None = hp(None, "File of inputs, one per line.", path=True)
+    decode_to_file: str | None = hp(
+        None,
+        "File of outputs, one per input, in the same order.  By default beside the inputs.",
+        path=True,
+    )
+    decode_reference: str | None = hp(
+        None,
+        "File of right outputs: BLEU and chrF are printed with sacreBLEU's signatures.",
+        path=True,
+    )
+    score_file: str | None = hp(
+        None,
+        "File of texts, or of inputs and outputs with a tab between: writes the log-probability "
+        "(nats) of each line, to --decode_to_file or beside it.",
+        path=True,
+    )
+    decode_hparams: str = hp("", 'How to decode: "beam_size=4,alpha=0.6".')
+    decode_shards: int = hp(
+        1,
+        "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it "
+        "those that are not there yet are decoded, and all are joined.",
+        low=1,
+        high=100000,
+    )
+    decode_interactive: bool = hp(False, "Decodes what you type.")
+    eval_use_test_set: bool = hp(False, "A data set's test split, not its dev split.")
+    help_decode_hparams: bool = hp(False, "Lists what --decode_hparams sets, and exits.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-decoder",
+    DecoderOptions,
+    common=(
+        "problem",
+        "model",
+        "hparams_set",
+        "data_dir",
+        "output_dir",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+        "verify_data",
+    ),
 )
-FLAGS["output_dir"].help = (
-    "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer as "
-    "one, with the mean of their probabilities; of texts, of their log-probabilities."
-)
-FLAGS["data_dir"].help = "Directory of the generated data; only to decode a data set."
-for _name in ("model", "hparams_set"):
-    FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
-FLAGS["problem"].help = "Of a run of several problems, which one is asked; else the run's own."
-shared.define_path(
-    FLAGS,
-    "checkpoint_path",
-    None,
-    "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
-)
-shared.define_path(FLAGS, "decode_from_file", None, "File of inputs, one per line.")
-shared.define_path(
-    FLAGS,
-    "decode_to_file",
-    None,
-    "File of outputs, one per input, in the same order.  By default beside the inputs.",
-)
-shared.define_path(
-    FLAGS,
-    "decode_reference",
-    None,
-    "File of right outputs: BLEU and chrF are printed with sacreBLEU's signatures.",
-)
-shared.define_path(
-    FLAGS,
-    "score_file",
-    None,
-    "File of texts, or of inputs and outputs with a tab between: writes the log-probability (nats) "
-    "of each line, to --decode_to_file or beside it.",
-)
-flags.DEFINE_string(
-    "decode_hparams", "", 'How to decode: "beam_size=4,alpha=0.6".', flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "decode_shards",
-    1,
-    "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it those "
-    "that are not there yet are decoded, and all are joined.",
-    lower_bound=1,
-    upper_bound=100_000,
-    flag_values=FLAGS,
-)
-flags.DEFINE_boolean("decode_interactive", False, "Decodes what you type.", flag_values=FLAGS)
-flags.DEFINE_boolean(
-    "eval_use_test_set", False, "A data set's test split, not its dev split.", flag_values=FLAGS
-)
-flags.DEFINE_boolean(
-    "help_decode_hparams", False, "Lists what --decode_hparams sets, and exits.", flag_values=FLAGS
-)
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:
@@ -124,9 +122,7 @@ def _run() -> int:
         print(hparams.describe(), end="")
         return 0
     if _flag("output_dir") and any(map(trial_of, _flag("output_dir").split(","))):
-        from t2t_torch.bin import trial_answers
-
-        return trial_answers.run(FLAGS)
+        return _decode_trial()
     _check_flags(hparams)
     if _flag("score_file"):
         _score_file(hparams)
@@ -228,7 +224,8 @@ def _decode_file(hparams: DecodeHParams) -> None:
 
     given, references = Path(_flag("decode_from_file")), None
     reference = Path(_flag("decode_reference")) if _flag("decode_reference") else None
-    target, shard = _flag("decode_to_file") and Path(_flag("decode_to_file")), shard_of(hparams)
+    target = Path(_flag("decode_to_file")) if _flag("decode_to_file") else None
+    shard = shard_of(hparams)
     source = part_of(given, hparams)
     if source != given:  # cut before: a file like any other
         target = target and name_of_shard(target, hparams, shard)
@@ -245,7 +242,7 @@ def _decode_file(hparams: DecodeHParams) -> None:
         references = references[rows_of_shard(hparams, len(references))]
     predictor = _load(hparams)
     if not isinstance(predictor, Predictor):
-        lines = files.label_file(predictor, source, target and str(target), hparams)
+        lines = files.label_file(predictor, source, str(target) if target else None, hparams)
         path = target or Path()
         names = text_scores.label_scores_of(predictor.features)
     else:
@@ -344,6 +341,48 @@ def _interact(hparams: DecodeHParams) -> None:
         Prompt(predictor, hparams, write).run(sys.stdin)
     else:
         LabelPrompt(predictor, hparams, write).run(sys.stdin)
+
+
+_DECODE_FLAGS_OF_PROBLEMS = (
+    *("data_dir", "problem", "model", "hparams_set", "decode_reference", "score_file"),
+    *("decode_hparams", "decode_shards", "decode_interactive", "eval_use_test_set"),
+)
+
+
+def _decode_trial() -> int:
+    """Decodes with a run of a trial; returns the exit code.
+
+    Raises:
+      UsageError: a flag is for problems only, or the suffix of a file is unknown.
+    """
+    shared.check_is_of_trial(FLAGS, _DECODE_FLAGS_OF_PROBLEMS)
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.files import check_target
+    from t2t_torch.trial.decoding import TrialDecoder, check_files, device
+    from t2t_torch.trial.predictor import OpenedRun
+
+    run_dir = Path(_flag("output_dir")).expanduser()
+    given, asked = _flag("decode_from_file"), _flag("decode_to_file")
+    source = Path(given) if given else None
+    if asked:
+        check_files(source, Path(asked))
+        check_target(Path(asked), *([source] if source else []))
+    elif source:
+        check_files(source, source)
+    opened = OpenedRun.of(run_dir, World(0, 1, device()))
+    decoder = TrialDecoder(opened, _flag("checkpoint_path"))
+    step = decoder.predictor.chosen.step
+    if asked:
+        target = Path(asked)
+    elif source:
+        target = source.with_name(f"{source.stem}.{opened.task.name}.{step}{source.suffix}")
+    else:
+        target = run_dir / "decodes" / f"validation-{step}.npz"
+    check_target(target, *([source] if source else []))
+    count = decoder.decode(source, target)
+    what = source or "the validation loader"
+    print(f"{count:,} records of {what}, {decoder.predictor.chosen.told}: {target}")
+    return 0
 
 
 if __name__ == "__main__":

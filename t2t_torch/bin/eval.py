@@ -18,15 +18,14 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import t2t_torch
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.loading import trial_of
 from t2t_torch.mode import Split
+from t2t_torch.params import Params, hp
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stopping import short_names
@@ -41,64 +40,64 @@ if TYPE_CHECKING:
     from t2t_torch.train.problem_task import ProblemTask
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(
-    FLAGS,
-    "output_dir",
-    "data_dir",
-    "problem",
-    "model",
-    "hparams_set",
-    "hparams",
-    "eval_metrics",
-    "t2t_usr_dir",
-    "trust_code",
-    "registry_help",
-    "verify_data",
+class EvaluationOptions(Params):
+    """Flags of `t2t-eval`."""
+
+    output_dir: str | None = hp(
+        None,
+        "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of "
+        "their probabilities.",
+        path=True,
+    )
+    problem: str | None = hp(
+        None,
+        "Need not be given; if it is, the run must be of it.  Of several runs of several "
+        "problems, the one that is evaluated.",
+    )
+    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    hparams: str = hp("", "Changes to the run's, of those that may change: batch_size may not.")
+    checkpoint_path: str | None = hp(
+        None,
+        "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
+        path=True,
+    )
+    eval_use_test_set: bool = hp(False, "The test split, not the dev split.")
+    eval_steps: int = hp(0, "Batches; 0: the whole split.", low=0)
+    worker_gpu: int = hp(1, "1: a GPU, if there is one; 0: the CPU.", low=0, high=1)
+    output_json: str | None = hp(None, "File that the results are written to; - prints.", path=True)
+    output: str | None = hp(
+        None,
+        "Folder, or file .tsv or .json: the results, and every row of the split with what is "
+        "right and what is found, probabilities beside.",
+        path=True,
+    )
+    decode_hparams: str = hp("", "--output: how texts are decoded, as in t2t-decoder.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-eval",
+    EvaluationOptions,
+    common=(
+        "problem",
+        "model",
+        "hparams_set",
+        "hparams",
+        "data_dir",
+        "output_dir",
+        "eval_metrics",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+        "verify_data",
+    ),
 )
-FLAGS["output_dir"].help = (
-    "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of their "
-    "probabilities."
-)
-FLAGS["hparams"].help = "Changes to the run's, of those that may change: batch_size may not."
-for _name in ("problem", "model", "hparams_set"):
-    FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
-FLAGS["problem"].help += "  Of several runs of several problems, the one that is evaluated."
-shared.define_path(
-    FLAGS,
-    "checkpoint_path",
-    None,
-    "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
-)
-flags.DEFINE_boolean(
-    "eval_use_test_set", False, "The test split, not the dev split.", flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "eval_steps", 0, "Batches; 0: the whole split.", lower_bound=0, flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "worker_gpu", 1, "1: a GPU, if there is one; 0: the CPU.", 0, 1, flag_values=FLAGS
-)
-shared.define_path(FLAGS, "output_json", None, "File that the results are written to; - prints.")
-shared.define_path(
-    FLAGS,
-    "output",
-    None,
-    "Folder, or file .tsv or .json: the results, and every row of the split with what is right and "
-    "what is found, probabilities beside.",
-)
-flags.DEFINE_string(
-    "decode_hparams", "", "--output: how texts are decoded, as in t2t-decoder.", flag_values=FLAGS
-)
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _split() -> Split:
@@ -145,10 +144,8 @@ def _run() -> int:
 
 
 def _evaluate_trial() -> int:
-    from t2t_torch.bin.trial_answers import evaluated
-
     target = _json_target()
-    found = evaluated(FLAGS, _restored)
+    found = _evaluated_trial()
     if found.signal:
         return 128 + found.signal
     if found.leads:
@@ -397,6 +394,62 @@ def _report(results: dict[str, Any], target: Path | None) -> None:
     if target is not None:
         write_results(target, results)
         print(f"written to {target}")
+
+
+# `t2t-eval` of a run of a trial.
+
+
+_EVAL_FLAGS_OF_PROBLEMS = (
+    *("data_dir", "problem", "model", "hparams_set", "hparams", "eval_metrics"),
+    *("eval_use_test_set", "output", "decode_hparams"),
+)
+
+
+class EvaluatedTrial(NamedTuple):
+    """Results of a trial's evaluation.
+
+    Attributes:
+      trial: the name of its class.
+      model: the name of its model's class.
+      checkpoint: that was evaluated.
+      metrics: those that are numbers; empty if a signal has ended it.
+      signal: the number of one that has ended it, or 0.
+      leads: whether this process tells it.
+    """
+
+    trial: str
+    model: str
+    checkpoint: Checkpoint
+    metrics: dict[str, float]
+    signal: int
+    leads: bool
+
+
+def _evaluated_trial() -> EvaluatedTrial:
+    """Evaluates a checkpoint on the trial's validation loader.
+
+    Raises:
+      UsageError: a flag is for problems only.
+    """
+    shared.check_is_of_trial(FLAGS, _EVAL_FLAGS_OF_PROBLEMS)
+    from t2t_torch.distributed.process_group import join_world
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.run_config import RunConfig
+    from t2t_torch.train.stopping import StopRequest
+    from t2t_torch.train.summary import Summary
+    from t2t_torch.trial.predictor import open_task
+
+    config = RunConfig(eval_steps=_flag("eval_steps"))
+    with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
+        directory, _, task = open_task(Path(_flag("output_dir")), world)
+        with Estimator(task, directory, config, world=world, stop=stop) as estimator:
+            estimator.summary = Summary(directory.path, leads=False)  # the run stays as it is
+            checkpoint = _restored(estimator, _flag("checkpoint_path"))
+            metrics = dict(estimator.evaluate())
+            model = type(estimator.model).__name__
+            return EvaluatedTrial(
+                task.name, model, checkpoint, metrics, estimator.signal or 0, world.leads
+            )
 
 
 if __name__ == "__main__":

@@ -23,64 +23,73 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
 from t2t_torch.loading import trial_of
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.export.request import Exported, Request
     from t2t_torch.export.verification import Verified
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(
-    FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "trust_code", "registry_help"
+class ExporterOptions(Params):
+    """Flags of `t2t-exporter`."""
+
+    output_dir: str | None = hp(
+        None,
+        "Run directory of t2t-trainer; or several, with commas between, whose models answer as "
+        "one: the mean of their probabilities.",
+        path=True,
+    )
+    data_dir: str | None = hp(
+        None, "Directory of the generated data, on whose dev split it is verified.", path=True
+    )
+    problem: str | None = hp(
+        None, "Of a run of several problems, the one that is exported; else its own."
+    )
+    export_dir: str | None = hp(
+        None, "The artifact: a folder that is not there yet, or empty.", path=True
+    )
+    checkpoint: str | None = hp(
+        None,
+        "latest, best as evaluations found it, a step, or average:8, the mean of the weights of "
+        "the newest eight; latest by default.",
+    )
+    checkpoint_path: str | None = hp(
+        None, "A ckpt-<step> folder, a step, or 'best', as in t2t-decoder.", path=True
+    )
+    format: str = hp(
+        "onnx",
+        "onnx: a graph from text to answers; torch: the network as a program of torch.export; "
+        "safetensors: the weights; ctranslate2: a transformer for CTranslate2.",
+    )
+    quantize: str = hp(
+        "",
+        "int8: weights of eight bits, if metrics lose no more than half a point and it is faster;"
+        " of ctranslate2 also its others.",
+    )
+    decode_hparams: str = hp(
+        "",
+        'How texts are searched for: "beam_size=4,alpha=0.6"; t2t-decoder --help_decode_hparams.',
+    )
+    verify_rows: int = hp(200, "Rows of the dev split that are compared, at most.", low=0)
+    overwrite: bool = hp(False, "Replaces an artifact that is there.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-exporter",
+    ExporterOptions,
+    common=(
+        "problem",
+        "data_dir",
+        "output_dir",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+    ),
 )
-FLAGS["output_dir"].help = (
-    "Run directory of t2t-trainer; or several, with commas between, whose models answer as one: "
-    "the mean of their probabilities."
-)
-FLAGS["data_dir"].help = "Directory of the generated data, on whose dev split it is verified."
-FLAGS["problem"].help = "Of a run of several problems, the one that is exported; else its own."
-shared.define_path(
-    FLAGS, "export_dir", None, "The artifact: a folder that is not there yet, or empty."
-)
-flags.DEFINE_string(
-    "checkpoint",
-    None,
-    "latest, best as evaluations found it, a step, or average:8, the mean of the weights of the "
-    "newest eight; latest by default.",
-    flag_values=FLAGS,
-)
-shared.define_path(
-    FLAGS, "checkpoint_path", None, "A ckpt-<step> folder, a step, or 'best', as in t2t-decoder."
-)
-flags.DEFINE_string(
-    "format",
-    "onnx",
-    "onnx: a graph from text to answers; torch: the network as a program of torch.export; "
-    "safetensors: the weights; ctranslate2: a transformer for CTranslate2.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "quantize",
-    "",
-    "int8: weights of eight bits, if metrics lose no more than half a point and it is faster; of "
-    "ctranslate2 also its others.",
-    flag_values=FLAGS,
-)
-flags.DEFINE_string(
-    "decode_hparams",
-    "",
-    'How texts are searched for: "beam_size=4,alpha=0.6"; t2t-decoder --help_decode_hparams.',
-    flag_values=FLAGS,
-)
-flags.DEFINE_integer(
-    "verify_rows", 200, "Rows of the dev split that are compared, at most.", 0, flag_values=FLAGS
-)
-flags.DEFINE_boolean("overwrite", False, "Replaces an artifact that is there.", flag_values=FLAGS)
+_flag = FLAGS.value_of
 
 
 _NO_ROWS = (
@@ -92,10 +101,6 @@ _NO_ROWS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

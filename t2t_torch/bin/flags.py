@@ -28,19 +28,22 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, get_origin
 
 from absl import flags, logging
 
 from t2t_torch import registry
+from t2t_torch.bin import config_file
 from t2t_torch.errors import EXIT_CODE, CheckpointError, RegistryError, T2TError, UsageError
+from t2t_torch.params import Params, choices_of, extra_of, hp, limits_of
 from t2t_torch.registry import trusting
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.mode import Split
-    from t2t_torch.params import Params
     from t2t_torch.problem import Problem
     from t2t_torch.train.run_directory import TaskRecord
 
@@ -56,16 +59,6 @@ _LARGEST = 2**31 - 1
 _LARGEST_SEED = 2**63 - 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
-_STRINGS = {
-    "problem": "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help.",
-    "model": "Model to train.  Names: --registry_help.",
-    "hparams_set": "Named set of hyperparameters.  Names: --registry_help.",
-}
-_PATHS = {
-    "data_dir": "Directory of the generated data.",
-    "tmp_dir": "Directory of raw files; missing files are downloaded.",
-    "output_dir": "Run directory: checkpoints, hyperparameters, vocabularies, summaries.",
-}
 _LIBRARIES = (
     "PIL",
     "datasets",
@@ -77,10 +70,52 @@ _LIBRARIES = (
     "urllib3",
 )
 """Loggers of other libraries; only their warnings are shown."""
-_OTHERS = (
-    *("hparams", "eval_metrics", "t2t_usr_dir", "trust_code", "random_seed", "registry_help"),
-    "verify_data",
-)
+
+
+class CommonOptions(Params):
+    """Flags that several commands share; `run_main` handles those from `t2t_usr_dir` on."""
+
+    problem: str | None = hp(
+        None, "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help."
+    )
+    model: str | None = hp(None, "Model to train.  Names: --registry_help.")
+    hparams_set: str | None = hp(None, "Named set of hyperparameters.  Names: --registry_help.")
+    hparams: str = hp("", 'Changes to the set: "hidden_size=512,label_smoothing=0".')
+    data_dir: str | None = hp(None, "Directory of the generated data.", path=True)
+    tmp_dir: str | None = hp(
+        None, "Directory of raw files; missing files are downloaded.", path=True
+    )
+    output_dir: str | None = hp(
+        None, "Run directory: checkpoints, hyperparameters, vocabularies, summaries.", path=True
+    )
+    eval_metrics: tuple[str, ...] = hp(
+        (), "Metrics besides the problem's, each for the targets it fits: a,b,c."
+    )
+    random_seed: int | None = hp(None, "Random seed.")
+    verify_data: Literal["changed", "full"] = hp(
+        "changed",
+        "Shards of --data_dir that are compared with their checksums.  changed: if their size or "
+        "times changed since the last check; full: all of them; finds disk errors.",
+    )
+    t2t_usr_dir: tuple[str, ...] = hp(
+        (),
+        "Directory of your own problems, models and sets; may be given repeatedly.",
+        repeated=True,
+    )
+    trust_code: bool = hp(
+        False, "Executes Python code that comes with the run; see docs/security.md."
+    )
+    registry_help: bool = hp(
+        False, "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
+    )
+    config: str | None = hp(
+        None, "JSON file of flags; flags given on the command line win.", path=True
+    )
+    config_schema: bool = hp(False, "Prints the JSON schema of --config's file, and exits.")
+    verbosity: int = hp(0, "Logging level: -1 warnings, 0 information, 1 everything.")
+
+
+_OF_ALL_COMMANDS = ("config", "config_schema", "verbosity")
 
 
 class PathParser(flags.ArgumentParser[str]):
@@ -115,49 +150,104 @@ _TENSOR2TENSORS = {
 """Flags of tensor2tensor's commands -> their replacement, as the end of a sentence."""
 
 
-def define_path(values: flags.FlagValues, name: str, default: str | None, meaning: str) -> None:
-    """Defines a path flag."""
-    flags.DEFINE(PathParser(), name, default, meaning, flag_values=values)
+class CommandFlags(flags.FlagValues):
+    """The flags of a command, made from the fields of settings classes.
 
+    A field's type, bounds and choices are those of its flag.  A name that ends in `_` loses it.
 
-def define(values: flags.FlagValues, *names: str) -> None:
-    """Defines some of the shared flags; all but `hparams` are None, empty or False by default.
+    Args:
+      command: the command's name.
+      *settings: classes whose fields are flags.
+      common: names of `CommonOptions` that are flags too, and come first; the field of the same
+        name of a class in `settings` replaces one.  Every command has `--config`,
+        `--config_schema` and `--verbosity`.
+      without: fields of `settings` that are no flags.
 
-    `run_main` handles t2t_usr_dir, trust_code and registry_help.
+    Raises:
+      ValueError: `CommonOptions` has no field of a name in `common`.
     """
-    for name in names:
-        if name in _STRINGS:
-            flags.DEFINE_string(name, None, _STRINGS[name], flag_values=values)
-        elif name in _PATHS:
-            define_path(values, name, None, _PATHS[name])
-        elif name == "hparams":
-            meaning = 'Changes to the set: "hidden_size=512,label_smoothing=0".'
-            flags.DEFINE_string(name, "", meaning, flag_values=values)
-        elif name == "eval_metrics":
-            meaning = "Metrics besides the problem's, each for the targets it fits: a,b,c."
-            flags.DEFINE_list(name, [], meaning, flag_values=values)
-        elif name == "t2t_usr_dir":
-            meaning = "Directory of your own problems, models and sets; may be given repeatedly."
-            flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
-            values[name].help = meaning  # absl adds a line of its own.
-        elif name == "trust_code":
-            meaning = "Executes Python code that comes with the run; see docs/security.md."
-            flags.DEFINE_boolean(name, False, meaning, flag_values=values)
-        elif name == "verify_data":
-            meaning = (
-                "Shards of --data_dir that are compared with their checksums.  changed: if their "
-                "size or times changed since the last check; full: all of them; finds disk errors."
+
+    def __init__(
+        self,
+        command: str,
+        *settings: type[Params],
+        common: Sequence[str] = (),
+        without: Sequence[str] = (),
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        own = {
+            name.rstrip("_"): field
+            for one in settings
+            for name, field in one.model_fields.items()
+            if name not in without
+        }
+        shared = CommonOptions.model_fields
+        if unknown := [name for name in common if name not in shared]:
+            known = ", ".join(shared)
+            raise ValueError(f"{unknown[0]!r} is not a shared flag; those are {known}.")
+        fields = {name: own.get(name, shared[name]) for name in common}
+        fields |= {name: field for name, field in own.items() if name not in fields}
+        fields |= {name: shared[name] for name in _OF_ALL_COMMANDS if name not in fields}
+        for name, field in fields.items():
+            flags.DEFINE_flag(_flag_of(name, field), flag_values=self)
+        # FlagValues would make flags of attributes.
+        self.__dict__["command"], self.__dict__["fields"] = command, fields
+
+    def value_of(self, name: str) -> Any:
+        """Returns a flag's value."""
+        return self[name].value
+
+    def json_schema(self) -> dict[str, Any]:
+        """Returns the JSON schema of the command's `--config` file."""
+        from pydantic import create_model
+
+        # With `_`, as pydantic's models have attributes of their own, such as `json`.
+        fields: dict[str, Any] = {
+            f"{name}_": (field.annotation, field)
+            for name, field in self.__dict__["fields"].items()
+            if name not in ("config", "config_schema")
+        }
+        made = create_model(self.__dict__["command"], __config__=Params.model_config, **fields)
+        schema = made.model_json_schema()
+        properties = {
+            name.removesuffix("_"): {key: value for key, value in kept.items() if key != "title"}
+            for name, kept in schema["properties"].items()
+        }
+        for name in config_file.OBJECTS & properties.keys():
+            properties[name]["type"] = [properties[name]["type"], "object"]
+        head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        return {**head, **schema, "properties": properties}
+
+
+def _flag_of(name: str, field: FieldInfo) -> flags.Flag[Any]:
+    """Returns the flag that a field declares."""
+    kinds = {kind for kind in (field.annotation, *get_args(field.annotation)) if kind is not None}
+    default, meaning, limits = field.default, field.description or "", limits_of(field)
+    bounds = {"lower_bound": limits.get("ge"), "upper_bound": limits.get("le")}
+    if get_origin(field.annotation) is tuple:
+        if extra_of(field).get("repeated"):
+            parser: Any = flags.ArgumentParser()
+            words = flags.ArgumentSerializer[Any]()
+            flag: flags.Flag[Any] = flags.MultiFlag(  # type: ignore[no-untyped-call]
+                parser, words, name, list(default), meaning
             )
-            kinds = ("changed", "full")
-            flags.DEFINE_enum(name, kinds[0], kinds, meaning, flag_values=values)
-        elif name == "random_seed":
-            flags.DEFINE_integer(name, None, "Random seed.", flag_values=values)
-        elif name == "registry_help":
-            meaning = "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
-            flags.DEFINE_boolean(name, False, meaning, flag_values=values)
-        else:
-            known = ", ".join([*_STRINGS, *_PATHS, *_OTHERS])
-            raise ValueError(f"{name!r} is not a shared flag; those are {known}.")
+            flag.help = meaning  # absl adds a line of its own
+            return flag
+        parser = flags.ListParser()
+        return flags.Flag(parser, flags.ListSerializer(","), name, list(default), meaning)
+    if choices := choices_of(field):
+        return flags.EnumFlag(name, default, meaning, choices)
+    if bool in kinds:
+        return flags.BooleanFlag(name, default, meaning)
+    if int in kinds:
+        parser = flags.IntegerParser(**bounds)
+    elif float in kinds:
+        parser = flags.FloatParser(**bounds)
+    elif extra_of(field).get("format") == "path":
+        parser = PathParser()
+    else:
+        parser = flags.ArgumentParser()
+    return flags.Flag(parser, flags.ArgumentSerializer[Any](), name, default, meaning)
 
 
 def require(values: flags.FlagValues, *names: str) -> None:
@@ -195,11 +285,11 @@ def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> N
 
 def run_main(
     main: Callable[[], int | None],
-    values: flags.FlagValues,
+    values: CommandFlags,
     doc: str | None,
     argv: Sequence[str] | None = None,
     *,
-    prepare: Callable[[flags.FlagValues, Sequence[str]], list[str]] | None = None,
+    prepare: Callable[[CommandFlags, Sequence[str]], list[str]] | None = None,
 ) -> int:
     """Parses the flags, runs a command and reports its errors.
 
@@ -218,16 +308,14 @@ def run_main(
       The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if "verbosity" not in values:
-        meaning = "Logging level: -1 warnings, 0 information, 1 everything."
-        flags.DEFINE_integer("verbosity", 0, meaning, flag_values=values)
     try:
         if any(argument in _HELP for argument in arguments):
             print(_help(values, doc))
             return 0
-        if prepare is not None:
-            arguments = prepare(values, arguments)
-        _parse(values, arguments)
+        _parse(values, (prepare or config_file.expanded)(values, arguments))
+        if values["config_schema"].value:
+            print(json.dumps(values.json_schema(), indent=2))
+            return 0
         code = _answer(main, values)
         sys.stdout.flush()
         return code
@@ -423,6 +511,27 @@ def _is_of_several(problem: str) -> bool:
         return registry.problem(problem).mixing_schedule is not None
     except RegistryError:  # of a folder of the user's, which is imported later
         return True
+
+
+def check_is_of_trial(values: CommandFlags, of_problems: tuple[str, ...]) -> None:
+    """Checks that no flag is given that a run of a trial does not read.
+
+    Args:
+      values: the flags.
+      of_problems: names of flags that only runs of problems read.
+
+    Raises:
+      UsageError: one is given; names all of them.
+    """
+    named = [f"--{name}" for name in of_problems if values[name].present]
+    if "," in str(values["output_dir"].value):
+        named.append("several runs in --output_dir")
+    if named:
+        are = "are" if len(named) > 1 else "is"
+        raise UsageError(
+            f"{', '.join(named)} {are} for a run of a problem, and '{values['output_dir'].value}' "
+            f"is one of a trial: leave {'them' if are == 'are' else 'it'} out."
+        )
 
 
 # What comes one after another, as a trainer or a decoder writes it.

@@ -20,11 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.files import read_lines
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -33,43 +32,52 @@ if TYPE_CHECKING:
     from t2t_torch.serve.latency import Latency
 
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define_path(FLAGS, "artifact", None, "What t2t-exporter has written.")
-shared.define_path(
-    FLAGS, "other_artifact", None, "One more, such as the quantized one, to be compared."
+class LatencyOptions(Params):
+    """Flags of `t2t-latency`."""
+
+    artifact: str | None = hp(None, "What t2t-exporter has written.", path=True)
+    other_artifact: str | None = hp(
+        None, "One more, such as the quantized one, to be compared.", path=True
+    )
+    output_dir: str | None = hp(
+        None, "The run, whose model answers by PyTorch in float32; none by default.", path=True
+    )
+    data_dir: str | None = hp(
+        None, "The generated data, whose test split (else dev split) is asked.", path=True
+    )
+    problem: str | None = hp(None, "Of a run of several problems, the one that is asked.")
+    inputs: str | None = hp(
+        None,
+        "A file of inputs, in place of the data: a text a line, or of .jsonl a JSON value a line."
+        " Without both the artifact's own examples are asked.",
+        path=True,
+    )
+    rows: int = hp(1000, "Inputs that are asked, at most.", low=1)
+    threads: int = hp(1, "Of each computation.", low=1, high=1024)
+    batch_size: int = hp(1, "Inputs in a request.", low=1)
+    warm_up: int = hp(200, "Requests that are not measured.", low=0)
+    passes: int = hp(3, "Over all inputs.", low=1)
+    json_: str | None = hp(None, "A file for the figures.", path=True)
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-latency",
+    LatencyOptions,
+    common=(
+        "problem",
+        "data_dir",
+        "output_dir",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+    ),
 )
-shared.define(
-    FLAGS, "output_dir", "data_dir", "problem", "t2t_usr_dir", "trust_code", "registry_help"
-)
-FLAGS["output_dir"].help = "The run, whose model answers by PyTorch in float32; none by default."
-FLAGS["data_dir"].help = "The generated data, whose test split (else dev split) is asked."
-FLAGS["problem"].help = "Of a run of several problems, the one that is asked."
-shared.define_path(
-    FLAGS,
-    "inputs",
-    None,
-    "A file of inputs, in place of the data: a text a line, or of .jsonl a JSON value a line. "
-    "Without both the artifact's own examples are asked.",
-)
-flags.DEFINE_integer(
-    "rows", 1000, "Inputs that are asked, at most.", lower_bound=1, flag_values=FLAGS
-)
-flags.DEFINE_integer("threads", 1, "Of each computation.", 1, 1024, flag_values=FLAGS)
-flags.DEFINE_integer("batch_size", 1, "Inputs in a request.", lower_bound=1, flag_values=FLAGS)
-flags.DEFINE_integer(
-    "warm_up", 200, "Requests that are not measured.", lower_bound=0, flag_values=FLAGS
-)
-flags.DEFINE_integer("passes", 3, "Over all inputs.", lower_bound=1, flag_values=FLAGS)
-shared.define_path(FLAGS, "json", None, "A file for the figures.")
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import t2t_torch
 from t2t_torch import registry
+from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import trainer_flags
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.optim.settings import check_settings
@@ -41,12 +41,12 @@ def recall(directory: RunDirectory) -> list[str]:
         names += OF_A_BEGINNING
     if given("train_steps"):
         names = [name for name in names if name != "train_epochs"]
-    found = trainer_flags.remembered(directory.path, names, FLAGS)
+    found = config_file.remembered(directory.path, names, FLAGS)
     changed = []
     for name, value in found.items():
         if not given(name) and value != flag(name):
             FLAGS[name].value = value
-            changed.append(trainer_flags.argument(FLAGS, name, value))
+            changed.append(config_file.argument(FLAGS, name, value))
     return changed
 
 
@@ -131,7 +131,7 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
 def changed(known: HParams) -> HParams:
     """Returns hyperparameters changed as the flags say."""
     if flag("config"):
-        known = trainer_flags.RunJson.read(Path(flag("config")), FLAGS).applied(known)
+        known = config_file.RunJson.read(Path(flag("config")), FLAGS).applied(known)
     known = known.parse(flag("hparams"))
     for item in flag("hp"):
         known = known.parse(item, f"--hp_{item.partition('=')[0]}")
@@ -146,7 +146,7 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
     """Returns the JSON that reproduces what the flags name."""
     seed = flag("random_seed")
     if seed is None:
-        begun = trainer_flags.remembered(directory.path, ["random_seed"], FLAGS)
+        begun = config_file.remembered(directory.path, ["random_seed"], FLAGS)
         seed = begun.get("random_seed", DEFAULT_SEED)
     known = {
         "problem": named.problem,
@@ -158,7 +158,7 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
         "t2t_usr_dir": list(named.usr_dirs),
         **dict.fromkeys(OF_TRIALS),
     }
-    return trainer_flags.content_of(FLAGS, resolved, known, processes=processes())
+    return config_file.content_of(FLAGS, resolved, known, processes=processes())
 
 
 def processes() -> int:
@@ -176,7 +176,7 @@ def check_warm_start(directory: RunDirectory) -> None:
     if not asked or not directory.has_checkpoints:
         return
     name = "warm_start_from"
-    begun = trainer_flags.remembered(directory.path, [name], FLAGS).get(name, "")
+    begun = config_file.remembered(directory.path, [name], FLAGS).get(name, "")
     if Path(asked).absolute() != Path(begun or "/").absolute():
         raise CheckpointError(
             f"'{directory.path}' has checkpoints, and was begun "

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from absl import flags
-
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import staged
+from t2t_torch.params import Params, hp
 from t2t_torch.search_space import Space
 from t2t_torch.trial.whole_length import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
@@ -41,22 +40,99 @@ NAME = "tuner.json"
 _STEPS_OF = "steps_of"
 """There, beside the flags: what loaders have said of a length."""
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-shared.define(
-    FLAGS,
-    "problem",
-    "model",
-    "hparams_set",
-    "hparams",
-    "data_dir",
-    "output_dir",
-    "eval_metrics",
-    "t2t_usr_dir",
-    "trust_code",
-    "registry_help",
+
+class SearchOptions(Params):
+    """Flags of `t2t-tuner`."""
+
+    hparams: str = hp("", 'Changes to the set that all trials have: "hidden_size=64".')
+    output_dir: str | None = hp(
+        None, "Directory of the search: trials, ledger, page and findings.", path=True
+    )
+    hparams_range: str | None = hp(None, "Named ranges that are searched.  Names: --registry_help.")
+    ranges: str | None = hp(
+        None,
+        "A YAML file of ranges in their place, each {type: int|double|log|categorical, ...}.",
+        path=True,
+    )
+    trial: str | None = hp(
+        None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]", path=True
+    )
+    config: str | None = hp(None, "Its experiment's YAML, whose ranges are searched.", path=True)
+    searcher: str | None = hp(
+        None,
+        "How: adaptive_asha stops at rungs what is behind; random; grid; tpe tries more where it "
+        "was good; single.  adaptive_asha if nothing says otherwise.",
+        choices=SEARCHERS,
+    )
+    metric: str | None = hp(None, "By which trials are ranked, as evaluations print it.")
+    metric_minimize: bool | None = hp(
+        None, "Less of it is better; by default as the metric, or the experiment, says itself."
+    )
+    max_trials: int | None = hp(
+        None, "Trials in all, the unchanged set counted; 16 if nothing says it.", low=1
+    )
+    train_steps: int | None = hp(None, "Optimizer steps of a whole training.", low=1)
+    max_rungs: int | None = hp(None, "Rungs of ASHA, at most; 5 if nothing says otherwise.", low=1)
+    seed: int | None = hp(
+        None, "Of the search and of its trainings; 1 if nothing says otherwise.", low=0
+    )
+    eval_steps: int | None = hp(
+        None, "Batches of an evaluation; 0: the whole split, as by default.", low=0
+    )
+    local_eval_frequency: int | None = hp(
+        None,
+        "Steps between evaluations besides those at the rungs; a tenth of --train_steps.",
+        low=1,
+    )
+    max_restarts: int | None = hp(
+        None,
+        "How often a training that breaks is begun again from its checkpoint; 5 if nothing says "
+        "otherwise.",
+        low=0,
+    )
+    worker_gpu: int | None = hp(
+        None, "1: a GPU for each training, if there are any; 0: the CPU.", low=0
+    )
+    parallel: int = hp(1, "Trainings at once.", low=1, high=1024)
+    divisor: float | None = hp(None, "At each rung one trial of so many goes on; 4.")
+    mode: str | None = hp(
+        None,
+        "aggressive: trials begin at the lowest rung; conservative: some at each; standard: "
+        "between them.",
+        choices=MODES,
+    )
+    bracket_rungs: tuple[str, ...] = hp((), "Rungs of each bracket, in place of --mode.")
+    default_first: bool = hp(
+        True, "The first trial is the unchanged set, and is trained to the end for comparison."
+    )
+    storage: str | None = hp(
+        None,
+        "URL of a database, through which machines share a search; by default a file of "
+        "--output_dir.",
+    )
+    study_name: str | None = hp(
+        None, "Of the search in the storage; by default the name of --output_dir."
+    )
+    report_only: bool = hp(False, "Trains nothing; writes the page and the findings.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-tuner",
+    SearchOptions,
+    common=(
+        "problem",
+        "model",
+        "hparams_set",
+        "hparams",
+        "data_dir",
+        "output_dir",
+        "eval_metrics",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+    ),
 )
-FLAGS["output_dir"].help = "Directory of the search: trials, ledger, page and findings."
-FLAGS["hparams"].help = 'Changes to the set that all trials have: "hidden_size=64".'
+flag = FLAGS.value_of
 
 _PATHS = ("data_dir", "config", "ranges", "trial", "t2t_usr_dir")
 _TOGETHER = (
@@ -70,117 +146,6 @@ _OF_ONE_START = (
     "output_dir parallel max_restarts report_only registry_help trust_code verbosity".split()
 )
 """Flags that are not taken from the beginning of a search."""
-
-
-def _define_searched() -> None:
-    """Defines what is searched."""
-    flags.DEFINE_string(
-        "hparams_range",
-        None,
-        "Named ranges that are searched.  Names: --registry_help.",
-        flag_values=FLAGS,
-    )
-    shared.define_path(
-        FLAGS,
-        "ranges",
-        None,
-        "A YAML file of ranges in their place, each {type: int|double|log|categorical, ...}.",
-    )
-    shared.define_path(
-        FLAGS, "trial", None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]"
-    )
-    shared.define_path(FLAGS, "config", None, "Its experiment's YAML, whose ranges are searched.")
-    flags.DEFINE_enum(
-        "searcher",
-        None,
-        SEARCHERS,
-        "How: adaptive_asha stops at rungs what is behind; random; grid; tpe tries more where it "
-        "was good; single.  adaptive_asha if nothing says otherwise.",
-        flag_values=FLAGS,
-    )
-    flags.DEFINE_string(
-        "metric", None, "By which trials are ranked, as evaluations print it.", flag_values=FLAGS
-    )
-    flags.DEFINE_boolean(
-        "metric_minimize",
-        None,
-        "Less of it is better; by default as the metric, or the experiment, says itself.",
-        flag_values=FLAGS,
-    )
-
-
-def _define_extent() -> None:
-    """Defines how far a search goes."""
-    integers = {
-        "max_trials": (1, "Trials in all, the unchanged set counted; 16 if nothing says it."),
-        "train_steps": (1, "Optimizer steps of a whole training."),
-        "max_rungs": (1, "Rungs of ASHA, at most; 5 if nothing says otherwise."),
-        "seed": (0, "Of the search and of its trainings; 1 if nothing says otherwise."),
-        "eval_steps": (0, "Batches of an evaluation; 0: the whole split, as by default."),
-        "local_eval_frequency": (
-            1,
-            "Steps between evaluations besides those at the rungs; a tenth of --train_steps.",
-        ),
-        "max_restarts": (
-            0,
-            "How often a training that breaks is begun again from its checkpoint; 5 if nothing "
-            "says otherwise.",
-        ),
-        "worker_gpu": (0, "1: a GPU for each training, if there are any; 0: the CPU."),
-    }
-    for name, (least, meaning) in integers.items():
-        flags.DEFINE_integer(name, None, meaning, lower_bound=least, flag_values=FLAGS)
-    flags.DEFINE_integer("parallel", 1, "Trainings at once.", 1, 1024, flag_values=FLAGS)
-    flags.DEFINE_float(
-        "divisor", None, "At each rung one trial of so many goes on; 4.", flag_values=FLAGS
-    )
-    flags.DEFINE_enum(
-        "mode",
-        None,
-        MODES,
-        "aggressive: trials begin at the lowest rung; conservative: some at each; standard: "
-        "between them.",
-        flag_values=FLAGS,
-    )
-    flags.DEFINE_list(
-        "bracket_rungs", [], "Rungs of each bracket, in place of --mode.", flag_values=FLAGS
-    )
-    flags.DEFINE_boolean(
-        "default_first",
-        True,
-        "The first trial is the unchanged set, and is trained to the end for comparison.",
-        flag_values=FLAGS,
-    )
-
-
-def _define_keeping() -> None:
-    """Defines where a search is kept."""
-    flags.DEFINE_string(
-        "storage",
-        None,
-        "URL of a database, through which machines share a search; by default a file of "
-        "--output_dir.",
-        flag_values=FLAGS,
-    )
-    flags.DEFINE_string(
-        "study_name",
-        None,
-        "Of the search in the storage; by default the name of --output_dir.",
-        flag_values=FLAGS,
-    )
-    flags.DEFINE_boolean(
-        "report_only", False, "Trains nothing; writes the page and the findings.", flag_values=FLAGS
-    )
-
-
-_define_searched()
-_define_extent()
-_define_keeping()
-
-
-def flag(name: str) -> Any:
-    """Returns a flag's value."""
-    return FLAGS[name].value
 
 
 def given(name: str) -> bool:

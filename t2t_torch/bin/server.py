@@ -15,12 +15,11 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from absl import flags
+from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
@@ -29,71 +28,80 @@ if TYPE_CHECKING:
 
 INSTALL = install_extra("serve")
 
-FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
-_ARTIFACT = (
-    "What t2t-exporter has written, or a folder of versions 1, 2 ...; NAME=PATH names it, else the "
-    "folder does. May be given repeatedly."
-)
-flags.DEFINE_multi_string("artifact", [], _ARTIFACT, flag_values=FLAGS)
-FLAGS["artifact"].help = _ARTIFACT  # absl adds a line of its own.
-shared.define(FLAGS, "output_dir", "t2t_usr_dir", "trust_code", "registry_help")
-FLAGS["output_dir"].help = "In place of artifacts: a run directory, to try its checkpoint."
-shared.define_path(
-    FLAGS, "checkpoint_path", None, "Of --output_dir: a step, 'best', or a ckpt-<step> folder."
-)
-flags.DEFINE_string(
-    "decode_hparams", "", "Of --output_dir: how texts are decoded.", flag_values=FLAGS
-)
-flags.DEFINE_string(
-    "host", "127.0.0.1", "Where it listens; 0.0.0.0 is everywhere.", flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "port", 8080, "0 is any that is free.", lower_bound=0, upper_bound=65535, flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "threads", 1, "Of a batch; 0: as many as there are cores.", 0, 1024, flag_values=FLAGS
-)
-shared.define_path(
-    FLAGS,
-    "api_key_file",
-    None,
-    "A file of keys, one a line, any of which requests have to show; or T2T_API_KEY in the "
-    "environment.",
-)
-for _name, _default, _meaning in (
-    ("max_body_bytes", 1 << 20, "Bytes of a request's body."),
-    ("max_inputs", 64, "Inputs of a request."),
-    ("max_characters", 10_000, "Characters of an input."),
-    ("max_queue", 256, "Requests that wait for a model; further ones are answered with 503."),
-    ("max_batch_inputs", 64, "Inputs that a model is asked at once."),
-    ("max_batch_tokens", 1024, "Words of a batch, about."),
-    (
-        "max_batches",
+
+class ServerOptions(Params):
+    """Flags of `t2t-server`."""
+
+    artifact: tuple[str, ...] = hp(
+        (),
+        "What t2t-exporter has written, or a folder of versions 1, 2 ...; NAME=PATH names it, "
+        "else the folder does. May be given repeatedly.",
+        repeated=True,
+    )
+    output_dir: str | None = hp(
+        None, "In place of artifacts: a run directory, to try its checkpoint.", path=True
+    )
+    checkpoint_path: str | None = hp(
+        None, "Of --output_dir: a step, 'best', or a ckpt-<step> folder.", path=True
+    )
+    decode_hparams: str = hp("", "Of --output_dir: how texts are decoded.")
+    host: str = hp("127.0.0.1", "Where it listens; 0.0.0.0 is everywhere.")
+    port: int = hp(8080, "0 is any that is free.", low=0, high=65535)
+    threads: int = hp(1, "Of a batch; 0: as many as there are cores.", low=0, high=1024)
+    api_key_file: str | None = hp(
+        None,
+        "A file of keys, one a line, any of which requests have to show; or T2T_API_KEY in the "
+        "environment.",
+        path=True,
+    )
+    max_body_bytes: int = hp(1048576, "Bytes of a request's body.", low=1)
+    max_inputs: int = hp(64, "Inputs of a request.", low=1)
+    max_characters: int = hp(10000, "Characters of an input.", low=1)
+    max_queue: int = hp(
+        256, "Requests that wait for a model; further ones are answered with 503.", low=1
+    )
+    max_batch_inputs: int = hp(64, "Inputs that a model is asked at once.", low=1)
+    max_batch_tokens: int = hp(1024, "Words of a batch, about.", low=1)
+    max_batches: int = hp(
         2,
         "Batches that an artifact computes at once; of --threads they share all but one each.",
+        low=1,
+    )
+    max_seconds: float = hp(
+        30.0, "Seconds for a request; after these it is answered with 503.", low=0.001
+    )
+    header_seconds: float = hp(
+        10.0, "Seconds for a request's headers; then the connection is closed.", low=0.001
+    )
+    batch_delay_ms: float = hp(
+        2.0, "Milliseconds that requests wait for others while there are many.", low=0.0
+    )
+    reload_seconds: float = hp(
+        5.0, "How often changed artifacts are looked for; 0: never.", low=0.0
+    )
+    drain_seconds: float = hp(30.0, "Seconds that begun requests have after SIGTERM.", low=0.0)
+    drain_delay: float = hp(
+        0.0, "Seconds after SIGTERM that requests are still taken, but not ready.", low=0.0
+    )
+    log_texts: bool = hp(False, "Writes inputs into the log.")
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-server",
+    ServerOptions,
+    common=(
+        "output_dir",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
     ),
-):
-    flags.DEFINE_integer(_name, _default, _meaning, lower_bound=1, flag_values=FLAGS)
-for _name, _seconds, _meaning in (
-    ("max_seconds", 30.0, "Seconds for a request; after these it is answered with 503."),
-    ("header_seconds", 10.0, "Seconds for a request's headers; then the connection is closed."),
-    ("batch_delay_ms", 2.0, "Milliseconds that requests wait for others while there are many."),
-    ("reload_seconds", 5.0, "How often changed artifacts are looked for; 0: never."),
-    ("drain_seconds", 30.0, "Seconds that begun requests have after SIGTERM."),
-    ("drain_delay", 0.0, "Seconds after SIGTERM that requests are still taken, but not ready."),
-):
-    _least = 0.001 if _name in ("max_seconds", "header_seconds") else 0.0  # 0 answers nothing
-    flags.DEFINE_float(_name, _seconds, _meaning, lower_bound=_least, flag_values=FLAGS)
-flags.DEFINE_boolean("log_texts", False, "Writes inputs into the log.", flag_values=FLAGS)
+)
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

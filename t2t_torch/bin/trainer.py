@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch import registry
+from t2t_torch.bin import config_file, named_run, trainer_flags, trial_run
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin import named_run, trainer_flags, trial_run
 from t2t_torch.bin.flags import keep_freed_memory
 from t2t_torch.bin.trainer_flags import (
     FLAGS,
@@ -105,7 +105,7 @@ def _prepare(early: EarlyExit) -> int:
             if name not in registry.list_names(kind):
                 getattr(registry, kind)(name)  # says which there are, before torch is imported
     if flag("print_config"):
-        print(trainer_flags.written(named_run.config_of(directory, record, hparams)), end="")
+        print(config_file.written(named_run.config_of(directory, record, hparams)), end="")
         return 0
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
@@ -119,11 +119,9 @@ def _nowhere() -> Path:
 
 def _tell(directory: RunDirectory, recalled: Sequence[str]) -> None:
     if flag("config"):
-        trainer_flags.RunJson.read(Path(flag("config")), FLAGS).warn(named_run.processes())
+        config_file.RunJson.read(Path(flag("config")), FLAGS).warn(named_run.processes())
     if recalled:
-        print(
-            f"as in {directory.path / trainer_flags.NAME}:  {' '.join(recalled)}", file=sys.stderr
-        )
+        print(f"as in {directory.path / config_file.NAME}:  {' '.join(recalled)}", file=sys.stderr)
     if flag("warm_start_from") and directory.has_checkpoints:
         print(
             f"--warm_start_from={flag('warm_start_from')} was where this run began; it goes on "
@@ -260,7 +258,7 @@ def _evaluates() -> bool:
 
 
 def _claim(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> None:
-    config = trainer_flags.written(named_run.config_of(directory, record, hparams))
+    config = config_file.written(named_run.config_of(directory, record, hparams))
     policy = flag("resume_data")
     for change in directory.claim(record, hparams, config=config, resume_data=policy):
         print(f"changed since the checkpoint:  {change}", file=sys.stderr)

@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
@@ -34,42 +33,43 @@ if TYPE_CHECKING:
 _UNFINISHED = ".unfinished"
 _OF_SEARCH = ("beam_size", "alpha")
 
-FLAGS = flags.FlagValues()
-shared.define(
-    FLAGS, "problem", "model", "hparams_set", "t2t_usr_dir", "trust_code", "registry_help"
+
+class TranslationOptions(Params):
+    """Flags of `t2t-translate-all`."""
+
+    problem: str | None = hp(
+        None, "Of a run of several problems, which one is asked; else the run's own."
+    )
+    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    model_dir: str | None = hp(None, "Run directory of t2t-trainer, or of t2t-avg-all.", path=True)
+    source: str | None = hp(None, "File of inputs, one a line.", path=True)
+    translations_dir: str = hp("translations", "Where the files of outputs are written.", path=True)
+    beam_size: int = hp(4, "Hypotheses kept per input.")
+    alpha: float = hp(0.6, "Exponent of the length penalty.")
+    decode_hparams: str = hp("", 'How else to decode: "extra_length=50".')
+    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.", low=0)
+    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.", low=0)
+
+
+FLAGS = shared.CommandFlags(
+    "t2t-translate-all",
+    TranslationOptions,
+    common=(
+        "problem",
+        "model",
+        "hparams_set",
+        "t2t_usr_dir",
+        "trust_code",
+        "registry_help",
+    ),
 )
-shared.define_path(FLAGS, "model_dir", None, "Run directory of t2t-trainer, or of t2t-avg-all.")
-shared.define_path(FLAGS, "source", None, "File of inputs, one a line.")
-shared.define_path(
-    FLAGS, "translations_dir", "translations", "Where the files of outputs are written."
-)
-flags.DEFINE_integer("beam_size", 4, "Hypotheses kept per input.", flag_values=FLAGS)
-flags.DEFINE_float("alpha", 0.6, "Exponent of the length penalty.", flag_values=FLAGS)
-flags.DEFINE_string(
-    "decode_hparams", "", 'How else to decode: "extra_length=50".', flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "min_steps", 0, "Checkpoints of fewer steps are left out.", lower_bound=0, flag_values=FLAGS
-)
-flags.DEFINE_integer(
-    "wait_minutes",
-    0,
-    "How long to wait for another checkpoint; 0: do not.",
-    lower_bound=0,
-    flag_values=FLAGS,
-)
-for _name in ("model", "hparams_set"):
-    FLAGS[_name].help = "Need not be given; if it is, the run must be of it."
-FLAGS["problem"].help = "Of a run of several problems, which one is asked; else the run's own."
+_flag = FLAGS.value_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     return shared.run_main(_run, FLAGS, __doc__, argv)
-
-
-def _flag(name: str) -> Any:
-    return FLAGS[name].value
 
 
 def _run() -> int:

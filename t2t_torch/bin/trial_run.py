@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import named_run, trainer_flags
+from t2t_torch.bin import config_file, named_run
 from t2t_torch.bin.flags import keep_freed_memory
 from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
 from t2t_torch.errors import ConfigError, T2TError, UsageError
@@ -138,7 +138,7 @@ def run_config_of(
         ),
         aggregation_frequency=task.hparams.optimizer_multistep_accumulate_steps or 1,
     )
-    goes_on = (directory.path / trainer_flags.NAME).exists() and not flag("config")
+    goes_on = (directory.path / config_file.NAME).exists() and not flag("config")
     told = {} if goes_on else _told_by(config, scale)
     if config.searcher.source_checkpoint:
         told["warm_start_from"] = config.searcher.source_checkpoint
@@ -279,7 +279,7 @@ def _recall(directory: RunDirectory) -> list[str]:
     if flag("config"):
         own = tuple(f"--{name}" for name in FROM_CONFIG)
         recalled = [told for told in recalled if told.partition("=")[0] not in own]
-    file = directory.path / trainer_flags.NAME
+    file = directory.path / config_file.NAME
     return [f"as in {file}:  {' '.join(recalled)}"] if recalled else []
 
 
@@ -480,7 +480,7 @@ def _seed(directory: RunDirectory, config: ExperimentConfig) -> int:
     """Returns the seed: the flag's, the run's, the configuration's, in this order."""
     if flag("random_seed") is not None:
         return int(flag("random_seed"))
-    begun = trainer_flags.remembered(directory.path, ["random_seed"], FLAGS)
+    begun = config_file.remembered(directory.path, ["random_seed"], FLAGS)
     return int(begun.get("random_seed", config.reproducibility.experiment_seed))
 
 
@@ -495,9 +495,9 @@ def _claim(
         version=t2t_torch.__version__,
     )
     told = {"train_steps": config.train_steps, "random_seed": seed, "trial": record.trial}
-    settings = trainer_flags.content_of(FLAGS, task.hparams, told, processes=named_run.processes())
+    settings = config_file.content_of(FLAGS, task.hparams, told, processes=named_run.processes())
     del settings["hparams"]
-    files = {NAME: record.text, trainer_flags.NAME: trainer_flags.written(settings)}
+    files = {NAME: record.text, config_file.NAME: config_file.written(settings)}
     directory.claim_files(known, files)
     keep_code(task.definition, directory)
 

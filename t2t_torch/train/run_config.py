@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
-from t2t_torch.hparam import DataHParams
 from t2t_torch.mode import Split
+from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,28 +46,6 @@ IN_TURNS = frozenset({"continuous_train_and_eval", "train_eval_and_decode"})
 DECODING = frozenset(name for name in SCHEDULES if "decode" in name)
 """The schedules that decode."""
 
-SAVE_ERRORS = ("continue", "fail")
-"""What `--on_save_error` may be."""
-
-RESUME_DATA = ("exact", "restart", "approx")
-"""What `--resume_data` may be."""
-
-
-AT_LEAST_ONE = frozenset(
-    {
-        "train_steps",
-        "log_step_count_steps",
-        "reduce_lr_on_plateau_patience",
-        "max_consecutive_nonfinite",
-    }
-)
-"""The numbers of a `RunConfig` that are at least 1; the others, but the seed, are at least 0.
-
-With `train_epochs`, `train_steps` may be 0."""
-
-AT_MOST = {"reduce_lr_on_plateau_factor": 1.0}
-"""The largest values of numbers of a `RunConfig`."""
-
 
 def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> None:
     """Refuses a mean of the weights that waits for evaluations which are not made.
@@ -98,104 +74,119 @@ def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> N
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class RunConfig:
-    """What `t2t-trainer`'s flags say about the run; named as they are.
+class RunConfig(Params):
+    """Settings of a run, each a flag of `t2t-trainer` of the same name.
 
-    Attributes:
-      train_steps: optimizer steps at which the run ends, counted from its very beginning.
-      train_epochs: passes over the data after which it ends instead; 0: by steps.
-      train_seconds: of training, evaluations not counted, after which the run ends; over all
-        resumes; 0: by steps alone.
-      pause_at_step: a step at which this command saves, evaluates and ends, while the run's end and
-        so its learning rates stay where they are; 0: none.
-      eval_steps: batches of an evaluation, of all processes; 0 evaluates the whole split.
-      local_eval_frequency: steps from one checkpoint (and evaluation) to the next.
-      save_checkpoints_steps: steps from one checkpoint to the next, besides; 0 saves at evaluations
-        alone.
-      save_checkpoints_secs: seconds from one checkpoint to the next, besides; 0 saves by steps
-        alone.
-      async_save: whether a thread writes checkpoints while training goes on.
-      on_save_error: "continue" warns of a checkpoint that cannot be written, "fail" ends the run.
-      keep_checkpoint_max: newest checkpoints kept; 0 keeps all.
-      keep_checkpoint_best: checkpoints kept besides, of the best evaluations; 0: none.
-      keep_checkpoint_every: steps; checkpoints of multiples are kept besides; 0: none.
-      keep_checkpoint_every_n_hours: a checkpoint of every so many hours is kept besides; 0: none.
-      log_step_count_steps: steps from one report to the next; see `reports_at`.
-      random_seed: of initialization, dropout and order; None takes that of the run that is resumed,
-        `DEFAULT_SEED` for a new one.
-      eval_split: what is evaluated.
-      eval_timeout_mins: how long the polling schedules wait for another checkpoint.
-      eval_early_stopping_metric: what is watched to stop early, to reduce the learning rate and to
-        know the best checkpoint; as it is printed ("loss") or as summaries name it.
-      eval_early_stopping_metric_delta: what it must improve by to count.
-      eval_early_stopping_metric_minimize: whether less is better; None: as the metric says itself.
-      eval_early_stopping_steps: the run ends when so many steps brought no such improvement;
-        0: never.
-      reduce_lr_on_plateau_factor: what the learning rate is multiplied by at a plateau; 1: never.
-      reduce_lr_on_plateau_patience: evaluations in a row without improvement that are a plateau.
-      reduce_lr_on_plateau_threshold: what the metric must improve by to count, here.
-      max_consecutive_nonfinite: so many steps in a row without a finite loss and gradient end the
-        run; fewer are left out.
-      resume_data: "exact" refuses data in another order; "restart" takes it from its beginning;
-        "approx" goes on after as many batches as were consumed.
-      warm_start_from: a run, a checkpoint or a safetensors file whose weights a new run begins
-        with; empty: none.
-      warm_start_patterns: what is taken from there, as `checkpoint.warm_start` reads it; empty: all
-        that fits by name.
-      hooks: names of registered hooks.
-      profile: whether steps are profiled.
-
-    Raises:
-      HParamsError: a number is too small or too large; all are named.
+    With `train_epochs`, `train_steps` is not read.
     """
 
-    train_steps: int = 250000
-    train_epochs: int = 0
-    train_seconds: int = 0
-    pause_at_step: int = 0
-    eval_steps: int = 100
-    local_eval_frequency: int = 1000
-    save_checkpoints_steps: int = 0
-    save_checkpoints_secs: int = 0
-    async_save: bool = True
-    on_save_error: str = "continue"
-    keep_checkpoint_max: int = 20
-    keep_checkpoint_best: int = 0
-    keep_checkpoint_every: int = 0
-    keep_checkpoint_every_n_hours: float = 0.0
-    log_step_count_steps: int = 100
-    random_seed: int | None = None
-    eval_split: Split = Split.EVAL
-    eval_timeout_mins: int = 240
-    eval_early_stopping_metric: str = "loss"
-    eval_early_stopping_metric_delta: float = 0.1
-    eval_early_stopping_metric_minimize: bool | None = None
-    eval_early_stopping_steps: int = 0
-    reduce_lr_on_plateau_factor: float = 1.0
-    reduce_lr_on_plateau_patience: int = 5
-    reduce_lr_on_plateau_threshold: float = 0.0001
-    max_consecutive_nonfinite: int = 10
-    resume_data: str = "exact"
-    warm_start_from: str = ""
-    warm_start_patterns: tuple[str, ...] = ()
-    hooks: tuple[str, ...] = ()
-    profile: bool = False
-
-    def __post_init__(self) -> None:
-        faults = []
-        for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if name == "random_seed" or not isinstance(value, int | float):
-                continue
-            by_epochs = name == "train_steps" and self.train_epochs > 0
-            least = int(name in AT_LEAST_ONE and not by_epochs)
-            most = AT_MOST.get(name, math.inf)
-            if not least <= value <= most:
-                bound = f"at least {least}" if not value > most else f"at most {most:g}"
-                faults.append(f"{name}={value}, which should be {bound}")
-        if faults:
-            raise HParamsError(f"RunConfig has {'; '.join(faults)}.")
+    train_steps: int = hp(
+        250000, "Optimizer steps at which the run ends, from its beginning.", low=1
+    )
+    train_epochs: int = hp(
+        0,
+        "Passes over the data after which it ends, in place of --train_steps; 0: by steps.",
+        low=0,
+    )
+    train_seconds: int = hp(
+        0,
+        "Seconds of training, evaluations not counted, after which it ends, resumes counted; 0: no "
+        "limit.",
+        low=0,
+    )
+    pause_at_step: int = hp(
+        0,
+        "Step at which this command saves, evaluates and ends; the run goes on from there when it "
+        "is run again.  0: none.",
+        low=0,
+    )
+    eval_steps: int = hp(
+        100, "Batches of an evaluation, of all processes; 0: the whole split.", low=0
+    )
+    local_eval_frequency: int = hp(
+        1000, "Steps between checkpoints and evaluations; 0: the end only.", low=0
+    )
+    save_checkpoints_steps: int = hp(
+        0, "Steps between checkpoints, besides; 0: at evaluations alone.", low=0
+    )
+    save_checkpoints_secs: int = hp(
+        0, "Seconds between checkpoints, besides; 0: by steps alone.", low=0
+    )
+    keep_checkpoint_max: int = hp(20, "Newest checkpoints to keep; 0: all.", low=0)
+    keep_checkpoint_best: int = hp(
+        0, "Checkpoints of the best evaluations to keep besides; 0: none.", low=0
+    )
+    keep_checkpoint_every: int = hp(
+        0, "Checkpoints of multiples of so many steps are kept; 0: none.", low=0
+    )
+    keep_checkpoint_every_n_hours: float = hp(
+        0.0, "A checkpoint of every so many hours is kept; 0: none.", low=0.0
+    )
+    async_save: bool = hp(True, "A thread writes checkpoints while training goes on.")
+    on_save_error: Literal["continue", "fail"] = hp(
+        "continue",
+        "What to do when a checkpoint cannot be written: continue (and warn), or fail.",
+    )
+    log_step_count_steps: int = hp(100, "Steps between reports.", low=1)
+    random_seed: int | None = hp(
+        None,
+        "Random seed of initialization, dropout and order; by default the run's, of a new run "
+        f"{DEFAULT_SEED}.",
+    )
+    eval_split: Split = hp(Split.EVAL, "The split that is evaluated.")
+    eval_timeout_mins: int = hp(
+        240, "Minutes that the continuous_ schedules wait for a checkpoint.", low=0
+    )
+    eval_early_stopping_metric: str = hp(
+        "loss",
+        "The watched metric, as evaluations print it or as summaries name it: it says which "
+        "checkpoint is best, when to stop early and when to reduce the learning rate.",
+    )
+    eval_early_stopping_metric_minimize: bool | None = hp(
+        None, "Less of the watched metric is better; by default as the metric says itself."
+    )
+    eval_early_stopping_metric_delta: float = hp(
+        0.1, "What the watched metric must improve by to count.", low=0.0
+    )
+    eval_early_stopping_steps: int = hp(
+        0, "The run ends when so many steps did not improve the watched metric; 0: never.", low=0
+    )
+    reduce_lr_on_plateau_factor: float = hp(
+        1.0,
+        "What the learning rate is multiplied by at a plateau of the watched metric; 1: never.",
+        low=0.0,
+        high=1.0,
+    )
+    reduce_lr_on_plateau_patience: int = hp(
+        5,
+        "Evaluations in a row without improvement after which the learning rate falls.",
+        low=1,
+    )
+    reduce_lr_on_plateau_threshold: float = hp(
+        0.0001, "What the watched metric must improve by to count, for the learning rate.", low=0.0
+    )
+    max_consecutive_nonfinite: int = hp(
+        10,
+        "Steps in a row whose loss or gradient is not finite that are left out before the run "
+        "ends.",
+        low=1,
+    )
+    resume_data: Literal["exact", "restart", "approx"] = hp(
+        "exact",
+        "How to go on when the data changed: exact refuses, restart begins an epoch, approx goes "
+        "on after as many batches.",
+    )
+    warm_start_from: str = hp(
+        "",
+        "A run, a checkpoint or a safetensors file whose weights a new run begins with.",
+        path=True,
+    )
+    warm_start_patterns: tuple[str, ...] = hp(
+        (),
+        "What to take from there: regular expressions of names; old->new renames, ! leaves out.",
+    )
+    hooks: tuple[str, ...] = hp((), "Registered hooks that watch the run.  Names: --registry_help.")
+    profile: bool = hp(False, "Profiles steps of the run; see docs/watch_a_run.md.")
 
     def reports_at(self, step: int) -> bool:
         """Returns whether training is reported at a step.
@@ -306,6 +297,8 @@ def changed_fields(
     Raises:
       CheckpointError: a field that may not change has changed; all are listed.
     """
+    from t2t_torch.hparam import DataHParams  # many fields, which --help does not need
+
     fields = type(now).model_fields
     changes = {
         name: (getattr(before, name), getattr(now, name))

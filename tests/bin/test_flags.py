@@ -7,15 +7,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from absl import flags
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from t2t_torch import registry
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.params import Params, hp
 
 DOC = """Bakes bread.
 
@@ -32,14 +33,23 @@ def fail() -> int:
     raise AssertionError("the command ran")
 
 
+class BakingOptions(Params):
+    """Flags of `bake`."""
+
+    train_steps: int = hp(250, "Steps in all.", low=1)
+    profile: bool = hp(False, "Whether to measure.")
+    oven: Literal["wood", "gas"] = hp("wood", "What burns.")
+    flour: str = hp("rye", "What is ground.", choices=("rye", "wheat"))
+    heat: float | None = hp(None, "Degrees.", low=0.0, high=400.0)
+    seeds: tuple[str, ...] = hp((), "What is sprinkled: a,b.")
+    recipe: tuple[str, ...] = hp((), "File of a recipe.", path=True, repeated=True)
+
+
 class Command:
     """A command with the shared flags and two of its own."""
 
     def __init__(self) -> None:
-        self.values = flags.FlagValues()
-        shared.define(self.values, *SHARED)
-        flags.DEFINE_integer("train_steps", 250, "Steps in all.", flag_values=self.values)
-        flags.DEFINE_boolean("profile", False, "Whether to measure.", flag_values=self.values)
+        self.values = shared.CommandFlags("bake", BakingOptions, common=SHARED)
 
     def __getitem__(self, name: str) -> object:
         return self.values[name].value
@@ -182,7 +192,7 @@ def test_a_tilde_in_a_path_is_the_home_directory(command: Command) -> None:
 
 def test_a_flag_that_is_not_shared_cannot_be_defined_as_such() -> None:
     with pytest.raises(ValueError, match="'oven' is not a shared flag"):
-        shared.define(flags.FlagValues(), "oven")
+        shared.CommandFlags("bake", common=["oven"])
 
 
 def test_registry_help_lists_the_users_names_too(
@@ -216,8 +226,9 @@ def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     script = (
-        "from absl import flags; from t2t_torch.bin import flags as shared; import sys\n"
-        "sys.exit(shared.run_main(lambda: print('rye\\n' * 10**6), flags.FlagValues(), '', []))"
+        "from t2t_torch.bin import flags as shared; import sys\n"
+        "values = shared.CommandFlags('bake')\n"
+        "sys.exit(shared.run_main(lambda: print('rye\\n' * 10**6), values, '', []))"
     )
     left = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -15,7 +15,7 @@ import pytest
 import saving
 
 from t2t_torch import registry
-from t2t_torch.bin import trainer_flags
+from t2t_torch.bin import config_file
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
@@ -53,7 +53,7 @@ def make_run(folder):
     record = TaskRecord(problem=PROBLEM, model="transformer", hparams_set="transformer_dates")
     config = {"train_steps": 7, "random_seed": 3, "eval_steps": 12, "keep_checkpoint_max": 5}
     hparams = registry.hparams("transformer_dates").parse("batch_size=512")
-    directory.claim(record, hparams, config=trainer_flags.written(config))
+    directory.claim(record, hparams, config=config_file.written(config))
     directory.commit()
     directory.unlock()
     add_checkpoint(folder)
@@ -73,7 +73,7 @@ def read_run(run):
     directory = RunDirectory(run)
     hparams = directory.hparams(type(registry.hparams("transformer_dates")))
     names = [*REMEMBERED, "random_seed", "warm_start_from", "warm_start_patterns"]
-    remembered = trainer_flags.remembered(run, names, FLAGS)
+    remembered = config_file.remembered(run, names, FLAGS)
     # A hint for those who wait: without it they wait for the last step or the timeout.
     assert directory.ended_at() in (None, 7)
     return directory.task(), hparams, dict(hparams.provenance), remembered, *checkpoint_of(run)

@@ -1,0 +1,303 @@
+"""The JSON file of `--config`: any flag of a command, and hyperparameters as an object.
+
+    {"problem": "translate_multi30k_ende", "model": "transformer", "train_steps": 10000,
+     "hparams_set": "transformer_small", "hparams": {"hidden_size": 512}}
+
+Flags of the command line win.  Every run of `t2t-trainer` writes the file that reproduces it,
+`config.json`, which also has the keys `version` and `processes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from absl import flags
+
+import t2t_torch
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.params import value_text
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+
+
+NAME = "config.json"
+"""What a run calls its own."""
+
+OBJECTS = frozenset({"hparams", "decode_hparams"})
+"""Flags that may be objects in the file."""
+
+_ABOUT = ("version", "processes")
+_NOT_KEPT = frozenset(
+    """
+    autotune_max_trials autotune_maximize autotune_objective autotune_parallel_trials config
+    config_schema dry_run generate_data help_hparams hp hparams hparams_range output_dir
+    pause_at_step print_config registry_help resume_data test_mode teacher tmp_dir trust_code
+    verbosity verify_data
+    """.split()
+)
+_ENDS = ("train_steps", "train_epochs")
+
+
+def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+    """Returns arguments without the file: those of `--config` first, so that given ones win.
+
+    A YAML file, and the file of a `--trial`, is an experiment's and stays.
+
+    Raises:
+      UsageError: the file cannot be read, or something in it is no flag or of a wrong type.
+    """
+    known = list(arguments)
+    file = _value_of("config", known)
+    if not file or _value_of("trial", known) or file.endswith((".yaml", ".yml")):
+        return known
+    read = RunJson.read(Path(file).expanduser(), values)
+    # A list is added to, not replaced, by absl: what is given replaces it as other flags do.
+    given = {word.lstrip("-").partition("=")[0] for word in known if word.startswith("-")}
+    for one, other in (_ENDS, _ENDS[::-1]):
+        if _value_of(one, known) not in ("", "0"):
+            given.add(other)  # where the run ends is said in one way or the other
+    words = dict(read.words)
+    if "hp" not in values and read.hparams:  # `t2t-trainer` applies the object itself
+        words["hparams"] = [f"--hparams={_pairs(read.hparams)}"]
+    return [*(word for name, ws in words.items() if name not in given for word in ws), *known]
+
+
+def _value_of(name: str, arguments: Sequence[str]) -> str:
+    """Returns what the last `--name=value` or `--name value` says; "" if there is none."""
+    value = ""
+    for index, word in enumerate(arguments):
+        bare = word.lstrip("-") if word.startswith("-") else ""
+        if bare.startswith(f"{name}="):
+            value = bare.partition("=")[2]
+        elif bare == name and index + 1 < len(arguments):
+            value = arguments[index + 1]
+    return value
+
+
+class RunJson:
+    """A file of flags and hyperparameters, checked.
+
+    Attributes:
+      words: flag -> the arguments that it stands for.
+      hparams: what its object says.
+
+    Args:
+      path: the file, for messages.
+      content: what stands in it.
+      values: the flags that there are.
+
+    Raises:
+      UsageError: something is no flag, or of a wrong type; all are named.
+    """
+
+    def __init__(self, path: Path, content: Mapping[str, Any], values: flags.FlagValues) -> None:
+        self.path = path
+        self.words: dict[str, list[str]] = {}
+        self.hparams: dict[str, Any] = {}
+        faults = []
+        for name, value in content.items():
+            if name == "hparams" and name in values and isinstance(value, dict):
+                self.hparams = value
+            elif name in _ABOUT:
+                continue
+            elif name not in values or name in ("config", "config_schema"):
+                faults.append(_unknown(name, values))
+            else:
+                words = _words(values[name], name, value)
+                if words is None:
+                    faults.append(f"{name}: {json.dumps(value)} should be {_kind(values[name])}.")
+                else:
+                    self.words[name] = words
+        if faults:
+            raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
+        self._about = {name: content[name] for name in _ABOUT if name in content}
+
+    @classmethod
+    def read(cls, path: Path, values: flags.FlagValues) -> RunJson:
+        """Reads a file.
+
+        Raises:
+          UsageError: as the class; or it is not there, or is no JSON object.
+        """
+        return cls(path, _content(path), values)
+
+    def applied(self, hparams: HParams) -> HParams:
+        """Returns a set changed by the file's object, which signs only what it changes.
+
+        Raises:
+          UsageError: a name is unknown, or a value not of its type.
+        """
+        changes = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in self.hparams.items()
+            if name != "provenance"
+        }
+        fields = type(hparams).model_fields
+        changes = {
+            name: value
+            for name, value in changes.items()
+            if name not in fields or not _same(getattr(hparams, name), value)
+        }
+        try:
+            return hparams.replace(**changes).signed(self.path.name) if changes else hparams
+        except HParamsError as error:
+            raise UsageError(f"{self.path}: hparams: {error}") from None
+
+    def warn(self, processes: int) -> None:
+        """Says on stderr if another version wrote the file, or a run of more or fewer processes."""
+        here = {"version": t2t_torch.__version__, "processes": processes}
+        for name, value in self._about.items():
+            if value != here[name]:
+                print(
+                    f"WARNING: {self.path} is of {name} {value}, here it is {here[name]}: the "
+                    "result may be another one",
+                    file=sys.stderr,
+                )
+
+
+def content_of(
+    values: flags.FlagValues, hparams: HParams, known: Mapping[str, Any], *, processes: int
+) -> dict[str, Any]:
+    """Returns the JSON that reproduces a run.
+
+    `--output_dir` is not in it: it is for the next run to say.
+
+    Args:
+      values: the flags.
+      hparams: as they were resolved.
+      known: what is known better than the flags say it: None leaves one out.
+      processes: that train together.
+    """
+    content: dict[str, Any] = {"version": t2t_torch.__version__, "processes": processes}
+    for name in values:
+        value = known.get(name, values[name].value)
+        if name in _NOT_KEPT or value in (None, "", []):
+            continue
+        is_path = values[name].parser.flag_type() == "path"
+        content[name] = str(Path(value).absolute()) if is_path else value
+    content["hparams"] = hparams.model_dump(mode="json")
+    return content
+
+
+def written(content: Mapping[str, Any]) -> str:
+    """Returns the file's text."""
+    return json.dumps(content, indent=2) + "\n"
+
+
+def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) -> dict[str, Any]:
+    """Returns what a run's own file says of some flags; of another version it may know fewer.
+
+    Raises:
+      CheckpointError: it is no JSON object, or a value is of a wrong type.
+    """
+    path = directory / NAME
+    if not path.exists():
+        return {}
+    try:
+        from t2t_torch.train import run_directory
+
+        with contextlib.suppress(OSError):  # `_content` says what is wrong
+            run_directory.read_checked(directory, NAME)
+        content = _content(path)
+        found = {name: content[name] for name in names if name in content}
+        RunJson(path, found, values)  # checks them
+    except UsageError as error:
+        raise CheckpointError(
+            f"{error}\n{run_directory.how_to_restore(directory, NAME)}\nOr delete it and give the "
+            "flags again that are not the defaults: it remembers how the run is evaluated and "
+            "saved."
+        ) from error
+    return found
+
+
+def argument(values: flags.FlagValues, name: str, value: Any) -> str:
+    """Returns what says a flag's JSON value on the command line."""
+    return " ".join(_words(values[name], name, value) or ())
+
+
+def _content(path: Path) -> dict[str, Any]:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in items]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(f"{path} says {', '.join(twice)} twice.")
+        return dict(items)
+
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=pairs)
+    except FileNotFoundError:
+        raise UsageError(f"--config={path}: there is no such file.") from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. A JSON file was expected, such as the "
+            f"{NAME} of a run."
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(
+            f'{path} should be a JSON object of flags, like {{"problem": "...", "hparams": '
+            f'{{"batch_size": 1024}}}}, not {type(content).__name__}.'
+        )
+    return content
+
+
+def _unknown(name: str, values: flags.FlagValues) -> str:
+    from t2t_torch.hparam import HParams
+
+    if "hparams" in values and name in HParams.model_fields:
+        return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
+    near = difflib.get_close_matches(name, list(values), n=3)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"unknown flag {name!r}.{hint} All flags: --help"
+
+
+def _kind(flag: flags.Flag[Any]) -> str:
+    """Says which JSON a flag takes."""
+    if flag.name in OBJECTS:
+        return 'an object, {"name": value}, or a string, "name=value,..."'
+    if _is_repeated(flag) or isinstance(flag.parser, flags.ListParser):
+        return "a list of strings"
+    if flag.boolean:
+        return "true or false"
+    kinds = {"int": "an integer", "float": "a number"}
+    return kinds.get(flag.parser.flag_type(), "a string")
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    """Writes an object as `--hparams` reads it."""
+    return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
+
+
+def _is_repeated(flag: flags.Flag[Any]) -> bool:
+    return isinstance(flag, flags.MultiFlag)
+
+
+def _words(flag: flags.Flag[Any], name: str, value: Any) -> list[str] | None:
+    """Returns the arguments that say a JSON value; None if it is not of the flag's type."""
+    if value is None:
+        return [] if flag.default is None else None
+    kind = _kind(flag)
+    if name in OBJECTS and isinstance(value, dict):
+        return [f"--{name}={_pairs(value)}"]
+    if kind == "a list of strings":
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            return None
+        items = value if _is_repeated(flag) else [",".join(value)]
+        return [f"--{name}={item}" for item in items]
+    if isinstance(value, bool):
+        return [f"--{name}={str(value).lower()}"] if flag.boolean else None
+    kinds: dict[str, Any] = {"an integer": int, "a number": (int, float), "true or false": bool}
+    return [f"--{name}={value}"] if isinstance(value, kinds.get(kind, str)) else None
+
+
+def _same(ours: Any, value: Any) -> bool:
+    """Whether a value is a field's; true is not 1."""
+    return bool(ours == value) and isinstance(ours, bool) == isinstance(value, bool)
