@@ -440,7 +440,7 @@ def _train(
             if given("warm_start_from"):
                 named_run.check_warm_start(directory)
             if not directory.has_checkpoints:  # those know the seed themselves
-                told = dataclasses.replace(told, random_seed=seed)
+                told = told.replace(random_seed=seed)
             with world.leader_first() as leads:
                 if leads and trains():
                     _claim(directory, record, task, told, seed)
