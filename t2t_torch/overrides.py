@@ -36,7 +36,7 @@ MODEL: Final[Mapping[str, str]] = {
 
 PROBLEM: Final[Mapping[str, str]] = {
     **dict.fromkeys(("eval_metrics", "eval_metric_fns"), _METRICS),
-    **dict.fromkeys(("preprocess_example", "generate_encoded_samples"), _SAMPLES),
+    **dict.fromkeys(("generate_encoded_samples",), _SAMPLES),
     **dict.fromkeys(("dataset_splits", "is_generate_per_split"), _SPLITS),
     **dict.fromkeys(("feature_encoders", "example_reading_spec", "features"), _FEATURES),
     "hparams": _SETTINGS,

@@ -21,6 +21,9 @@ from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from t2t_torch.hparam import DataHParams
 
 
@@ -262,6 +265,27 @@ class Problem(ABC):
           sample: the input, as it was given.
         """
         return parts[0]
+
+    def preprocess_example(
+        self, example: dict[str, npt.NDArray[Any]], mode: Split, rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Changes an example each time that it is read: augmentation, cropping, noise.
+
+        Called only where a subclass overrides it, by the threads that make batches, so it must be
+        a pure function of its arguments.  Batches are planned by the lengths of stored examples: a
+        feature may become shorter, and in training longer up to `max_length`.
+
+        Args:
+          example: a copy of the stored numbers of each feature, by the names that the model sees:
+            ids of a text, the end symbol last, [length]; other kinds in the feature's shape.
+          mode: `Split.TRAIN` in training; `Split.EVAL` in evaluation of any split.
+          rng: seeded by the run's seed, the epoch and the number of the example, in evaluation by
+            the number alone.
+
+        Returns:
+          The same features, as arrays or lists of numbers.
+        """
+        return example
 
     @abstractmethod
     def stored_features(self, directory: Path) -> Features:

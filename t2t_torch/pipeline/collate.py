@@ -34,9 +34,9 @@ class Collator:
         self._reader = reader
         self._pad_to = pad_to
 
-    def __call__(self, rows: npt.NDArray[Any]) -> Batch:
-        """Returns the batch of some rows, in the order of their numbers."""
-        read = self._reader.read(np.sort(rows))  # of one shard together
+    def __call__(self, rows: npt.NDArray[Any], epoch: int = 0) -> Batch:
+        """Returns the batch of some rows, in the order of their numbers, in an epoch."""
+        read = self._reader.read(np.sort(rows), epoch)  # of one shard together
         return stack(self._reader, read, self._pad_to)
 
 

@@ -78,13 +78,21 @@ class Component:
     Attributes:
       plan: which rows are in which batch; numbers of bins if examples are packed, of batches if
         the text is read in streams.
-      collate: makes a batch of such rows.
+      collate: makes a batch of such rows, and of the epoch, 0 by default.
       report: what is kept, dropped and padded; counts examples, packed or not.
     """
 
     plan: EpochPlan | StreamPlan
-    collate: Callable[[npt.NDArray[Any]], Batch]
+    collate: Callable[..., Batch]
     report: PlanReport
+
+    def work(self, number: int) -> tuple[npt.NDArray[Any], int]:
+        """Returns what `collate` makes a batch of: its rows, and the epoch.
+
+        Args:
+          number: of the batch, from 0 over all epochs.
+        """
+        return self.plan.batch(number), number // self.plan.batches_per_epoch
 
     def one_of_each_shape(self) -> Iterator[Batch]:
         """Yields a batch of each shape that those of an epoch have, large ones first."""
@@ -119,7 +127,7 @@ class Component:
                 shards, features, batching.hparams, seed=seed, batches_per_step=batches_per_step
             )
             return cls(streams, streams.collate, streams.report)
-        examples = Examples.of(shards, features, batching)
+        examples = Examples.of(shards, features, batching, seed=seed)
         counts = _counts(examples, batching)
         pad_to = None
         if batching.hparams.pad_batch and measured(features.all):  # else nothing is padded
@@ -179,6 +187,12 @@ def _check_streams(batching: Batching) -> None:
         raise HParamsError(
             f"bagging_share={batching.hparams.bagging_share} leaves rows out, and stream_length "
             "reads each row on where the one before has ended. Set one of them to 0."
+        )
+    if batching.preprocess is not None:
+        raise HParamsError(
+            "the problem's preprocess_example changes one example at a time, and stream_length "
+            "reads all of them as one text. Set stream_length=0, or change the text in "
+            "generate_samples."
         )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from torchdata import nodes
 
+from t2t_torch.errors import T2TError
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.component import MIXTURE_VERSION, Component, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
@@ -103,15 +104,15 @@ class TrainBatches:
         """Yields a batch of each shape that there is, large ones first."""
         return self.components[0].one_of_each_shape()
 
-    def _rows(self) -> Iterator[np.ndarray]:
+    def _work(self) -> Iterator[tuple[np.ndarray, int]]:
         index = self._start
         while True:
-            yield self.plan.batch(index)
+            yield self.components[0].work(index)
             index += self._step
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return self._ahead(self._rows(), self.components[0].collate)
+        return self._ahead(self._work(), lambda work: self.components[0].collate(*work))
 
 
 class MixedBatches:
@@ -172,17 +173,17 @@ class MixedBatches:
         """Yields a batch of each shape that there is, problem after problem."""
         return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)
 
-    def _work(self) -> Iterator[tuple[Component, np.ndarray]]:
+    def _work(self) -> Iterator[tuple[Component, tuple[np.ndarray, int]]]:
         index = self._start
         while True:
             problem, number = self.plan.locate(index)
             component = self.components[problem]
-            yield component, component.plan.batch(number)
+            yield component, component.work(number)
             index += self._step
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields batches for ever."""
-        return self._ahead(self._work(), lambda work: work[0].collate(work[1]))
+        return self._ahead(self._work(), lambda work: work[0].collate(*work[1]))
 
 
 class EvalBatches:
@@ -275,17 +276,37 @@ def read_ahead(
       workers: threads that make batches ahead of the model; 0 makes each when it is asked for.
       pin_memory: where the model is on a GPU: from pinned memory a copy to it waits for nothing.
         Pinned by the threads, which have the time for it.
+
+    Raises:
+      T2TError: as `make`, when its batch is asked for.
     """
-    if pin_memory:
-        make = _pinning(make)
+    made = _or_error(_pinning(make) if pin_memory else make)
     source = nodes.IterableWrapper(work)
-    node: nodes.BaseNode[Batch] = nodes.Mapper(source, make)
+    node: nodes.BaseNode[Batch | T2TError] = nodes.Mapper(source, made)
     if workers == 1:
         node = nodes.Prefetcher(node, prefetch_factor=_PREFETCH)
     elif workers > 1:
-        node = nodes.ParallelMapper(source, make, num_workers=workers, in_order=True)
+        node = nodes.ParallelMapper(source, made, num_workers=workers, in_order=True)
     node.reset()
-    return iter(node)
+    return map(_raised, node)
+
+
+def _or_error(make: Callable[[T], Batch]) -> Callable[[T], Batch | T2TError]:
+    """Returns errors that say what is wrong: torchdata's threads would put tracebacks in them."""
+
+    def made(work: T) -> Batch | T2TError:
+        try:
+            return make(work)
+        except T2TError as error:
+            return error
+
+    return made
+
+
+def _raised(made: Batch | T2TError) -> Batch:
+    if isinstance(made, T2TError):
+        raise made
+    return made
 
 
 def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:

@@ -266,13 +266,13 @@ class PackedCollator:
         self._bins = bins
         self._pad_to = pad_to
 
-    def __call__(self, numbers: npt.NDArray[Any]) -> Batch:
-        """Returns the batch of some bins, in the order of their numbers."""
+    def __call__(self, numbers: npt.NDArray[Any], epoch: int = 0) -> Batch:
+        """Returns the batch of some bins, in the order of their numbers, in an epoch."""
         members = self._bins.of(np.sort(numbers))
         order = np.argsort(members.values, kind="stable")
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        read = self._reader.read(members.values[order])
+        read = self._reader.read(members.values[order], epoch)
         layouts, packed = {}, {}
         for name, rows in read.items():
             lengths = self._reader.features[name].lengths(rows.lengths)[back]

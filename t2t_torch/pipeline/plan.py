@@ -11,17 +11,17 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.problem import Problem
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
-    from t2t_torch.problem import Problem
 
 
 # Rows of the same lengths.
@@ -652,6 +652,12 @@ class EpochPlan:
 # What decides how a problem's examples become batches.
 
 
+def overridden(problem: Problem) -> Callable[..., Mapping[str, Any]] | None:
+    """Returns a problem's `preprocess_example`; None if it is that of `Problem`."""
+    of_class = getattr(type(problem), "preprocess_example", None)
+    return None if of_class in (None, Problem.preprocess_example) else problem.preprocess_example
+
+
 @dataclasses.dataclass(frozen=True)
 class Batching:
     """The data hparams, and what the problem makes of them.
@@ -665,6 +671,7 @@ class Batching:
       split_length: positions of the pieces that texts are cut in, each an example; 0: not cut.
       longest_row: positions of the longest row of the training split; it bounds evaluation where
         nothing else does.  0: not known.
+      preprocess: the problem's `preprocess_example`, if it overrides that of `Problem`.
     """
 
     hparams: DataHParams
@@ -673,6 +680,7 @@ class Batching:
     length_multiplier: int = 1
     split_length: int = 0
     longest_row: int = 0
+    preprocess: Callable[..., Mapping[str, Any]] | None = None
 
     @classmethod
     def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
@@ -689,6 +697,7 @@ class Batching:
             length_multiplier=problem.batch_size_multiplier,
             split_length=problem.split_length(hparams),
             longest_row=longest_row,
+            preprocess=overridden(problem),
         )
 
     @property

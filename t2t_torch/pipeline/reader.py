@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import NO_SPAN, Feature, Features, Span, WordStarts
+from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -176,6 +178,8 @@ def check_splittable(features: Features) -> str:
 
 
 _Numbers = npt.NDArray[Any]
+_Rows = dict[str, Ragged]
+_EVAL_SEED = 0  # of `Problem.preprocess_example`: every evaluation sees the same examples
 
 
 class Columns(Protocol):
@@ -183,6 +187,103 @@ class Columns(Protocol):
 
     def column(self, feature: str) -> list[tuple[_Numbers, _Numbers]]:
         """Returns a column's rows as flat arrays, values and offsets, in row order."""
+
+
+# Examples that the problem changes each time they are read.
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """`Problem.preprocess_example`, applied to rows.
+
+    Attributes:
+      function: the method.
+      features: by name.
+      mode: which is handed to it.
+      seed: of its generators; evaluation has the same one in every run.
+      most: positions that a measured feature may have afterwards; 0: as many as before.
+    """
+
+    function: Callable[..., Mapping[str, Any]]
+    features: Mapping[str, Feature]
+    mode: Split
+    seed: int
+    most: int
+
+    def __call__(self, rows: Mapping[str, Ragged], numbers: _Numbers, epoch: int) -> _Rows:
+        """Returns the rows of some examples, changed.
+
+        Args:
+          rows: of each feature, the stored numbers.
+          numbers: of the examples, [N].
+          epoch: the pass over the data, from 0; 0 in evaluation.
+
+        Raises:
+          DataError: the method returned other features, another shape, ids that are not in the
+            vocabulary, or more positions than the batch was planned with.
+        """
+        made: dict[str, list[_Numbers]] = {name: [] for name in rows}
+        for i, number in enumerate(numbers.tolist()):
+            stored = {name: self._example(name, each, i) for name, each in rows.items()}
+            copies = {name: value.copy() for name, value in stored.items()}
+            rng = np.random.default_rng([self.seed, epoch, number])
+            after = self.function(copies, self.mode, rng)
+            if not isinstance(after, Mapping) or after.keys() != rows.keys():
+                got = ", ".join(after) if isinstance(after, Mapping) else reprlib.repr(after)
+                raise self._error(number, f"returned {got}; expected {', '.join(rows)}")
+            for name, value in after.items():
+                made[name].append(self._checked(name, value, stored[name], number))
+        changed = {}
+        for name, values in made.items():
+            ends = np.cumsum([0, *map(len, values)])
+            flat = np.concatenate(values) if values else rows[name].values[:0]
+            changed[name] = Ragged(flat, ends)
+        return changed
+
+    def _example(self, name: str, rows: Ragged, index: int) -> _Numbers:
+        start, end = rows.offsets[index], rows.offsets[index + 1]
+        shape = [-1 if size is None else size for size in self.features[name].shape]
+        return rows.values[start:end].reshape(shape)
+
+    def _checked(self, name: str, value: Any, stored: _Numbers, number: int) -> _Numbers:
+        """Returns a feature of a changed example, flat, as it would be stored."""
+        feature = self.features[name]
+        array = np.asarray(value)
+        dtype, length = stored.dtype, len(stored) if stored.ndim else 0
+        if not array.size:
+            array = array.astype(dtype)
+        shape = feature.shape
+        fits = len(array.shape) == len(shape) and all(
+            size in (None, there) for size, there in zip(shape, array.shape, strict=True)
+        )
+        if not fits or not np.can_cast(array.dtype, dtype, "same_kind"):
+            wanted = "x".join("length" if size is None else str(size) for size in shape) or "one"
+            raise self._error(
+                number,
+                f"made {name!r} an array of shape {array.shape} and type {array.dtype}; expected "
+                f"{wanted} of {dtype}",
+            )
+        if feature.is_sequence and name in measured(self.features):
+            most = max(length, self.most)
+            if len(array) > most:
+                raise self._error(
+                    number,
+                    f"made {name!r} {len(array)} positions long, of {length} that are stored, and "
+                    f"its batch has room for {most}. Return fewer"
+                    + ("" if not self.most else ", or set a larger --hparams=max_length=N"),
+                )
+        if feature.vocab_size:
+            wrong = array[(array < 0) | (array >= feature.vocab_size)].tolist()
+            if wrong and not set(wrong) <= set(stored.reshape(-1).tolist()):
+                raise self._error(
+                    number,
+                    f"put the id {wrong[0]} in {name!r}; expected 0 to {feature.vocab_size - 1}",
+                )
+        return array.astype(dtype).reshape(-1)
+
+    def _error(self, number: int, fault: str) -> DataError:
+        owner = getattr(self.function, "__qualname__", repr(self.function))
+        return DataError(f"{owner}, of example {number}, {fault}.")
 
 
 class RowReader:
@@ -197,6 +298,7 @@ class RowReader:
       columns: for each feature, the stored column it is read from.
       limits: to what length examples are cut.
       pieces: where they are what is read by number, and not rows; of the only sequence.
+      preprocess: changes what was read.
     """
 
     def __init__(
@@ -206,7 +308,9 @@ class RowReader:
         columns: Mapping[str, str],
         limits: Limits | None = None,
         pieces: Pieces | None = None,
+        preprocess: Preprocessing | None = None,
     ) -> None:
+        self._preprocess = preprocess
         self.features = dict(features)
         self._stored = {name: shards.column(columns[name]) for name in features}
         self._limits = limits or Limits()
@@ -220,8 +324,13 @@ class RowReader:
         rows = [len(offsets) - 1 for _, offsets in next(iter(self._stored.values()))]
         self._first_row = np.concatenate([[0], np.cumsum(rows)])  # [shards + 1]
 
-    def read(self, numbers: _Numbers) -> dict[str, Ragged]:
-        """Returns the stored numbers of rows, or pieces, given in rising order."""
+    def read(self, numbers: _Numbers, epoch: int = 0) -> dict[str, Ragged]:
+        """Returns the numbers of rows, or pieces, given in rising order.
+
+        Args:
+          numbers: of the rows, [N].
+          epoch: the pass over the data, which `Problem.preprocess_example` may depend on.
+        """
         rows = numbers if self._pieces is None else self._pieces.rows[numbers]
         splits = np.searchsorted(rows, self._first_row)  # [shards + 1]
         kept = self._words_kept(rows, splits)
@@ -238,7 +347,7 @@ class RowReader:
             read[name] = self._gather(name, rows, splits, limit, skip)
             if isinstance(feature, Span) and feature.of in kept:
                 read[name] = _spans_within(read[name], kept[feature.of])
-        return read
+        return read if self._preprocess is None else self._preprocess(read, numbers, epoch)
 
     def _limit(self, name: str, count: int) -> _Numbers | None:
         limit = self._limits.by_feature.get(name)
@@ -315,7 +424,13 @@ class Examples:
 
     @classmethod
     def of(
-        cls, shards: Shards, features: Features, batching: Batching, *, bound: int = 0
+        cls,
+        shards: Shards,
+        features: Features,
+        batching: Batching,
+        *,
+        bound: int = 0,
+        seed: int | None = None,
     ) -> Examples:
         """Returns the examples of a split.
 
@@ -324,6 +439,7 @@ class Examples:
           features: of the problem.
           batching: `max_input_seq_length`, `max_target_seq_length`, `split_to_length`.
           bound: positions to which each is cut besides; 0 for no bound.
+          seed: of training, for `Problem.preprocess_example`; None evaluates.
 
         Raises:
           HParamsError: what hparams ask for does not fit the features.
@@ -331,14 +447,29 @@ class Examples:
         given = Limits.of(features, batching.hparams)
         limits = Limits.of(features, batching.hparams, bound=bound)
         stored = given.lengths(shards, features.all, features.columns)
+        preprocess = _preprocessing(features, batching, bound, seed)
         if batching.split_length:
             text = check_splittable(features)
             pieces = Pieces.of(stored[text], batching.split_length)
-            reader = RowReader(shards, features.all, features.columns, pieces=pieces)
+            reader = RowReader(shards, features.all, features.columns, None, pieces, preprocess)
             source = f"{shards.fingerprint} split {batching.split_length}"
             return cls({text: pieces.lengths}, reader, source, pieces.whole)
         lengths = {name: limits.cut(name, length) for name, length in stored.items()}
         longer = [stored[name] > length for name, length in lengths.items()]
-        reader = RowReader(shards, features.all, features.columns, limits)
+        reader = RowReader(shards, features.all, features.columns, limits, preprocess=preprocess)
         cut = int(np.logical_or.reduce(longer).sum()) if bound else 0
         return cls(lengths, reader, shards.fingerprint, cut=cut)
+
+
+def _preprocessing(
+    features: Features, batching: Batching, bound: int, seed: int | None
+) -> Preprocessing | None:
+    """Returns the problem's changes of examples; None if it has none."""
+    if batching.preprocess is None:
+        return None
+    if seed is None:
+        return Preprocessing(batching.preprocess, features.all, Split.EVAL, _EVAL_SEED, bound)
+    # Rows that are packed have no room to grow: bins are filled by stored lengths.
+    packed = batching.hparams.pack_dataset
+    most = 0 if packed else batching.training.max_length
+    return Preprocessing(batching.preprocess, features.all, Split.TRAIN, seed, most)

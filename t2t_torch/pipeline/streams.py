@@ -170,8 +170,8 @@ class StreamPlan:
         """Returns what `collate` takes for global batch `index`: its number, [1]."""
         return np.asarray([index], np.int64)
 
-    def collate(self, numbers: _Numbers) -> Batch:
-        """Returns the batch of a number, [1]."""
+    def collate(self, numbers: _Numbers, epoch: int = 0) -> Batch:
+        """Returns the batch of a number, [1], which counts over all epochs."""
         epoch, place = divmod(int(numbers[0]), self.batches_per_epoch)
         block, group = divmod(place, self._groups)
         rows = self._streams // self._groups

@@ -238,8 +238,8 @@ class _Collate:
     def __init__(self, problem: str, collate: Callable[..., Batch]) -> None:
         self._problem, self._collate = problem, collate
 
-    def __call__(self, rows: Any) -> Batch:
-        return named(self._problem, self._collate(rows))
+    def __call__(self, rows: Any, epoch: int = 0) -> Batch:
+        return named(self._problem, self._collate(rows, epoch))
 
 
 def named(problem: str, batch: Mapping[str, Tensor]) -> Batch:

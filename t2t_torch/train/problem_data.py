@@ -18,7 +18,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.component import Component, component_seed
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
-from t2t_torch.pipeline.plan import Batching
+from t2t_torch.pipeline.plan import Batching, overridden
 from t2t_torch.pipeline.reader import Limits, measured
 from t2t_torch.pipeline.streams import EvalStreams
 from t2t_torch.problem_types.mixture import MixingSchedule
@@ -64,6 +64,11 @@ class ProblemData:
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
+            if overridden(problem):
+                raise DataError(
+                    f"{type(problem).__qualname__}.preprocess_example is never called: a mixture "
+                    "has no examples of its own. Override it in the problems that it mixes."
+                )
             text = hparams.mixing_schedule or problem.mixing_schedule
             self._schedule = MixingSchedule.parse(text, len(parts))
             # Their columns may differ, as those of X and X_rev do.
