@@ -1,1 +1,1 @@
-"""Checkpoints on disk: written whole, verified, kept, averaged."""
+"""Checkpoints on disk: atomic writes, verification, retention, averaging."""

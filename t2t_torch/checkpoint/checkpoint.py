@@ -1,4 +1,4 @@
-"""A checkpoint on disk: what is in it, and whether it is whole."""
+"""A checkpoint on disk: its content, and verification."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from t2t_torch.checkpoint.tensors import (
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 
-# Where a run stands, beside weights and optimizer.
+# Training state in addition to weights and optimizer.
 
 
 class SinceReport(pydantic.BaseModel, extra="forbid", frozen=True):
-    """What was counted since the last report, so that the next one is exact over a resume.
+    """Running statistics since the last report, kept so that reports are exact after a resume.
 
     Attributes:
       sums: loss, weight, positions with data, positions.
       grad_norm: of the last step that was not skipped; None if there was none.
-      steps: in all.
-      skipped: of them.
+      steps: number of steps.
+      skipped: number of skipped steps among them.
     """
 
     sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
@@ -50,36 +50,35 @@ class SinceReport(pydantic.BaseModel, extra="forbid", frozen=True):
 
 
 class TrainerState(pydantic.BaseModel, extra="forbid"):
-    """Where a run stands, beside weights and optimizer: all that decides how it goes on.
+    """Training state in addition to weights and optimizer, as needed for an exact resume.
 
     Attributes:
-      step: optimizer steps done, those that were skipped among them.
+      step: optimizer steps done, including skipped ones.
       batches_consumed: global batches consumed: the position in the data.
-      batches_per_step: micro-batches of all processes that make a step.
-      tokens: the loss's weight seen: target tokens, padding not counted, or examples.
-      seconds: trained, without evaluations, over all resumes.
-      seed: of initialization, dropout and order.
-      plan_fingerprint: of the order of the data.
-      epoch_batches: global batches of an epoch; 0 if not known, as of a mixture.
-      version: of t2t_torch.
-      skipped: steps that moved nothing, as the loss or the gradient was not finite.
-      skipped_in_a_row: the last of them, if the last step was one.
-      loss_scale: what losses are multiplied by before a backward pass in float16; 0: not yet known.
-      loss_scale_steps: finite steps since it last changed.
-      evaluated: step of the last evaluation that the stopping rules have seen.
-      watched: the metric that they watch, and its better direction; see `train/stopping.py`.
-      best_value: the best that it was; None before the first.
-      best_step: when; or when it was first looked at.
+      batches_per_step: micro-batches of all processes per step.
+      tokens: total loss weight: target tokens without padding, or examples.
+      seconds: training time without evaluations, over all resumes.
+      seed: seed of initialization, dropout and data order.
+      plan_fingerprint: fingerprint of the data order.
+      epoch_batches: global batches per epoch; 0 if unknown, as for a mixture.
+      version: version of t2t_torch.
+      skipped: steps without update, because the loss or the gradient was not finite.
+      skipped_in_a_row: consecutive skipped steps up to the last step.
+      loss_scale: loss scale of backward passes in float16; 0: not yet known.
+      loss_scale_steps: finite steps since its last change.
+      evaluated: step of the last evaluation used by the stopping rules.
+      watched: the monitored metric and its better direction; see `train/stopping.py`.
+      best_value: its best value; None before the first.
+      best_step: step of the best value, or of the first evaluation.
       bad_evaluations: evaluations since then.
-      plateau_factor: what the learning rate is multiplied by, as the metric stood still.
-      plateau_value: the best that it was, by the plateau's threshold.
-      plateau_bad: evaluations since then, or since the factor last changed.
-      mean_begun: step of the evaluation at which the mean of the weights began, if it waits for
-        one.
-      mean_values: the watched metric at evaluations that it has waited for.
-      since_report: what the next report will be of.
-      hooks: what each hook remembers, by its name.
-      task: what a task remembers, as the optimizer's settings of a trial that schedules its own.
+      plateau_factor: factor of the learning rate, reduced on plateaus of the metric.
+      plateau_value: best value by the plateau's threshold.
+      plateau_bad: evaluations since then, or since the last change of the factor.
+      mean_begun: step of the evaluation that started weight averaging, if it waits for one.
+      mean_values: values of the monitored metric at the evaluations before that.
+      since_report: statistics for the next report.
+      hooks: state of each hook, by its name.
+      task: state of a task, such as the optimizer settings of a trial with its own schedule.
     """
 
     step: int = 0
@@ -110,32 +109,32 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     task: dict[str, Any] = {}
 
 
-# What a checkpoint will hold, copied away from a run that goes on.
+# Snapshot of a run for a checkpoint, copied so that training can continue.
 
 
 class Average(Protocol):
-    """A running mean of the weights, as `optim.gradient.WeightAverage` is one."""
+    """Running mean of the weights; implemented by `optim.gradient.WeightAverage`."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Returns the means by the parameters' names, of a shared one by its first."""
+        """Returns the means by parameter name; a shared parameter is under its first name."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes back what `tensors` returned."""
+        """Restores the result of `tensors`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """A state of a run in memory of its own, on the CPU.
+    """A copy of a run's state in CPU memory.
 
     Attributes:
-      state: where the run stands.
-      weights: parameters and buffers; a shared one stands once.
-      slots: of the optimizer, '<parameter>/<slot>'; None of an average of checkpoints.
-      stateless: parameters for which the optimizer has no slots.
+      state: the training state.
+      weights: parameters and buffers; a shared tensor occurs once.
+      slots: the optimizer's state, '<parameter>/<slot>'; None for an average of checkpoints.
+      stateless: parameters without optimizer state.
       average: the running mean of the parameters, if the run keeps one.
-      task: tensors that belong to `state.task`, by name; whole, of the first process.
-      averaged_steps: of the checkpoints that `weights` are the mean of; empty for a run's own.
-      share: of what processes hold parts of, which parts the tensors here are; None: all is whole.
+      task: full tensors of `state.task`, by name; of the first process.
+      averaged_steps: steps of the checkpoints averaged in `weights`; empty for a run's own.
+      share: the slices of sharded tensors held here; None: all tensors are full.
     """
 
     state: TrainerState
@@ -156,22 +155,22 @@ class Snapshot:
         average: Average | None = None,
         task: Mapping[str, Tensor] | None = None,
     ) -> Snapshot:
-        """Copies a run's state; takes as long as copying takes.
+        """Copies a run's state; blocks only for the copy.
 
-        Where each process holds a part of the weights, each copies its own parts, of the optimizer
-        and the average, too.  Nothing is exchanged and nothing is put together.
+        With sharded weights each process copies its own shards, including those of the optimizer
+        and the average, without communication.
 
         Args:
-          model: of the run.
-          optimizer: of the run.
-          state: where the run stands.
-          average: of the weights.
-          task: tensors that belong to `state.task`.
+          model: the run's model.
+          optimizer: the run's optimizer.
+          state: the training state.
+          average: the running mean of the weights.
+          task: tensors of `state.task`.
 
         Raises:
-          CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
+          CheckpointError: the optimizer's state contains something other than tensors and numbers.
         """
-        weights = model_tensors(model)  # first: it divides again what a pass has put together
+        weights = model_tensors(model)  # first: reshards parameters gathered by a pass
         slots, stateless = optimizer_tensors(optimizer, model)
         tensors: dict[str, Mapping[str, Tensor]] = {"model": weights, "optimizer": slots}
         if average is not None:
@@ -194,7 +193,7 @@ def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     copies, devices = {}, set()
     for name, tensor in tensors.items():
         on_gpu = tensor.device.type == "cuda"
-        # Pinned memory, which torch keeps for the next time: no detour, no wait for each tensor.
+        # Pinned memory, cached by torch: no staging copy, one synchronization for all tensors.
         copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
         copies[name] = copy.copy_(tensor.detach(), non_blocking=on_gpu)
         if on_gpu:
@@ -211,7 +210,7 @@ AVERAGE = "average.safetensors"
 TRAINER = "trainer.json"
 
 Files = Mapping[str, Mapping[str, Any]]
-"""The size and sha256 of files, by name, as the manifest lists them."""
+"""Size and sha256 of files, by name, as in the manifest."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -220,7 +219,7 @@ class Checkpoint:
 
     Attributes:
       step: optimizer steps done.
-      path: its folder.
+      path: folder of the checkpoint.
     """
 
     step: int
@@ -230,8 +229,8 @@ class Checkpoint:
         """Compares every file with the manifest.
 
         Raises:
-          CheckpointError: a file is missing, altered, truncated or cannot be read, or the folder
-            was renamed.
+          CheckpointError: a file is missing, altered, truncated or unreadable, or the folder was
+            renamed.
         """
         manifest = self.manifest()
         try:
@@ -272,13 +271,13 @@ class Checkpoint:
         return manifest
 
     def check_vocabularies(self, folder: Path) -> None:
-        """Checks that ids mean in `folder` the words that they meant when this was saved.
+        """Checks that the vocabularies in `folder` are those of the checkpoint.
 
-        A vocabulary that is not there is not looked at: who needs it says so.  Moments have to be
-        there: without them numbers would be read as those of earlier versions, on another scale.
+        Missing vocabularies are ignored; code that needs them reports them.  Files of moments must
+        exist: without them numbers would be read on the scale of earlier versions.
 
         Raises:
-          CheckpointError: a vocabulary is another one.
+          CheckpointError: a vocabulary differs.
         """
         for name, sha256 in self.manifest().get("vocabularies", {}).items():
             file = folder / name
@@ -297,10 +296,10 @@ class Checkpoint:
 
     @property
     def weights(self) -> Path:
-        """Where parameters and buffers are: a file, or a folder of parts.
+        """Returns the path of parameters and buffers: a file, or a folder of shards.
 
         Raises:
-          CheckpointError: they are missing.
+          CheckpointError: it is missing.
         """
         found = tensors_at(self.path, "model")
         if found is None:
@@ -309,14 +308,14 @@ class Checkpoint:
 
     @property
     def average(self) -> Path | None:
-        """Where the running mean of the weights is, if the run keeps one."""
+        """Returns the path of the running mean of the weights, if any."""
         return tensors_at(self.path, "average")
 
     def trainer_state(self) -> TrainerState:
         """Reads `trainer.json`.
 
         Raises:
-          CheckpointError: another version wrote it in another form, or it is damaged.
+          CheckpointError: the file is damaged, or has the format of another version.
         """
         text = (self.path / TRAINER).read_bytes()
         try:
@@ -332,11 +331,11 @@ class Checkpoint:
             ) from error
 
     def load_model(self, model: nn.Module, *, averaged: bool = False) -> None:
-        """Loads weights and buffers into a model, on whatever device it is.
+        """Loads weights and buffers into a model on any device.
 
         Args:
-          model: of the same hparams.
-          averaged: the running mean of the weights in their place, if the run keeps one.
+          model: model with the same hparams.
+          averaged: load the running mean of the weights instead, if the run keeps one.
 
         Raises:
           CheckpointError: names or shapes differ.
@@ -344,21 +343,21 @@ class Checkpoint:
         load_weights(model, self.weights, self.average if averaged else None)
 
     def load_average(self, average: Average, model: nn.Module | None = None) -> None:
-        """Loads the running mean of the weights; one that was not begun yet stays as it is.
+        """Loads the running mean of the weights; one that has not started is left unchanged.
 
         Args:
-          average: of the run.
-          model: whose parameters it is divided as, if they are.
+          average: the run's average.
+          model: the model whose sharding applies, if its parameters are sharded.
 
         Raises:
-          CheckpointError: it is of another model.
+          CheckpointError: it belongs to another model.
         """
         if self.average is not None:
             like = dict(model.named_parameters()) if model is not None else {}
             average.load(read_tensors(self.average, like))
 
     def load_optimizer(self, optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-        """Loads the optimizer's slots; its hyperparameters stay those of `hparams`.
+        """Loads the optimizer's state; its hyperparameters stay those of `hparams`.
 
         Raises:
           CheckpointError: the checkpoint is of another optimizer, or an average, which has none.
@@ -373,7 +372,7 @@ class Checkpoint:
         load_optimizer(optimizer, model, slots)
 
     def task_tensors(self) -> dict[str, Tensor]:
-        """Returns the tensors that belong to `trainer_state().task`, whole.
+        """Returns the full tensors of `trainer_state().task`.
 
         Raises:
           CheckpointError: the file is damaged.
@@ -390,17 +389,17 @@ class Checkpoint:
         copies: Mapping[str, bytes],
         vocabularies: Mapping[str, str],
     ) -> None:
-        """Writes a snapshot to a new folder, flushes it to the disk and reads it back.
+        """Writes a snapshot to a new folder, flushes it to disk and verifies it by reading it back.
 
         Args:
-          path: must not exist; not yet the checkpoint's name.
-          snapshot: what is written.
-          copies: files that explain it, by name.
-          vocabularies: the sha256 of each, by name.
+          path: temporary folder, which must not exist.
+          snapshot: the snapshot.
+          copies: copies of run metadata files, by name.
+          vocabularies: sha256 of each vocabulary, by name.
 
         Raises:
           OSError: it cannot be written.
-          CheckpointError: what can be read there is not what was written.
+          CheckpointError: the content read back differs.
         """
         make_folder(path)
         files = cls.write_tensors(path, snapshot)
@@ -408,14 +407,14 @@ class Checkpoint:
 
     @classmethod
     def write_tensors(cls, path: Path, snapshot: Snapshot) -> Files:
-        """Writes the tensors of a snapshot, those of a share into folders that are there.
+        """Writes the tensors of a snapshot; those of a sharded one into existing folders.
 
         Returns:
-          what the manifest says of the files, each read back.
+          the manifest entries of the files, each verified by reading it back.
 
         Raises:
           OSError: they cannot be written.
-          CheckpointError: what can be read there is not what was written.
+          CheckpointError: the content read back differs.
         """
         headers = {"optimizer": optimizer_metadata(snapshot.stateless)}
         contents = {}
@@ -437,18 +436,18 @@ class Checkpoint:
         copies: Mapping[str, bytes],
         vocabularies: Mapping[str, str],
     ) -> None:
-        """Writes what is no tensor, the manifest last, and flushes the folder to the disk.
+        """Writes all other files, the manifest last, and flushes the folder to disk.
 
         Args:
-          path: where the tensors are.
-          snapshot: whose state is written.
-          tensors: what the manifest says of the files of tensors.
-          copies: files that explain it, by name.
-          vocabularies: the sha256 of each, by name.
+          path: folder of the tensors.
+          snapshot: the snapshot.
+          tensors: manifest entries of the tensor files.
+          copies: copies of run metadata files, by name.
+          vocabularies: sha256 of each vocabulary, by name.
 
         Raises:
           OSError: it cannot be written.
-          CheckpointError: what can be read there is not what was written.
+          CheckpointError: the content read back differs.
         """
         state = snapshot.state.model_dump_json(indent=2) + "\n"
         rest = {name: [content] for name, content in copies.items()}
@@ -467,7 +466,7 @@ class Checkpoint:
 
 
 def kinds_of(snapshot: Snapshot) -> dict[str, Mapping[str, Tensor]]:
-    """Returns the tensors of a snapshot by the kinds of which there are files."""
+    """Returns the tensors of a snapshot, grouped by file kind."""
     kinds = {"model": snapshot.weights}
     if snapshot.slots is not None:
         kinds["optimizer"] = snapshot.slots
@@ -479,7 +478,7 @@ def kinds_of(snapshot: Snapshot) -> dict[str, Mapping[str, Tensor]]:
 
 
 def _written(path: Path, contents: Mapping[str, Iterable[bytes | memoryview]]) -> Files:
-    """Writes files and reads them back; returns what the manifest says of them."""
+    """Writes files and verifies them by reading; returns their manifest entries."""
     files: dict[str, dict[str, Any]] = {}
     for name, chunks in contents.items():
         size, sha256 = write_file(path / name, chunks)
@@ -498,7 +497,7 @@ def _verify_file(file: Path, size: int, sha256: str) -> None:
 
 
 def _unlisted(files: Collection[str], kinds: Iterable[str]) -> list[str]:
-    """Returns which files a manifest should list and does not."""
+    """Returns the files missing from a manifest."""
     missing = {TRAINER} - set(files)
     for kind in kinds:
         parts = [name for name in files if name.startswith(f"{kind}/")]

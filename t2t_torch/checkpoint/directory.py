@@ -1,21 +1,21 @@
-"""Checkpoints: a folder per step, written so that a crash at any instant leaves a valid state.
+"""Checkpoint directory: one folder per step, valid after a crash at any time.
 
     ckpt-<step>/
-      model.safetensors      weights and buffers; a shared (tied) tensor stands once
+      model.safetensors      weights and buffers; shared (tied) tensors once
       optimizer.safetensors  '<parameter>/<slot>'
       average.safetensors    the running mean of the weights, if the run keeps one
       trainer.json           `TrainerState`
-      hparams.json, task.json, config.json   copies, so that a checkpoint explains itself
+      hparams.json, task.json, config.json   copies that make a checkpoint self-contained
       MANIFEST.json          sizes and sha256 of the others and of the run's vocabularies; last
-      model/, optimizer/, average/   of divided weights, in place of the files of these names:
-        00001-of-00002.safetensors   the parts of the first of two processes, written by itself
-    best.json                the watched metric of each checkpoint that was evaluated
-    latest.json              a hint which is the newest; the folders are the truth
+      model/, optimizer/, average/   for sharded weights, instead of the files of these names:
+        00001-of-00002.safetensors   the shards of the first of two processes, written by it
+    best.json                the monitored metric of each evaluated checkpoint
+    latest.json              hint to the newest; the folders are authoritative
 
-Saved under a temporary name, every file and folder flushed to the disk, read back, then renamed.
-Loading goes from the newest to the oldest; a broken one is set aside as `ckpt-<step>.corrupt`.  If
-there are checkpoints and none is whole, loading refuses: a run never starts from scratch over what
-is left of it.  Nothing is ever unpickled.
+A save writes to a temporary name, flushes every file and folder to disk, reads them back, and
+renames the folder.  Loading tries checkpoints from the newest to the oldest and renames a corrupt
+one to `ckpt-<step>.corrupt`.  If checkpoints exist but all are corrupt, loading raises an error, so
+a run never restarts from scratch over its remains.  Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from t2t_torch.checkpoint.storage import (
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import sync
 
-# Which checkpoints are kept.
+# Retention policy.
 
 
 _SECONDS = 3600
@@ -60,16 +60,16 @@ _SECONDS = 3600
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """Which checkpoints are kept when another one has been written.
+    """Selects the checkpoints to keep after each save.
 
-    The one just written and the best one always are.
+    The newest and the best checkpoint are always kept.
 
     Attributes:
-      last: newest ones; 0 keeps all.
-      best: best ones.
-      every: steps; those of its multiples are kept; 0: none for that reason.
-      every_n_hours: of training; the first of each such period is kept, not of the period in which
-        training began; 0: none for that reason.
+      last: number of newest checkpoints; 0 keeps all.
+      best: number of best checkpoints.
+      every: keep checkpoints at multiples of this many steps; 0 disables it.
+      every_n_hours: keep the first checkpoint of each such period of training time, except the
+        first period; 0 disables it.
     """
 
     last: int = 0
@@ -80,12 +80,12 @@ class Retention:
     def superfluous(
         self, checkpoints: Sequence[Checkpoint], written: Checkpoint, ranked: Sequence[int]
     ) -> list[Checkpoint]:
-        """Returns those to delete.
+        """Returns the checkpoints to delete.
 
         Args:
           checkpoints: all, oldest first.
-          written: the newest that is known to be whole.
-          ranked: steps, the best first.
+          written: the newest checkpoint known to be valid.
+          ranked: steps, best first.
         """
         if not self.last:
             return []
@@ -107,7 +107,7 @@ class Retention:
         for checkpoint in checkpoints:
             try:
                 seconds = checkpoint.trainer_state().seconds
-            except (CheckpointError, OSError):  # a broken one is kept for no reason of its own
+            except (CheckpointError, OSError):  # corrupt checkpoints are not kept for this reason
                 continue
             period = int(seconds // (self.every_n_hours * _SECONDS))
             if period:
@@ -115,16 +115,16 @@ class Retention:
         return set(first.values())
 
 
-# How good each checkpoint was found to be (`best.json`).
+# Values of the monitored metric (`best.json`).
 
 
 FILE = "best.json"
 
 
 class _Record(pydantic.BaseModel, extra="forbid"):
-    """The content of the file: values of one metric by step, and their checksum.
+    """Content of the file: values of one metric by step, with a checksum.
 
-    Files of earlier versions have no checksum, and are taken as they are.
+    Files of earlier versions have no checksum and are accepted.
     """
 
     metric: str = ""
@@ -138,12 +138,12 @@ class _Record(pydantic.BaseModel, extra="forbid"):
         return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
 
     def is_of(self, metric: str, *, lower_is_better: bool) -> bool:
-        """Whether values of a metric compare with these; an older file does not name its own."""
+        """Returns whether these are values of this metric; older files do not name theirs."""
         return self.metric in ("", metric) and self.lower_is_better == lower_is_better
 
 
 class Ratings:
-    """The watched metric of a run's checkpoints, kept in a file that every process can read.
+    """Values of the monitored metric of a run's checkpoints, in a file that any process can read.
 
     Args:
       folder: the run directory.
@@ -161,17 +161,17 @@ class Ratings:
         others: Collection[int],
         metric: str = "",
     ) -> None:
-        """Remembers a value; one that is not finite is none.
+        """Stores a value; one that is not finite is ignored.
 
-        A file that cannot be written is warned of.  Values of another metric, or of another
-        direction, do not compare: they are forgotten.
+        Warns if the file cannot be written.  Stored values of another metric or direction are not
+        comparable and are dropped.
 
         Args:
-          step: of the checkpoint.
-          value: of the metric.
-          lower_is_better: whether less of it is better.
-          others: steps of checkpoints whose values are worth keeping.
-          metric: its name in full.
+          step: step of the checkpoint.
+          value: value of the metric.
+          lower_is_better: lower values are better.
+          others: steps of checkpoints whose values to keep.
+          metric: full name of the metric.
         """
         try:
             before = self._read()
@@ -194,7 +194,7 @@ class Ratings:
             print(f"warning: {self._file} cannot be written: {error}", file=sys.stderr, flush=True)
 
     def ranked(self) -> list[int]:
-        """Returns the steps that have a value, the best first; of equal ones the earliest.
+        """Returns the steps with values, best first; ties by step.
 
         Raises:
           CheckpointError: the file is damaged.
@@ -226,18 +226,18 @@ class Ratings:
         return record.model_copy(update={"values": finite})
 
 
-# Deleting the checkpoints that need not be kept.
+# Deletion of old checkpoints.
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Deletion:
-    """Deletes checkpoints once there are later ones, or to make room for them.
+    """Deletes checkpoints after a new one is written, or to free disk space for it.
 
     Args:
-      retention: which are kept.
-      ratings: of those that were evaluated.
+      retention: the retention policy.
+      ratings: metric values of evaluated checkpoints.
     """
 
     def __init__(self, retention: Retention, ratings: Ratings) -> None:
@@ -245,10 +245,10 @@ class Deletion:
         self._ratings = ratings
 
     def after(self, written: Checkpoint, checkpoints: Sequence[Checkpoint]) -> Sequence[Checkpoint]:
-        """Deletes what is superfluous; returns it.
+        """Deletes superfluous checkpoints and returns them.
 
         Args:
-          written: the newest that is known to be whole.
+          written: the newest checkpoint known to be valid.
           checkpoints: all, oldest first.
 
         Raises:
@@ -258,21 +258,21 @@ class Deletion:
         ranked = self._ratings.ranked()
         superfluous = self._retention.superfluous(checkpoints, written, ranked)
         for checkpoint in superfluous:
-            # Renamed first: a crash in the middle of deleting leaves nothing that looks like one.
+            # Renames first: a crash during deletion leaves no partial checkpoint.
             removed = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.removed"))
             rename(checkpoint.path, removed)
             remove_folder(removed)
         return superfluous
 
     def before(self, coming: Checkpoint, there: Sequence[Checkpoint], error: Exception) -> None:
-        """Deletes what would go once another is written, if that failed as the disk is full.
+        """Frees space after a save failed on a full disk, by deleting checkpoints early.
 
-        The newest stays, and if it is not whole all do.
+        The newest checkpoint is kept; if it is corrupt, all are.
 
         Args:
-          coming: that is being written.
+          coming: the checkpoint being written.
           there: all others, oldest first.
-          error: why it failed.
+          error: the failure.
         """
         if not (isinstance(error, OSError) and error.errno in _FULL) or len(there) < 2:
             return
@@ -286,28 +286,28 @@ class Deletion:
             _warn(f"nothing is deleted to make room: {fault}")
 
 
-# A checkpoint to which each of several processes adds its own parts.
+# Sharded checkpoint, to which each process adds its shards.
 
 
 def write_share(
     snapshot: Snapshot, final: Checkpoint, begin: Callable[[], Path | None], peers: ProcessGroup
 ) -> None:
-    """Writes this process's parts; returns when the checkpoint of all is there.
+    """Writes this process's shards; returns once the whole checkpoint is complete.
 
-    The leader makes the folder, and when all have written and read back their files it adds the
-    manifest, with the sums that they tell it, and renames the folder.
+    The main process creates the folder.  When all processes have written and verified their files,
+    it adds the manifest with their checksums and renames the folder.
 
     Args:
-      snapshot: a share.
-      final: the checkpoint that is to be.
-      begin: called in the leader; returns the temporary folder, which it makes, or None if the
-        checkpoint is there already.
-      peers: all of which must call this, with shares of the same step.
+      snapshot: a sharded snapshot.
+      final: the resulting checkpoint.
+      begin: called in the main process; creates and returns the temporary folder, or returns None
+        if the checkpoint already exists.
+      peers: the group of processes, all of which must call this for the same step.
 
     Raises:
-      OSError, CheckpointError: it could not be written, be it in another process; nothing half is
-        left.
-      RuntimeError, PeerDefectError: another process died, or has a defect.
+      OSError, CheckpointError: it could not be written, here or in another process; no partial
+        checkpoint is left.
+      RuntimeError, PeerDefectError: another process died, or has a bug.
     """
     leads = peers.rank == 0
     made: list[Path] = []
@@ -342,24 +342,24 @@ def write_share(
         raise
 
 
-_SCANS = 20  # of a directory whose checkpoints another process deletes meanwhile
+_SCANS = 20  # of a directory in which another process deletes checkpoints
 
 
 class SaveError(CheckpointError):
-    """A checkpoint could not be written; those before it are as they were."""
+    """A checkpoint could not be written; earlier ones are unchanged."""
 
 
 class CheckpointDirectory:
-    """The checkpoints of one run directory.
+    """The checkpoints of a run directory.
 
     Args:
       path: the run directory.
-      keep: newest checkpoints to keep; 0 keeps all.
-      keep_best: best checkpoints to keep besides; the best one is kept in any case.
-      keep_every: steps; checkpoints of its multiples are kept besides; 0: none.
-      keep_every_n_hours: of training; one of each such period is kept besides; 0: none.
-      is_hurried: whether the process was told to end: a save that fails is soon given up then.
-      wait: called with seconds before a failed save is tried again.
+      keep: number of newest checkpoints to keep; 0 keeps all.
+      keep_best: number of best checkpoints to keep in addition; the best one is always kept.
+      keep_every: also keep checkpoints at multiples of this many steps; 0: none.
+      keep_every_n_hours: also keep one per such period of training time; 0: none.
+      is_hurried: whether the process was asked to terminate, which shortens retries of a save.
+      wait: called with the seconds before a failed save is retried.
     """
 
     def __init__(
@@ -379,24 +379,24 @@ class CheckpointDirectory:
         self._ratings = Ratings(self.path)
         retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._deletion = Deletion(retention, self._ratings)
-        self._told: set[Path] = set()  # broken ones that stay where they are
+        self._told: set[Path] = set()  # corrupt ones that could not be renamed, already reported
         self._peers: ProcessGroup | None = None
 
     def list(self) -> list[Checkpoint]:
-        """Returns the checkpoints, whole or not, oldest first."""
+        """Returns the checkpoints, valid or not, oldest first."""
         return [Checkpoint(step, path) for step, path in checkpoint_folders(self.path).items()]
 
     def newest(self, *, repair: bool = False) -> Checkpoint | None:
-        """Returns the newest whole checkpoint, None if there never was one.
+        """Returns the newest valid checkpoint, None if there never was one.
 
         Args:
-          repair: rename broken ones to `ckpt-<step>.corrupt`; for the process that holds the lock.
+          repair: rename corrupt ones to `ckpt-<step>.corrupt`; for the process that holds the lock.
 
         Raises:
-          CheckpointError: there are checkpoints, and all are broken.
+          CheckpointError: checkpoints exist, but all are corrupt.
         """
         for _ in range(_SCANS):
-            # What was set aside before this scan; `_scan` lists those of its own.
+            # Folders renamed before this scan; `_scan` lists its own.
             faults = [f"{path} was set aside before" for path in folders_set_aside(self.path)]
             try:
                 newest = self._scan(faults, repair=repair)
@@ -416,10 +416,10 @@ class CheckpointDirectory:
         raise self._too_fast()
 
     def _scan(self, faults: MutableSequence[str], *, repair: bool) -> Checkpoint | None:
-        """Returns the newest whole checkpoint of one listing; adds what is wrong with the others.
+        """Returns the newest valid checkpoint of one listing; adds the errors of the others.
 
         Raises:
-          _VanishedError: a checkpoint was deleted in between: there may be newer ones by now.
+          _VanishedError: a checkpoint was deleted meanwhile: newer ones may exist by now.
         """
         for checkpoint in reversed(self.list()):
             try:
@@ -434,15 +434,15 @@ class CheckpointDirectory:
         return None
 
     def read_newest(self, read: Callable[[Checkpoint], object]) -> Checkpoint | None:
-        """Hands the newest whole checkpoint to `read`; the then newest again if it is deleted.
+        """Calls `read` with the newest valid checkpoint; retries if it is deleted meanwhile.
 
-        For readers beside a trainer, which deletes old checkpoints at any moment.
+        For readers concurrent with a trainer, which may delete old checkpoints at any time.
 
         Returns:
           the checkpoint that was read; None if there never was one.
 
         Raises:
-          CheckpointError: as `newest`, and what `read` raises of a checkpoint that is still there.
+          CheckpointError: as `newest`, or raised by `read` for a checkpoint that still exists.
         """
         for _ in range(_SCANS):
             newest = self.newest()
@@ -451,7 +451,7 @@ class CheckpointDirectory:
         raise self._too_fast()
 
     def is_gone_while(self, read: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> bool:
-        """Calls `read`; returns whether it failed as the checkpoint was deleted meanwhile."""
+        """Calls `read`; returns whether it failed because the checkpoint was deleted."""
         try:
             read(checkpoint)
         except (CheckpointError, OSError, safetensors.SafetensorError):
@@ -483,7 +483,7 @@ class CheckpointDirectory:
         """Returns the checkpoint of a step, verified.
 
         Raises:
-          CheckpointError: there is none, or it is broken.
+          CheckpointError: it is missing or corrupt.
         """
         checkpoint = Checkpoint(step, self.path / f"ckpt-{step}")
         if not checkpoint.path.is_dir():
@@ -498,19 +498,19 @@ class CheckpointDirectory:
         checkpoint.check_vocabularies(self.path)
 
     def rate(self, step: int, value: float, *, lower_is_better: bool, metric: str = "") -> None:
-        """Remembers in `best.json` how good a checkpoint is, also one that is being written.
+        """Stores the metric value of a checkpoint in `best.json`, even while it is being written.
 
         Args:
-          step: of the checkpoint.
-          value: of the watched metric; one that is not finite is never the best.
-          lower_is_better: whether less of it is better.
-          metric: its name in full; values of another are forgotten.
+          step: step of the checkpoint.
+          value: value of the monitored metric; one that is not finite is never the best.
+          lower_is_better: lower values are better.
+          metric: full name of the metric; values of another are dropped.
         """
         there = {checkpoint.step for checkpoint in self.list()}
         self._ratings.add(step, value, lower_is_better=lower_is_better, others=there, metric=metric)
 
     def best(self) -> Checkpoint | None:
-        """Returns the best whole checkpoint, None if none was evaluated.
+        """Returns the best valid checkpoint, None if none was evaluated.
 
         Raises:
           CheckpointError: as `best_ones`.
@@ -519,13 +519,12 @@ class CheckpointDirectory:
         return best[0] if best else None
 
     def best_ones(self, count: int) -> Sequence[Checkpoint]:
-        """Returns the best whole checkpoints, the best first; of equals the earliest.
+        """Returns the best valid checkpoints, best first; ties by step.
 
-        A broken one is told of, and the next best is taken; so it is, in silence, if one was
-        deleted meanwhile.
+        Skips corrupt checkpoints with a warning, and silently those deleted meanwhile.
 
         Raises:
-          CheckpointError: `best.json` is damaged, or all that were evaluated are broken.
+          CheckpointError: `best.json` is damaged, or all evaluated checkpoints are corrupt.
         """
         found: MutableSequence[Checkpoint] = []
         faults = []
@@ -550,7 +549,7 @@ class CheckpointDirectory:
         return found
 
     def join(self, peers: ProcessGroup) -> None:
-        """Names the processes that save shares together with this one, from now on."""
+        """Sets the group of processes for sharded saves."""
         self._peers = peers
 
     @property
@@ -559,17 +558,17 @@ class CheckpointDirectory:
         return self._peers is not None
 
     def save(self, snapshot: Snapshot) -> Checkpoint:
-        """Writes a checkpoint, then deletes those that need not be kept.
+        """Writes a checkpoint, then deletes superfluous ones.
 
-        Tries again a few times if the disk is full or fails, and says so; those that need not be
-        kept make room on a full one.  Of a snapshot that is a share all processes that `join` named
-        must save theirs, in a file system that all of them see: what fails in one fails in all.
+        If the disk is full or fails, warns and retries a few times; on a full disk superfluous
+        checkpoints are deleted first.  A sharded snapshot must be saved by all processes of
+        `join`, in a file system shared by them; a failure in one is a failure in all.
 
         Returns:
-          the checkpoint; the one that is there already if that step was saved and is whole.
+          the checkpoint; an existing one if that step was already saved and is valid.
 
         Raises:
-          SaveError: it could not be written; nothing half is left.
+          SaveError: it could not be written; no partial checkpoint is left.
         """
         step = snapshot.state.step
         final = Checkpoint(step, self.path / f"ckpt-{step}")
@@ -587,15 +586,15 @@ class CheckpointDirectory:
             latest = {"checkpoint": final.path.name, "step": final.step}
             replace_file(self.path / "latest.json", json.dumps(latest) + "\n")
             self._deletion.after(final, self.list())
-        except (OSError, CheckpointError) as error:  # the checkpoint itself is whole
+        except (OSError, CheckpointError) as error:  # the checkpoint itself is valid
             _warn(f"after saving {final.path}: {error}")
         return final
 
     def prune(self, step: int) -> None:
-        """Deletes those that need not be kept, as the last save may have been rated after it.
+        """Deletes superfluous checkpoints again, after the last save may have received its rating.
 
         Args:
-          step: of the last save; nothing is deleted if its checkpoint is not there.
+          step: step of the last save; nothing is deleted if its checkpoint does not exist.
         """
         there = self.list()
         if not there or there[-1].step != step:
@@ -606,20 +605,20 @@ class CheckpointDirectory:
             _warn(f"superfluous checkpoints of '{self.path}' may be left: {error}")
 
     def give_up(self) -> None:
-        """Has a save that waits for a disk try once more and no longer, from now on."""
+        """Limits a save that waits for the disk to one more attempt."""
         self._patience.give_up()
 
     def replace(self, is_waiting: bool) -> None:
-        """Says whether a later state waits: a save that failed is not tried again then."""
+        """Sets whether a later state waits to be saved; failed saves are then not retried."""
         self._patience.is_replaced = is_waiting
 
     def _wait_after(
         self, error: Exception, tries: int, final: Checkpoint, snapshot: Snapshot
     ) -> None:
-        """Waits till a save is to be tried again.
+        """Waits until a save should be retried.
 
         Raises:
-          SaveError: it is not.
+          SaveError: it should not be retried.
         """
         others = [one for one in self.list() if one != final]
         pauses = self._of_all(lambda: self._patience.after(tries), snapshot)
@@ -643,7 +642,7 @@ class CheckpointDirectory:
         ) from error
 
     def _of_all(self, ask: Callable[[], Any], snapshot: Snapshot) -> Sequence[Any]:
-        """Returns the answer of this process, or of all that save together."""
+        """Returns the result of this process, or of all that save together."""
         return [ask()] if snapshot.share is None else together(self._all_peers(), ask)
 
     def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
@@ -667,9 +666,9 @@ class CheckpointDirectory:
         return self._peers
 
     def _begun(self, final: Checkpoint) -> Path | None:
-        """Returns a free temporary name; None if the checkpoint is there and whole.
+        """Returns an unused temporary path; None if a valid checkpoint exists.
 
-        A broken one is set aside; what is left of an earlier save is deleted.
+        Renames a corrupt one, and deletes the remains of an earlier save.
         """
         if final.path.is_dir():
             try:
@@ -683,7 +682,7 @@ class CheckpointDirectory:
 
 
 class _VanishedError(Exception):
-    """A checkpoint was deleted while it was verified."""
+    """A checkpoint was deleted during verification."""
 
 
 def _warn(told: str) -> None:

@@ -1,7 +1,7 @@
 """Storage of checkpoints: system calls, retries, joint saves of processes, file names.
 
-A file is flushed to the disk before anything refers to it, so that a power cut, too, leaves what
-`directory.py` promises.
+A file is flushed to disk before anything refers to it, so the guarantees of `directory.py` also
+hold after a power failure.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import STAGED_SUFFIX, sync
 
-# Crashes on request, for tests alone: what a kill in the middle of a save leaves behind.
+# Fault injection for tests: simulates a kill during a save.
 #
-# `T2T_FAULT=save:7` ends the process, as `kill -9` would, just before the seventh system call that
-# saving makes in it.  Without the variable nothing happens.
+# `T2T_FAULT=save:7` ends the process, as `kill -9` would, just before the seventh system call of
+# its saves.  Without the variable nothing happens.
 
 
 VARIABLE = "T2T_FAULT"
 KILLED = 137
-"""The exit code of a process that was killed, as a shell tells it: 128 + SIGKILL."""
+"""Exit code of a killed process, as in a shell: 128 + SIGKILL."""
 
 _calls = itertools.count(1)
 
 
 def before_system_call() -> None:
-    """Is called before each system call of a save; ends the process if it is the one asked for."""
+    """Hook before each system call of a save; ends the process at the configured one."""
     kind, _, number = os.environ.get(VARIABLE, "").partition(":")
     if kind == "save" and next(_calls) >= int(number):
         os._exit(KILLED)
@@ -45,10 +45,10 @@ _BLOCK_BYTES = 1 << 24
 
 
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> tuple[int, str]:
-    """Writes a new file and flushes it to the disk.
+    """Writes a new file and flushes it to disk.
 
     Returns:
-      its bytes and their sha256, of what was meant to be written.
+      size in bytes and sha256 of the intended content.
     """
     digest, size = hashlib.sha256(), 0
     before_system_call()
@@ -67,7 +67,7 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> tuple[int, s
 
 
 def replace_file(path: Path, content: str) -> None:
-    """Writes a file that a reader sees whole: the old one or the new one."""
+    """Replaces a file atomically: readers see the old or the new content."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
     temporary.unlink(missing_ok=True)
     try:
@@ -79,26 +79,26 @@ def replace_file(path: Path, content: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a new folder."""
+    """Creates a new folder."""
     before_system_call()
     path.mkdir()
 
 
 def sync_folder(path: Path) -> None:
-    """Flushes a folder's entries to the disk."""
+    """Flushes a folder's entries to disk."""
     before_system_call()
     sync(path)
 
 
 def rename(path: Path, name: Path) -> None:
-    """Gives a file, or a folder, another name in the same folder, for good."""
+    """Renames a file or folder within its parent folder, and flushes the change to disk."""
     before_system_call()
     path.replace(name)
     sync_folder(name.parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Deletes a folder and all that is in it."""
+    """Deletes a folder and its content."""
     for entry in sorted(path.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
             remove_folder(entry)
@@ -118,11 +118,11 @@ def free_name(path: Path) -> Path:
     return candidate
 
 
-# What a checkpoint holds besides numbers, and the names of checkpoints.  Imports no torch.
+# Metadata stored in a checkpoint, and names of checkpoints.  Imports no torch.
 
 
 _COPIES = ("task.json", "hparams.json", "experiment.json", "config.json")
-_VOCABULARIES = ("vocab.*", "labels.*", "moments.*")  # as problems name them
+_VOCABULARIES = ("vocab.*", "labels.*", "moments.*")  # named by problems
 
 _NAME = re.compile(r"ckpt-(0|[1-9][0-9]*)")
 _ASIDE = re.compile(r"ckpt-[0-9]+\.corrupt(-[0-9]+)?")
@@ -131,11 +131,11 @@ _LEFTOVER = re.compile(r"ckpt-[0-9]+\.(tmp-[0-9]+|removed(-[0-9]+)?)")
 
 @dataclasses.dataclass(frozen=True)
 class Explanations:
-    """What a checkpoint says of the run that it is of.
+    """Run metadata stored in a checkpoint.
 
     Attributes:
-      copies: files that explain it, by name.
-      vocabularies: the sha256 of each, by name.
+      copies: copied files, by name.
+      vocabularies: sha256 of each vocabulary, by name.
     """
 
     copies: Mapping[str, bytes]
@@ -143,7 +143,7 @@ class Explanations:
 
     @classmethod
     def of(cls, run: Path) -> Explanations:
-        """Reads those of a run directory."""
+        """Reads the metadata of a run directory."""
         files = [run / name for name in _COPIES]
         copies = {file.name: file.read_bytes() for file in files if file.exists()}
         found = [file for pattern in _VOCABULARIES for file in sorted(run.glob(pattern))]
@@ -157,43 +157,42 @@ def step_of(path: Path) -> int | None:
 
 
 def checkpoint_folders(run: Path) -> dict[int, Path]:
-    """Returns the checkpoint folders of a run by step, oldest first, whole or not.
+    """Returns the checkpoint folders of a run by step, oldest first, valid or not.
 
-    Unfinished saves (`ckpt-100.tmp-PID`) and folders that were set aside are not among them.
+    Excludes unfinished saves (`ckpt-100.tmp-PID`) and corrupt folders that were renamed.
     """
     steps = {step: path for path in run.glob("ckpt-*") if (step := step_of(path)) is not None}
     return dict(sorted(steps.items()))
 
 
 def folders_set_aside(run: Path) -> list[Path]:
-    """Returns the broken checkpoints that were renamed to `ckpt-<step>.corrupt`."""
+    """Returns the corrupt checkpoints that were renamed to `ckpt-<step>.corrupt`."""
     return [path for path in run.glob("ckpt-*") if _ASIDE.fullmatch(path.name)]
 
 
 def unfinished_folders(run: Path) -> list[Path]:
-    """Returns what killed saves and deletions of checkpoints have left behind."""
+    """Returns the remains of killed saves and deletions of checkpoints."""
     return [path for path in run.glob("ckpt-*") if _LEFTOVER.fullmatch(path.name)]
 
 
-# How long a save that fails is tried again.
+# Retries of failed saves.
 
 
 _CALM = (1.0, 5.0, 25.0)
-"""Seconds between tries: what fills a disk for a moment, or mounts it anew, is over then."""
+"""Seconds between attempts: enough for short disk-full conditions or a remount."""
 _HURRIED = (1.0, 3.0)
-"""Less than 5 s in all: whoever sent a signal kills soon, Kubernetes after 30 s."""
+"""Less than 5 s in total: after a signal a kill follows soon, in Kubernetes after 30 s."""
 _POLL_SECONDS = 0.1
 
 
 class RetryPolicy:
-    """The pauses between the tries of a save; other threads may cut them short at any moment.
+    """Pauses between attempts of a save; other threads may shorten them at any time.
 
     Args:
-      is_hurried: whether a signal has come, say; asked again and again during a pause.
+      is_hurried: whether, for example, a signal was received; polled during a pause.
 
     Attributes:
-      is_replaced: whether a later state waits to be saved in place of what is tried; a pause ends
-        and no other try is made.
+      is_replaced: a later state waits to be saved instead; ends the pause and further attempts.
     """
 
     def __init__(self, is_hurried: Callable[[], bool]) -> None:
@@ -202,17 +201,17 @@ class RetryPolicy:
         self.is_replaced = False
 
     def give_up(self) -> None:
-        """Ends a pause, after which there is one more try and no other, from now on."""
+        """Ends a pause and allows only one more attempt."""
         self._given_up = True
 
     def after(self, tries: int) -> float | None:
-        """Returns the seconds to wait after so many failed tries, 1 or more; None: no more."""
+        """Returns the pause in seconds after this many (>= 1) failed attempts; None: give up."""
         pauses = _HURRIED if self._is_hurried() else _CALM
         over = self._given_up or self.is_replaced or tries > len(pauses)
         return None if over else pauses[tries - 1]
 
     def wait(self, seconds: float) -> None:
-        """Waits so long, or until there is reason to wait no longer."""
+        """Waits for this time, or until `give_up`, a signal or a replacement."""
         end, hurried = time.monotonic() + seconds, self._is_hurried()
         while not (self._given_up or self.is_replaced or self._is_hurried() != hurried):
             left = end - time.monotonic()
@@ -221,22 +220,22 @@ class RetryPolicy:
             time.sleep(min(left, _POLL_SECONDS))
 
 
-# Processes that write a checkpoint together: each its own parts, all or none of it.
+# Group of processes that write a sharded checkpoint: complete in all, or in none.
 
 
 class ProcessGroup(Protocol):
-    """The processes that save together, as one of them sees them."""
+    """A group of processes that save together, as seen by one of them."""
 
     @property
     def rank(self) -> int:
-        """Of this process, from 0, which is the leader."""
+        """The rank of this process, from 0, the main process."""
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
 
     def exchange(self, message: str) -> Sequence[str]:
-        """Hands a message to all and returns those of all, by rank; all must call it.
+        """Sends a message to all and returns those of all, by rank; collective call.
 
         Raises:
           RuntimeError: a process died.
@@ -244,26 +243,26 @@ class ProcessGroup(Protocol):
 
 
 class PeerDefectError(Exception):
-    """Another process failed for a reason that is a defect of the program."""
+    """Another process failed because of a bug."""
 
 
 def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
-    """Does work in all processes, and returns once all have done theirs.
+    """Runs work in all processes, and returns once all have finished.
 
-    If it fails in one it fails in all: none goes on, and none waits for one that has given up.
+    A failure in one process is a failure in all: none continues, and none waits forever.
 
     Args:
-      peers: the processes, all of which must call this.
-      work: of this process; its result must fit into JSON.
+      peers: the group of processes, all of which must call this.
+      work: work of this process; its result must be JSON-serializable.
 
     Returns:
       the results of all processes, by rank.
 
     Raises:
-      OSError, CheckpointError: of this process's own work.
-      CheckpointError: such an error came up in another process.
-      PeerDefectError: any other came up in another process.
-      Exception: any other, of this process's own work.
+      OSError, CheckpointError: raised by this process's own work.
+      CheckpointError: such an error occurred in another process.
+      PeerDefectError: any other error occurred in another process.
+      Exception: any other error of this process's own work.
     """
     failed: Exception | None = None
     answer: dict[str, Any] = {}
@@ -271,7 +270,7 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
         answer["result"] = work()
     except (OSError, CheckpointError) as error:
         failed, answer = error, {"error": str(error)}
-    except Exception as error:  # raised below, once the others know
+    except Exception as error:  # raised below, once the others are informed
         failed, answer = error, {"defect": f"{type(error).__name__}: {error}"}
     answers = [json.loads(message) for message in peers.exchange(json.dumps(answer))]
     if failed is not None and "defect" in answer:

@@ -1,4 +1,4 @@
-"""Weights and optimizer slots as safetensors: whole files, or slices of processes."""
+"""Weights and optimizer state as safetensors: whole files, or shards of processes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from torch.distributed.tensor import empty as empty_dtensor
 from t2t_torch.errors import CheckpointError
 from t2t_torch.layers.recurrent import is_memory
 
-# Tensors as a safetensors file, piece by piece: nothing is copied, and no piece holds Python up.
+# Streaming writer of safetensors files: no copies, and no long sections that hold the GIL.
 #
-# The `safetensors` package reads what is written here; its own writer makes one call of a whole
-# file, in older versions with the interpreter locked, so that training beside it would stand still.
+# The `safetensors` package reads these files; its own writer handles a file in one call, in older
+# versions while holding the GIL, which would block concurrent training.
 # Format: https://github.com/huggingface/safetensors#format
 
 
@@ -54,9 +54,9 @@ _NAMES = {
     torch.complex64: "C64",
 }
 DTYPES = {name: dtype for dtype, name in _NAMES.items()}
-"""torch's types by the format's names."""
+"""torch dtypes by their names in the format."""
 
-_ALIGNMENT = 8  # of the header's end
+_ALIGNMENT = 8  # of the end of the header
 
 
 def chunks_of(
@@ -66,12 +66,12 @@ def chunks_of(
 
     Args:
       tensors: contiguous, on the CPU.
-      metadata: what the header says besides.
+      metadata: additional header entries.
 
     Raises:
-      TypeError: a tensor is of a type that the format does not know.
+      TypeError: the format does not support a tensor's dtype.
     """
-    # Wide types first: then every tensor is aligned.
+    # Wide dtypes first, which aligns every tensor.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
@@ -93,7 +93,7 @@ def chunks_of(
             yield tensors[name].reshape(-1).view(torch.uint8).numpy().data
 
 
-# Tensors of which each process holds a part (FSDP2's), and what a process saves of them.
+# Sharded tensors (FSDP2), and the slices saved by each process.
 
 
 Offsets = tuple[int, ...]
@@ -101,12 +101,12 @@ Offsets = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TensorSlice:
-    """What one process saves of a state that is divided.
+    """The slices of a sharded state that one process saves.
 
     Attributes:
-      rank: of the process, from 0.
-      size: processes, all of which save a share.
-      offsets: where each part begins in its whole, by kind of tensors and name.
+      rank: rank of the process, from 0.
+      size: number of processes, all of which save slices.
+      offsets: offset of each slice in its full tensor, by kind of tensors and name.
     """
 
     rank: int
@@ -117,10 +117,10 @@ class TensorSlice:
     def of(
         cls, tensors: Mapping[str, Mapping[str, Tensor]]
     ) -> tuple[TensorSlice | None, Mapping[str, Mapping[str, Tensor]]]:
-        """Returns this process's share and the tensors that are in it; None if nothing is divided.
+        """Returns this process's slices and their tensors; None if nothing is sharded.
 
-        Nothing is exchanged and nothing is copied.  Of what is the same in all processes, as the
-        count of an optimizer's steps, the first one's is saved.
+        Without communication or copies.  Tensors that are equal in all processes, such as the
+        optimizer's step count, are saved by the first.
 
         Args:
           tensors: by kind and name.
@@ -144,11 +144,11 @@ class TensorSlice:
 
 
 def divided_as(tensor: Tensor, like: Tensor) -> Tensor:
-    """Returns this process's part of a tensor, on the device of `like`, if that one is divided.
+    """Returns this process's shard of a tensor, on the device of `like`, if that one is sharded.
 
     Args:
-      tensor: whole, the same in all processes; or divided already.
-      like: its parameter; what has another shape, as the count of an optimizer's steps, stays.
+      tensor: full and equal in all processes, or already sharded.
+      like: its parameter; tensors of another shape, such as a step count, are not sharded.
     """
     if isinstance(tensor, DTensor) or not is_divided_as(tensor.shape, like):
         return tensor
@@ -158,20 +158,20 @@ def divided_as(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def is_divided_as(shape: torch.Size, like: Tensor | None) -> bool:
-    """Whether what belongs to a parameter is divided as it is."""
+    """Returns whether a tensor of a parameter is sharded like it."""
     return isinstance(like, DTensor) and like.shape == shape
 
 
 def place_for(shape: torch.Size, dtype: torch.dtype, like: Tensor | None) -> Tensor:
-    """Returns memory for a tensor: this process's part of it where `like` is divided.
+    """Returns uninitialized memory for a tensor: this process's shard if `like` is sharded.
 
     Args:
-      shape: of the whole.
-      dtype: of its numbers.
-      like: the parameter that it belongs to, if there is one; not divided, it tells nothing.
+      shape: shape of the full tensor.
+      dtype: its dtype.
+      like: the parameter that it belongs to, if any.
 
     Returns:
-      numbers that are yet to be written; whole ones are on the CPU.
+      an uninitialized tensor; full ones are on the CPU.
     """
     if not is_divided_as(shape, like):
         return torch.empty(shape, dtype=dtype)
@@ -182,7 +182,7 @@ def place_for(shape: torch.Size, dtype: torch.dtype, like: Tensor | None) -> Ten
 
 
 def _parts(tensors: Mapping[str, Tensor], *, leads: bool) -> dict[str, tuple[Offsets, Tensor]]:
-    """Returns where the parts that this process saves begin, and the parts."""
+    """Returns the slices that this process saves, with their offsets."""
     planner = DefaultSavePlanner(flatten_state_dict=False)
     planner.set_up_planner(dict(tensors), is_coordinator=leads)
     parts = {}
@@ -191,31 +191,31 @@ def _parts(tensors: Mapping[str, Tensor], *, leads: bool) -> dict[str, tuple[Off
         if data is None:
             raise TypeError(f"{name} is no tensor")
         divided = isinstance(tensors[name], DTensor)
-        empty = 0 in data.chunk.sizes and 0 not in data.size  # this process has nothing of it
+        empty = 0 in data.chunk.sizes and 0 not in data.size  # this process has an empty shard
         if (divided and not empty) or (leads and not divided):
             part = cast("Tensor", planner.resolve_data(item))
             parts[name] = tuple(data.chunk.offsets), part
     return parts
 
 
-# Tensors on disk: whole ones in one file, or parts in as many files as processes saved them.
+# Tensors on disk: full ones in one file, or slices in one file per saving process.
 #
-# A part is a safetensors file whose header says where in the whole its tensors begin: the form of
-# `torch.distributed.checkpoint.HuggingFaceStorageWriter(save_distributed=True)`.  What a process
-# needs of the parts, be it divided otherwise or whole, plans torch.distributed.checkpoint.
+# A slice file is a safetensors file whose header has the offsets of its tensors, in the format of
+# `torch.distributed.checkpoint.HuggingFaceStorageWriter(save_distributed=True)`.
+# torch.distributed.checkpoint plans the reads of each process, for any target sharding.
 
 
 SUFFIX = ".safetensors"
-_PLACES, _BEGIN = "DCP_SHARDING_INFO", "saved_offsets"  # as torch.distributed.checkpoint calls them
+_PLACES, _BEGIN = "DCP_SHARDING_INFO", "saved_offsets"  # names used by torch.distributed.checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What a stored tensor is, whole.
+    """Shape and dtype of a full stored tensor.
 
     Attributes:
-      shape: its dimensions.
-      dtype: of its numbers.
+      shape: its shape.
+      dtype: its dtype.
     """
 
     shape: torch.Size
@@ -223,17 +223,17 @@ class Kind:
 
 
 class StoredTensors:
-    """The tensors of a safetensors file, or of a folder of parts.
+    """The tensors of a safetensors file, or of a folder of shards.
 
     Attributes:
-      path: the file or the folder.
-      kinds: what each tensor is.
+      path: the file or folder.
+      kinds: shape and dtype of each tensor.
 
     Args:
-      path: the file or the folder.
+      path: the file or folder.
 
     Raises:
-      CheckpointError: a file is damaged, or a part of a tensor is missing.
+      CheckpointError: a file is damaged, or a shard is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -243,7 +243,7 @@ class StoredTensors:
             self._metadata = self._reader.read_metadata()
         self.kinds: dict[str, Kind] = {}
         for name, stored in self._metadata.state_dict_metadata.items():
-            if isinstance(stored, TensorStorageMetadata):  # there is nothing else
+            if isinstance(stored, TensorStorageMetadata):  # the only kind of entry
                 there = sum(chunk.sizes.numel() for chunk in stored.chunks)
                 if there != stored.size.numel():
                     raise CheckpointError(f"{path} is damaged: parts of {name} are missing")
@@ -251,17 +251,17 @@ class StoredTensors:
 
     @property
     def header(self) -> Mapping[str, str]:
-        """What the files' headers say besides."""
+        """The additional entries of the files' headers."""
         return self._reader.header
 
     def read(self, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Returns all tensors.
 
         Args:
-          like: tensors that those of the same name and shape are divided as, if they are.
+          like: tensors whose sharding applies to those of the same name and shape.
 
         Returns:
-          whole ones on the CPU; of a divided one this process's part, on its device.
+          full tensors on the CPU; for sharded ones this process's shard, on its device.
         """
         like = like or {}
         if not self.path.is_dir() and not any(
@@ -277,7 +277,7 @@ class StoredTensors:
         return found
 
     def get(self, name: str) -> Tensor:
-        """Returns one tensor, whole."""
+        """Returns one full tensor."""
         kind = self.kinds[name]
         place = torch.empty(kind.shape, dtype=kind.dtype)
         self.fill({name: place})
@@ -285,13 +285,13 @@ class StoredTensors:
 
     @torch.no_grad()
     def fill(self, tensors: Mapping[str, Tensor]) -> None:
-        """Writes what is stored into tensors, into divided ones this process's parts.
+        """Copies stored values into tensors; into sharded ones this process's shard.
 
         Args:
-          tensors: by name, of the stored shapes, on whatever device.
+          tensors: by name, with the stored shapes, on any device.
 
         Raises:
-          CheckpointError: there is no such tensor, or a file is damaged.
+          CheckpointError: a tensor is missing, or a file is damaged.
         """
         planner = DefaultLoadPlanner(flatten_state_dict=False)
         with _told(self.path):
@@ -303,37 +303,37 @@ class StoredTensors:
 
 
 def tensors_at(folder: Path, kind: str) -> Path | None:
-    """Returns where a checkpoint has its tensors of a kind; None if it has none.
+    """Returns the path of a checkpoint's tensors of one kind; None if it has none.
 
     Args:
-      folder: of the checkpoint.
+      folder: folder of the checkpoint.
       kind: model, optimizer, average or task.
     """
     return next((at for at in (folder / f"{kind}{SUFFIX}", folder / kind) if at.exists()), None)
 
 
 def part_name(kind: str, rank: int, size: int) -> str:
-    """Returns the name, in a checkpoint, of the file of a process's parts."""
+    """Returns the name, inside a checkpoint, of the file of a process's shards."""
     return f"{kind}/{rank + 1:05}-of-{size:05}{SUFFIX}"
 
 
 def part_header(offsets: Mapping[str, Offsets]) -> dict[str, str]:
-    """Returns what the header of a file of parts says of where they begin in their wholes."""
+    """Returns the header entries for the offsets of slices in their full tensors."""
     places = {name: {_BEGIN: list(offset)} for name, offset in offsets.items()}
     return {_PLACES: json.dumps(places), "DCP_VERSION": "1.0", "format": "pt"}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Stored:
-    """Where a part is, as HuggingFaceStorageReader asks for it."""
+    """Location of a slice, as used by HuggingFaceStorageReader."""
 
     relative_path: str
 
 
 class _Reader(HuggingFaceStorageReader):
-    """Knows one file or a folder of them, and reads each header once.
+    """Reads one file or a folder of files, and each header once.
 
-    The index of torch's own reader is of folders alone, and each of its calls makes it anew.
+    torch's own reader indexes folders only, and rebuilds the index at each call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -342,7 +342,7 @@ class _Reader(HuggingFaceStorageReader):
         self._files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
 
     def read_metadata(self) -> Metadata:
-        """Returns which parts of which tensors are in which file."""
+        """Returns the slices of each tensor and their files."""
         chunks: dict[str, list[ChunkStorageMetadata]] = {}
         dtypes: dict[str, torch.dtype] = {}
         stored: dict[MetadataIndex, _Stored] = {}
@@ -363,7 +363,7 @@ class _Reader(HuggingFaceStorageReader):
         )
 
     def _contents(self, file: Path) -> Iterator[tuple[str, list[int], torch.dtype, list[int]]]:
-        """Yields name, shape, type and offset of each part in a file."""
+        """Yields name, shape, dtype and offset of each slice in a file."""
         with safetensors.safe_open(file, framework="pt") as opened:
             header: dict[str, str] = opened.metadata() or {}
             places = json.loads(header.pop(_PLACES, "{}"))
@@ -376,7 +376,7 @@ class _Reader(HuggingFaceStorageReader):
 
 
 def _size(parts: list[ChunkStorageMetadata]) -> torch.Size:
-    """Returns the shape of a whole from those of its parts."""
+    """Returns the shape of a full tensor from its slices."""
     ends = [
         [begin + size for begin, size in zip(part.offsets, part.sizes, strict=True)]
         for part in parts
@@ -386,14 +386,14 @@ def _size(parts: list[ChunkStorageMetadata]) -> torch.Size:
 
 @contextlib.contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Turns what a damaged file raises into a CheckpointError."""
+    """Converts errors from a damaged file to CheckpointError."""
     try:
         yield
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
-# A slot of an optimizer as a tensor: a number of Python stands as one whose name says its type.
+# Optimizer state as tensors: Python numbers are stored with their type in the name.
 
 
 _MARK = "#"
@@ -401,19 +401,19 @@ _TYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
 
 
 def stored_slot(value: object) -> tuple[str, Tensor]:
-    """Returns what a slot's name ends with, and the slot as a tensor.
+    """Returns the name suffix of a state entry, and the entry as a tensor.
 
     Args:
-      value: a tensor, or an int, a float or a bool, which no bit of is lost.
+      value: a tensor, or an int, a float or a bool, which is stored exactly.
 
     Raises:
-      TypeError: it is something else, as a sparse tensor, or an int of more than 64 bits.
+      TypeError: it is something else, such as a sparse tensor, or an int of more than 64 bits.
     """
     if isinstance(value, Tensor):
         if value.layout is not torch.strided:
             raise TypeError(f"a tensor of {value.layout}")
         return "", value
-    if isinstance(value, float):  # numpy's is one, too
+    if isinstance(value, float):  # includes numpy's
         return f"{_MARK}float", torch.tensor(float(value), dtype=_TYPES["float"])
     kind = type(value).__name__
     if not isinstance(value, int) or kind not in _TYPES or not -(1 << 63) <= value < 1 << 63:
@@ -422,7 +422,7 @@ def stored_slot(value: object) -> tuple[str, Tensor]:
 
 
 def slot_of(name: str, tensor: Tensor) -> tuple[str, Tensor | int | float]:
-    """Returns a slot's own name and value, of what `stored_slot` made of it."""
+    """Returns the name and value of a state entry; the inverse of `stored_slot`."""
     own, mark, kind = name.rpartition(_MARK)
     if not mark or kind not in _TYPES or tensor.ndim:
         return name, tensor
@@ -434,20 +434,20 @@ _STATELESS = "parameters_without_state"
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Returns parameters and buffers, themselves; shared ones under the first of their names."""
+    """Returns parameters and buffers without copying; shared ones under their first name."""
     kept = set(first_names(model).values())
     return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
 
 
 def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Reads a safetensors file, or a folder of parts.
+    """Reads a safetensors file, or a folder of shards.
 
     Args:
-      path: the file or the folder.
-      like: what those of the same name are divided as; without it they are whole.
+      path: the file or folder.
+      like: tensors whose sharding applies to those of the same name; without it all are full.
 
     Raises:
-      CheckpointError: it is none, or it is damaged.
+      CheckpointError: the file is damaged or has another format.
     """
     return StoredTensors(path).read(like)
 
@@ -455,15 +455,15 @@ def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[s
 def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> None:
     """Loads weights into a model.
 
-    What was remembered of streams is left out if the model reads none.
+    The memory of streams is skipped if the model reads none.
 
     Args:
-      model: on whatever device; divided, each process reads its part.
-      file: parameters and buffers; or a folder of their parts.
-      average: the same of what is to stand in for some of them.
+      model: on any device; if sharded, each process reads its shard.
+      file: parameters and buffers, or a folder of their shards.
+      average: the same for weights that replace some of them.
 
     Raises:
-      CheckpointError: names or shapes differ, or a file is no safetensors file.
+      CheckpointError: names or shapes differ, or a file is not a safetensors file.
     """
     first = first_names(model)
     here = model.state_dict()
@@ -492,12 +492,12 @@ def load_weights(model: nn.Module, file: Path, average: Path | None = None) -> N
 def optimizer_tensors(
     optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Returns the slots of an optimizer by '<parameter>/<slot>', and which parameters have none.
+    """Returns an optimizer's state by '<parameter>/<slot>', and the parameters without state.
 
-    A slot that is a number of Python stands as a tensor that says so: '<parameter>/<slot>#int'.
+    Python numbers are stored as tensors named '<parameter>/<slot>#int' etc.
 
     Raises:
-      CheckpointError: the optimizer keeps something that is neither a tensor nor a number.
+      CheckpointError: the state contains something other than tensors and numbers.
     """
     names = _optimizer_names(optimizer, model)
     tensors = _optimizer_tensors(optimizer, names)
@@ -506,17 +506,17 @@ def optimizer_tensors(
 
 
 def optimizer_metadata(stateless: Sequence[str]) -> dict[str, str]:
-    """Returns what the header of `optimizer.safetensors` says besides."""
+    """Returns the additional header entries of `optimizer.safetensors`."""
     return {_STATELESS: json.dumps(list(stateless))}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Path) -> None:
-    """Loads slots that were saved, of a divided parameter this process's parts of them.
+    """Loads saved optimizer state; for sharded parameters this process's shard of it.
 
-    Hyperparameters stay as they are.
+    Hyperparameters are unchanged.
 
     Raises:
-      CheckpointError: they are of other parameters, or the file is damaged.
+      CheckpointError: the state belongs to other parameters, or the file is damaged.
     """
     stored = StoredTensors(file)
     parameters = dict(model.named_parameters())
@@ -552,9 +552,9 @@ def first_names(model: nn.Module) -> dict[str, str]:
     tensors = model.state_dict()
     parameters = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
     for name, tensor in tensors.items():
-        # An empty tensor has no storage to share; its name is its identity.
+        # Empty tensors share no storage; they are identified by name.
         same: tuple[object, ...] = (name,)
-        if isinstance(tensor, DTensor):  # in this process its part may be empty
+        if isinstance(tensor, DTensor):  # may be empty in this process
             same = (parameters[name],)
         elif tensor.numel():
             same = (tensor.data_ptr(), tensor.shape, tensor.stride())
@@ -563,12 +563,12 @@ def first_names(model: nn.Module) -> dict[str, str]:
 
 
 def _owner(key: str) -> str:
-    """Returns the parameter that a slot belongs to."""
+    """Returns the parameter of a state entry."""
     return key.rpartition("/")[0]
 
 
 def _optimizer_names(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[str]:
-    """Returns the parameters' names in the optimizer's own order."""
+    """Returns the parameters' names in the optimizer's order."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
@@ -588,7 +588,7 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
     for index, slots in state.items():
         assert isinstance(index, int) and isinstance(slots, Mapping)
         for slot, value in slots.items():
-            if value is None:  # e.g. momentum not yet begun
+            if value is None:  # such as momentum before the first step
                 continue
             try:
                 ending, tensor = stored_slot(value)
@@ -605,7 +605,7 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
 def _keep_types(
     optimizer: torch.optim.Optimizer, known: Mapping[int, Mapping[str, Tensor | int | float]]
 ) -> None:
-    """Gives slots their own types back, where torch has rounded them to their parameter's."""
+    """Restores the dtypes of state that torch has cast to the dtype of the parameter."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for index, slots in known.items():
         loaded = optimizer.state[parameters[index]]

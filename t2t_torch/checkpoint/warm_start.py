@@ -1,4 +1,4 @@
-"""A new run that begins with weights of another."""
+"""Initialization of a new run from the weights of another, and averages of checkpoints."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from t2t_torch.errors import CheckpointError, UsageError
 _RENAMES = "->"
 _SHOWN = 12
 _FEW = 0.5
-"""Of the parameters; who warm-starts with fewer has most likely mistaken a name."""
+"""Minimum fraction of loaded parameters; with fewer a name is most likely wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartReport:
-    """What became of each tensor.
+    """Result of a warm start for each tensor.
 
     Attributes:
       source: the file or checkpoint that was read.
-      loaded: the model's tensors that were loaded.
-      left_out: the model's tensors that keep their first values as the patterns say so.
-      skipped: the model's tensors that keep them as the source has none of that name.
-      mismatched: the model's tensors whose shape is another one: (name, the source's, the model's).
-      unused: the source's tensors that nothing in the model is called like, as renamed.
-      share: of the model's parameters (numbers, not tensors), how many were loaded: 0 to 1.
+      loaded: loaded tensors of the model.
+      left_out: tensors of the model excluded by the patterns.
+      skipped: tensors of the model without a source tensor of that name.
+      mismatched: tensors of the model with another shape: (name, the source's, the model's).
+      unused: renamed source tensors that the model does not have.
+      share: fraction of the model's parameters (elements, not tensors) that were loaded: 0 to 1.
     """
 
     source: Path
@@ -51,14 +51,14 @@ class WarmStartReport:
 
     @property
     def table(self) -> str:
-        """All names, one a line."""
+        """A table of all names, one per line."""
         lines = [f"warm start from {self.source}: {self.share:.1%} of the parameters"]
         lines += [f"{what:<15} {name}" for what, names in self._rows() for name in names]
         return "\n".join(lines) + "\n"
 
     @property
     def warning(self) -> str:
-        """What is odd about it; "" if nothing is."""
+        """A warning about unusual results; "" if there are none."""
         if self.share >= _FEW:
             return ""
         return (
@@ -81,21 +81,21 @@ class WarmStartReport:
 def warm_start(
     model: nn.Module, source: str | Path, *, patterns: Sequence[str] = ()
 ) -> WarmStartReport:
-    """Loads the weights that a model has in common with another one, by name.
+    """Loads the weights that a model shares by name with another one.
 
-    Of a run that keeps an average of its weights the average is taken.
+    Uses the average of the weights if the source run keeps one.
 
     Args:
-      model: of a new run; on whatever device.
-      source: a run directory, whose newest whole checkpoint is taken, a `ckpt-<step>` folder, or a
+      model: model of a new run, on any device.
+      source: a run directory, whose newest valid checkpoint is used, a `ckpt-<step>` folder, or a
         safetensors file.
-      patterns: regular expressions, searched for in names.  `old->new` renames the source's tensors
-        (`re.sub`, in the order given); others say which of the model's tensors are taken, all if
-        there are none; those that begin with `!` say which are not.
+      patterns: regular expressions, searched in names.  `old->new` renames the source's tensors
+        (`re.sub`, in the given order); others select tensors of the model, all if there are none;
+        those that begin with `!` exclude tensors.
 
     Raises:
-      CheckpointError: the source cannot be read, or nothing of it fits.
-      UsageError: a pattern is no regular expression.
+      CheckpointError: the source cannot be read, or no tensor matches.
+      UsageError: a pattern is not a valid regular expression.
     """
     file, average = _files(Path(source))
     tensors = read_tensors(file)
@@ -137,11 +137,11 @@ def warm_start(
 
 
 class _Taken:
-    """Whether a tensor is taken, by its names.
+    """Selects tensors by name.
 
     Args:
-      wanted: patterns of which one must be found; none: every name is wanted.
-      unwanted: patterns of which none may be found.
+      wanted: patterns of which at least one must match; none: every name is selected.
+      unwanted: patterns of which none may match.
     """
 
     def __init__(self, wanted: Sequence[re.Pattern[str]], unwanted: Sequence[re.Pattern[str]]):
@@ -197,7 +197,7 @@ def _renamed(
 
 
 def _files(source: Path) -> tuple[Path, Path | None]:
-    """Returns where the weights are, and where their average, if there is one."""
+    """Returns the path of the weights, and of their average if there is one."""
     if source.is_file():
         average = source.with_name(AVERAGE)
         return source, average if source.name == MODEL and average.exists() else None
@@ -242,24 +242,24 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:_SHOWN], *more])
 
 
-# The mean of checkpoints' weights; Vaswani et al. 2017, section 6.1, decodes with one of five.
+# Averaging of checkpoints, as in Vaswani et al. 2017, section 6.1, which decodes with the average.
 
 
 def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirectory) -> Checkpoint:
-    """Writes the mean of checkpoints as a checkpoint of another directory.
+    """Writes the average of checkpoints as a checkpoint of another directory.
 
-    Sums are made in float64, one tensor at a time.  What is no floating-point number is that of the
-    newest.  A running mean that the run keeps besides is no part of it.
+    Sums in float64, one tensor at a time.  Tensors that are not floating-point come from the
+    newest.  A running mean kept by the run is not used.
 
     Args:
-      checkpoints: of one model, one at least.
-      out: where; the average has the newest one's step, and no optimizer's state.
+      checkpoints: at least one, all of the same model.
+      out: output directory; the average has the newest one's step and no optimizer state.
 
     Returns:
-      the average; the one that is there already if it is of the same steps.
+      the average; an existing one if it has the same steps.
 
     Raises:
-      CheckpointError: they are of different models, one is broken, or another one is there already.
+      CheckpointError: the models differ, one is corrupt, or `out` has another checkpoint.
       SaveError: it could not be written.
     """
     if not checkpoints:

@@ -1,1 +1,1 @@
-"""Layers that more than one model is made of."""
+"""Layers shared by several models."""

@@ -12,20 +12,20 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.dropout import Dropout
 
-# What attention knows of how far apart two positions are.
+# Relative positions in attention.
 #
 # Shaw et al. 2018, "Self-Attention with Relative Position Representations", arXiv:1803.02155.
 
 
 def distances(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Returns how far each key stands behind each query, negative before it.
+    """Returns the distance of each key from each query, positive behind it, negative before it.
 
-    The last query and the last key stand at one place.
+    The last query and the last key have the same position.
 
     Args:
       queries: T.
       keys: S.
-      device: of the result.
+      device: device of the result.
 
     Returns:
       [T, S] int64.
@@ -35,29 +35,29 @@ def distances(queries: int, keys: int, device: torch.device) -> Tensor:
 
 
 class RelativePositions(nn.Module):
-    """A vector for each distance, added to the keys, and another one added to the values.
+    """Learned vectors for each distance, one added to the keys and one to the values.
 
-    All heads share them; those of a layer are its own.  No tensor of [T, S, D] is made: the
-    product of a query and a key's vector is one of 2M + 1 products, and what the values add is a
-    sum of 2M + 1 vectors, each weighted by all the attention to its distance.
+    Shared by all heads of a layer.  Avoids tensors of [T, S, D]: the product of a query with a
+    key's vector is one of 2M + 1 products, and the addition to the values is a sum of 2M + 1
+    vectors, each weighted by the total attention at its distance.
 
     Args:
       size: D, the width of a head.
-      furthest: M; what is further away counts as so far.
+      furthest: M; larger distances are clipped to it.
     """
 
     def __init__(self, size: int, furthest: int) -> None:
         super().__init__()
         self.furthest = furthest
-        self.keys = nn.Linear(size, 2 * furthest + 1, bias=False)  # row M + d: of distance d
-        self.values = nn.Linear(2 * furthest + 1, size, bias=False)  # column M + d: of distance d
+        self.keys = nn.Linear(size, 2 * furthest + 1, bias=False)  # row M + d: distance d
+        self.values = nn.Linear(2 * furthest + 1, size, bias=False)  # column M + d: distance d
 
     def scores(self, q: Tensor, apart: Tensor) -> Tensor:
-        """Returns what the distances add to the scores.
+        """Returns the addition to the attention scores.
 
         Args:
-          q: queries, scaled, [..., T, D].
-          apart: distances, [T, S] or what broadcasts to [..., T, S].
+          q: scaled queries, [..., T, D].
+          apart: distances, [T, S] or broadcastable to [..., T, S].
 
         Returns:
           [..., T, S].
@@ -67,10 +67,10 @@ class RelativePositions(nn.Module):
         return found.gather(-1, index)
 
     def mixed(self, weights: Tensor, apart: Tensor) -> Tensor:
-        """Returns what the distances add to the mix of values.
+        """Returns the addition to the weighted values.
 
         Args:
-          weights: of attention, [..., T, S].
+          weights: attention weights, [..., T, S].
           apart: as in `scores`.
 
         Returns:
@@ -85,23 +85,23 @@ class RelativePositions(nn.Module):
         return apart.clamp(-self.furthest, self.furthest) + self.furthest
 
 
-# Keys and values of what a decode has read: room that grows, or room of one size.
+# Key-value caches of a decode, with growing or fixed capacity.
 #
-# A step that is compiled with fixed shapes, for CUDA graphs, reads a cache with room of one size,
-# whose length is a tensor: a number of Python would make a program of each position.
+# A step compiled with fixed shapes, for CUDA graphs, needs a cache of fixed capacity whose length
+# is a tensor: with a Python number each position would be compiled separately.
 
 
-_FIRST_CAPACITY = 32  # positions a cache holds before it first grows
+_FIRST_CAPACITY = 32  # initial positions of a growing cache
 
 
 @runtime_checkable
 class Growing(Protocol):
-    """A `State` that needs more room with each step."""
+    """A `State` whose memory grows with each step."""
 
     def fixed(self, capacity: int) -> Any:
-        """Returns a state with room for so many positions, those before it included.
+        """Returns a state with a fixed capacity, including the existing positions.
 
-        The shapes of what its steps read and write stay the same till it is full.
+        All shapes read and written by its steps stay constant until it is full.
         """
 
 
@@ -109,13 +109,13 @@ class Growing(Protocol):
 class KeyValueCache:
     """Keys and values of the positions decoded so far, of one layer.
 
-    Time comes first in memory, so that a new position is written in place and hypotheses are
-    reordered with one copy.
+    Time is the first axis: a new position is written in place, and hypotheses are reordered with
+    one copy.
 
     Attributes:
       keys: [capacity, R, N, D].
       values: [capacity, R, N, D].
-      length: positions filled.
+      length: number of filled positions.
     """
 
     keys: Tensor
@@ -124,33 +124,33 @@ class KeyValueCache:
 
     @classmethod
     def empty(cls, rows: int, num_heads: int, size: int, like: Tensor) -> KeyValueCache:
-        """Returns the cache before the first position, of R rows.
+        """Returns an empty cache.
 
         Args:
           rows: R.
           num_heads: N.
           size: D.
-          like: on the device where it shall be.
+          like: a tensor with the device and dtype of the cache.
         """
         nothing = like.new_empty(0, rows, num_heads, size)
         return cls(nothing, nothing)
 
     @property
     def rows(self) -> int:
-        """R."""
+        """The number of rows, R."""
         return self.keys.size(1)
 
     @property
     def there(self) -> Tensor | None:
-        """Which positions of what `append` returns are filled, [t] bool; None: all."""
+        """Mask of filled positions in the result of `append`, [t] bool; None: all."""
         return None
 
     def next_position(self) -> Tensor:
-        """Returns where the next position is, from 0 on, [1] int64."""
+        """Returns the index of the next position, from 0, [1] int64."""
         return torch.full((1,), self.length, device=self.keys.device)
 
     def distances(self, steps: int) -> Tensor:
-        """Returns how far the positions that `append` returns are from the newest one, [1, t].
+        """Returns the distances of the positions returned by `append` to the newest one, [1, t].
 
         Args:
           steps: t.
@@ -159,12 +159,12 @@ class KeyValueCache:
 
     @property
     def filled(self) -> tuple[Tensor, Tensor]:
-        """Keys and values of the positions so far, [length, R, N, D]."""
+        """Returns the filled keys and values, [length, R, N, D]."""
         return self.keys[: self.length], self.values[: self.length]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds one position, [R, N, 1, D] each; returns all keys and values, [length, R, N, D]."""
-        if torch.compiler.is_exporting():  # a graph has no room beyond what is filled
+        if torch.compiler.is_exporting():  # an exported graph has no spare capacity
             self.keys = torch.cat([self.keys, k.squeeze(2).unsqueeze(0)])
             self.values = torch.cat([self.values, v.squeeze(2).unsqueeze(0)])
             self.length = self.keys.size(0)
@@ -179,7 +179,7 @@ class KeyValueCache:
         return self.filled
 
     def reorder(self, index: Tensor) -> KeyValueCache:
-        """Returns a cache whose row i is this one's row `index[i]`."""
+        """Returns a cache whose row i is row `index[i]` of this one."""
         if torch.compiler.is_exporting():
             keys, values = (part.index_select(1, index) for part in (self.keys, self.values))
             return KeyValueCache(keys, values, self.length)
@@ -190,46 +190,46 @@ class KeyValueCache:
         )
 
     def expand(self, hypotheses: int) -> KeyValueCache:
-        """Returns a cache in which each row stands `hypotheses` times, side by side."""
+        """Returns a cache with each row repeated `hypotheses` times, consecutively."""
         rows = torch.arange(self.rows, device=self.keys.device)
         return self.reorder(rows.repeat_interleave(hypotheses))
 
     def fixed(self, capacity: int) -> FixedCache:
-        """Returns a cache of the same positions, with room for `capacity` in all."""
+        """Returns a cache of the same positions, with a total capacity of `capacity`."""
         keys, values = (_with_room(part, capacity) for part in self.filled)
         return FixedCache(keys, values, capacity, self.next_position())
 
 
 @dataclasses.dataclass
 class FixedCache(KeyValueCache):
-    """A cache whose room stays: what is asked of it are tensors of the same shapes at each step.
+    """A cache of fixed capacity: all its results have the same shapes at each step.
 
-    What is not filled yet is zeros, and masked.  `length` is the capacity.
+    Unfilled positions are zero and masked.  `length` is the capacity.
 
     Attributes:
-      position: where the next position is, [1] int64.
+      position: index of the next position, [1] int64.
     """
 
     position: Tensor = dataclasses.field(default_factory=lambda: torch.zeros(1, dtype=torch.int64))
 
     @property
     def there(self) -> Tensor:
-        """Which positions are filled, [capacity] bool."""
+        """Mask of filled positions, [capacity] bool."""
         return torch.arange(self.keys.size(0), device=self.keys.device) < self.position
 
     def next_position(self) -> Tensor:
-        """Returns where the next position is, from 0 on, [1] int64."""
+        """Returns the index of the next position, from 0, [1] int64."""
         return self.position
 
     def distances(self, steps: int) -> Tensor:
-        """Returns how far all positions are from the newest one, [1, capacity]."""
+        """Returns the distances of all positions to the newest one, [1, capacity]."""
         places = torch.arange(steps, device=self.keys.device)
         return (places - (self.position - 1))[None]
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds one position, [R, N, 1, D] each; returns keys and values, [capacity, R, N, D].
 
-        Nothing is written in place, as CUDA graphs ask.
+        Writes nothing in place, as required by CUDA graphs.
         """
         at = (torch.arange(self.keys.size(0), device=k.device) == self.position)[
             :, None, None, None
@@ -240,20 +240,20 @@ class FixedCache(KeyValueCache):
         return self.keys, self.values
 
     def reorder(self, index: Tensor) -> FixedCache:
-        """Returns a cache whose row i is this one's row `index[i]`; nothing of it is this one's."""
+        """Returns a cache whose row i is row `index[i]` of this one, without shared memory."""
         keys, values = (part.index_select(1, index) for part in (self.keys, self.values))
         return FixedCache(keys, values, self.length, self.position.clone())
 
 
 def _with_room(old: Tensor, capacity: int) -> Tensor:
-    """[length, R, N, D] -> [capacity, R, N, D], zeros after the old positions."""
+    """[length, R, N, D] -> [capacity, R, N, D], padded with zeros."""
     new = old.new_zeros(capacity, *old.shape[1:])
     new[: len(old)] = old
     return new
 
 
 def _grown(old: Tensor, like: Tensor, capacity: int) -> Tensor:
-    """Returns room for `capacity` positions, the old ones copied.  `like` is [R, N, 1, D]."""
+    """Returns memory for `capacity` positions with the old ones copied.  `like` is [R, N, 1, D]."""
     rows, heads, _, size = like.shape
     new = like.new_empty(capacity, rows, heads, size)
     new[: len(old)] = old
@@ -278,7 +278,7 @@ def join_heads(x: Tensor) -> Tensor:
 
 
 class AttentionWeights(nn.Module):
-    """The part that all attention shares: from queries, keys and values to a mix of the values.
+    """Core of all attention layers: scaled dot-product attention with dropout.
 
     Args:
       dropout: probability of zeroing an attention weight; TRAIN only.
@@ -299,17 +299,17 @@ class AttentionWeights(nn.Module):
         relative: RelativePositions | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
-        """Mixes values.
+        """Returns weighted sums of the values.
 
         Args:
           q: [B, N, T, D].
           k: [B, N, S, D].
           v: [B, N, S, D].
-          mask: bool, broadcasts to [B, N, T, S], True where a query may look; None means
+          mask: bool, broadcasts to [B, N, T, S], True where a query may attend; None means
             everywhere.
-          causal: queries do not look at later positions; then T equals S and there is no mask.
-          relative: what distances between positions add.
-          apart: these distances, [T, S]; None: the last query stands at the last key.
+          causal: queries do not attend to later positions; requires T equal to S and no mask.
+          relative: relative position vectors.
+          apart: distances, [T, S]; None: the last query has the position of the last key.
 
         Returns:
           [B, N, T, D].
@@ -319,9 +319,9 @@ class AttentionWeights(nn.Module):
             return F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, dropout_p=rate, is_causal=causal
             )
-        # On a CPU the products written out beat the fused kernel in bfloat16: with the backward
-        # pass 5 ms against 28 ms for [200, 4, 18, 64] on two cores (float32: 13 ms against 9 ms).
-        # And the fused kernel takes no dropout there.
+        # On a CPU explicit products are faster than the fused kernel in bfloat16: with the backward
+        # pass 5 ms instead of 28 ms for [200, 4, 18, 64] on two cores (float32: 13 ms instead of
+        # 9 ms).  The fused kernel does not support dropout there.
         if causal:
             mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=q.device).tril()
         q = q * q.size(-1) ** -0.5
@@ -357,7 +357,7 @@ class Projections(nn.Linear):
     Args:
       in_features: width of the input.
       out_features: width of each output.
-      parts: number of outputs, side by side.
+      parts: number of outputs.
     """
 
     def __init__(self, in_features: int, out_features: int, parts: int) -> None:
@@ -370,14 +370,14 @@ class Projections(nn.Linear):
 
 
 class Prefix(NamedTuple):
-    """What rows have read in one pass before their first step, of one layer.
+    """Keys and values of a prefix read in one pass before the first step, of one layer.
 
     The K hypotheses of a sentence share it: it is neither copied nor reordered.
 
     Attributes:
       keys: [B, N, P, D].
       values: [B, N, P, D].
-      mask: where there is data, [B, P] bool; a row's own positions come first.
+      mask: True where there is data, [B, P] bool; padding comes last.
     """
 
     keys: Tensor
@@ -386,14 +386,13 @@ class Prefix(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    """Attention of a sequence to itself.  No biases, as tensor2tensor has it.
+    """Self-attention, without biases as in tensor2tensor.
 
     Args:
-      hidden_size: H, in and out.
+      hidden_size: H, input and output width.
       num_heads: N.
       dropout: probability of zeroing an attention weight; TRAIN only.
-      max_relative_position: the furthest distance that has vectors of its own; 0: distances have
-        none.  See `RelativePositions`.
+      max_relative_position: maximum distance of `RelativePositions`; 0 disables them.
 
     Raises:
       HParamsError: hidden_size is not a multiple of num_heads.
@@ -423,23 +422,23 @@ class SelfAttention(nn.Module):
     def read(
         self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """As `forward`; returns the keys and values too, [B, N, T, D] each, for a `Prefix`."""
+        """Same as `forward`; also returns keys and values, [B, N, T, D] each, for a `Prefix`."""
         q, k, v = self._project(x)
         mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
         return self.output(join_heads(mixed)), (k, v)
 
     def cache(self, rows: int) -> KeyValueCache:
-        """Returns the cache of R rows before the first position."""
+        """Returns an empty cache of R rows."""
         weight = self.query_key_value.weight
         return KeyValueCache.empty(rows, self.num_heads, weight.size(1) // self.num_heads, weight)
 
     def step(self, x: Tensor, cache: KeyValueCache, prefix: Prefix | None = None) -> Tensor:
-        """Attends from one new position to all before it.
+        """Attends from one new position to all preceding ones.
 
         Args:
           x: [R, 1, H].
-          cache: grows by the position.
-          prefix: of the R / K sentences, what stands before the cache.
+          cache: extended by the position.
+          prefix: the prefix of each of the R / K sentences.
 
         Returns:
           [R, 1, H].
@@ -457,8 +456,8 @@ class SelfAttention(nn.Module):
             return self.output(join_heads(mixed))
         if q.device.type != "cpu" or self.relative is not None or torch.compiler.is_exporting():
             return self.output(join_heads(self.weights(q, *past, relative=self.relative)))
-        # With a single query a product of matrices is no faster on a CPU than its definition, which
-        # takes the cache as it lies: 0.3 ms against 0.55 ms for 128 hypotheses on one core.
+        # For a single query on a CPU an explicit sum over the cache in place is faster than a
+        # matrix product: 0.3 ms instead of 0.55 ms for 128 hypotheses on one core.
         scores = (keys * q.squeeze(2)).sum(-1) * q.size(-1) ** -0.5  # [t, R, N]
         mixed = (values * scores.softmax(0).unsqueeze(-1)).sum(0)  # [R, N, D]
         return self.output(mixed.flatten(1).unsqueeze(1))
@@ -466,14 +465,14 @@ class SelfAttention(nn.Module):
     def _mixed_after(
         self, prefix: Prefix, q: Tensor, keys: Tensor, values: Tensor, cache: KeyValueCache
     ) -> Tensor:
-        """Returns the mix of a prefix's values and those of the steps after it, heads joined.
+        """Returns the weighted sum of the values of a prefix and of later steps, heads joined.
 
         Args:
           prefix: of B sentences, P positions.
           q: [R, N, D].
           keys: of t steps, [t, R, N, D].
           values: [t, R, N, D].
-          cache: that they are of.
+          cache: the cache of these keys and values.
 
         Returns:
           [R, 1, H].
@@ -502,13 +501,13 @@ class SelfAttention(nn.Module):
 
     @staticmethod
     def _distances(prefix: Prefix, after: Tensor, rows: int) -> Tensor:
-        """Returns how far what is there stands from the newest step, [R, 1, P + t].
+        """Returns the distances of prefix and cache positions to the newest step, [R, 1, P + t].
 
         The first step follows the last position of a row's own prefix.
 
         Args:
           prefix: of B sentences, P positions.
-          after: how far the steps are from the newest one, [1, t].
+          after: distances of the steps to the newest one, [1, t].
           rows: R.
         """
         sentences, length = prefix.mask.shape
@@ -519,7 +518,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of one sequence to another.  No biases, as tensor2tensor has it.
+    """Attention of one sequence to another, without biases as in tensor2tensor.
 
     Args:
       hidden_size: H of both sequences.
@@ -542,7 +541,7 @@ class CrossAttention(nn.Module):
     def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Returns keys and values of the memory.  [B, S, H] -> two of [B, N, S, D]."""
         k, v = (split_heads(part, self.num_heads) for part in self.key_value.split(memory))
-        return k.contiguous(), v.contiguous()  # a decode reads them once a step
+        return k.contiguous(), v.contiguous()  # read at every step of a decode
 
     def forward(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
         """Attends from every position of `x` to the memory.
@@ -559,20 +558,20 @@ class CrossAttention(nn.Module):
         return self.output(join_heads(self.weights(q, *memory, mask)))
 
     def attention_of(self, x: Tensor, memory: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """Returns the weights with which `forward` mixes, [B, N, T, S]."""
+        """Returns the attention weights of `forward`, [B, N, T, S]."""
         q = split_heads(self.query(x), self.num_heads)
         scores = torch.matmul(q * q.size(-1) ** -0.5, memory[0].transpose(-1, -2))
         return scores.masked_fill(~mask, float("-inf")).softmax(-1)
 
 
-# What a step of a decode attends to, for whoever wants to know.
+# Attention weights of decode steps, for inspection.
 
 
 class Attended(NamedTuple):
-    """What the last step looked at in the input.
+    """Attention of the last step to the input.
 
     Attributes:
-      weights: [R, S], of each row to each place of the input; a row sums to 1.
+      weights: [R, S], weights of each row over the input positions; a row sums to 1.
       mask: [R, S] bool, True where there is input.
     """
 
@@ -585,10 +584,10 @@ class Attending(Protocol):
     """A `State` of a model that may attend to its input.
 
     Attributes:
-      attended: of the last step; None unless the state is watched.
+      attended: attention of the last step; None unless recording is enabled.
     """
 
     attended: Attended | None
 
     def watched(self) -> Any | None:
-        """Returns a state whose steps tell what they attend to; None if they attend to nothing."""
+        """Returns a state that records attention at each step; None without attention."""

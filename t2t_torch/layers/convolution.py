@@ -1,4 +1,4 @@
-"""One vector of a text by convolutions of several widths and the greatest value of each filter.
+"""Convolutions over words and characters, with max pooling.
 
 Kim 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882.
 """
@@ -17,19 +17,19 @@ from t2t_torch.hparam import HParams
 
 
 class TextConvolution(nn.Module):
-    """Filters over windows of words, a ReLU, and the maximum over time.
+    """Convolutions of several widths, a ReLU, and max pooling over time.
 
-    A text is filled up by a filter's width less one on both sides, as in the paper's program: each
-    window that holds a word counts, and a text may be shorter than a filter.  Windows of padding
-    alone do not count.
+    As in the paper's code, a text is padded on both sides by the filter width minus one: each
+    window that contains a word counts, and a text may be shorter than a filter.  Windows of padding
+    only are ignored.
 
     Args:
       input_size: E.
-      kernels: widths of filters, in positions.
-      filters: of each width.
+      kernels: filter widths, in positions.
+      filters: number of filters of each width.
 
     Attributes:
-      size: of the output.
+      size: width of the output.
     """
 
     def __init__(self, input_size: int, kernels: Sequence[int], filters: int) -> None:
@@ -40,11 +40,11 @@ class TextConvolution(nn.Module):
         self.size = len(self.convolutions) * filters
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Returns the greatest value of each filter; zeros of a text without words.
+        """Returns the maximum of each filter; zeros for a text without words.
 
         Args:
           x: [B, S, E].
-          mask: where there is data, [B, S] bool, from the left on.
+          mask: True where there is data, [B, S] bool, left-aligned.
 
         Returns:
           [B, size].
@@ -54,9 +54,9 @@ class TextConvolution(nn.Module):
         for convolution in self.convolutions:
             values = F.relu(convolution(x))  # [B, F, S + K - 1]
             more = values.size(-1) - mask.size(1)
-            # Of n words the first n + K - 1 windows hold one.
+            # For n words the first n + K - 1 windows contain one.
             there = F.pad(mask, (more, 0), value=True) & mask.any(1, keepdim=True)
-            # After a ReLU zero is the least.
+            # Zero is the minimum after a ReLU.
             found.append((values * there[:, None].to(values.dtype)).amax(-1))
         return torch.cat(found, 1)
 
@@ -68,19 +68,19 @@ class TextConvolution(nn.Module):
 
 
 class WindowConvolution(nn.Module):
-    """A convolution over a window round each word, and the greatest of each filter in it.
+    """A convolution over a window around each word, with max pooling inside the window.
 
-    The window is filled up with zeros by a filter's width less one on both sides, as if it were a
-    sentence by itself.  Each word is multiplied once with each column of a filter; windows only add
-    these products up.
+    The window is padded with zeros on both sides by the filter width minus one, as if it were a
+    separate sentence.  Each word is multiplied once with each filter column; windows only sum these
+    products.
 
     Args:
       size: E of a word's vector.
-      before: words of the window before its own.
-      after: words behind it; below 0 the window ends before the word.
-      kernels: widths of filters, in words.
-      filters: of each width.
-      hidden_size: H of what the filters are mapped to.
+      before: words of the window before the current one.
+      after: words after it; below 0 the window ends before the word.
+      kernels: filter widths, in words.
+      filters: number of filters of each width.
+      hidden_size: H, output width.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class WindowConvolution(nn.Module):
         return hidden
 
     def _greatest(self, products: Tensor, kernel: int) -> Tensor:
-        """Returns the greatest sum of a window.  [B, S, kernel * filters] -> [B, S, filters]."""
+        """Returns the maximum sum in a window.  [B, S, kernel * filters] -> [B, S, filters]."""
         length, width = products.size(1), self.before + self.after + 1
         products = F.pad(products, (0, 0, self.before, max(self.after, 0)))
         columns = products.chunk(kernel, -1)
@@ -125,14 +125,14 @@ class WindowConvolution(nn.Module):
 
 
 class ContextConvolution(nn.Module):
-    """Convolutions over the past, the future and the surroundings of each word, side by side.
+    """Concatenated convolutions over the past, the future and the neighbourhood of each word.
 
     Args:
       size: E of a word's vector.
-      context: words of the past and of the future, the word itself in both.
-      around: words on each side that surround it.
-      kernels: widths of filters, in words.
-      filters: of each width.
+      context: words of past and future, both including the word itself.
+      around: words of the neighbourhood on each side.
+      kernels: filter widths, in words.
+      filters: number of filters of each width.
       hidden_size: H of each of the three.
     """
 
@@ -160,23 +160,23 @@ class ContextConvolution(nn.Module):
         return torch.cat([side(x) for side in self.sides.values()], -1)
 
 
-# The vector of a word from its characters or bytes.
+# Word vectors from characters or bytes.
 #
 # Kim et al. 2016, "Character-Aware Neural Language Models", arXiv:1508.06615: filters of several
-# widths, the greatest value of each, highway layers.  With one width and no highway it is the
-# convolution of Ma and Hovy 2016, arXiv:1603.01354.
+# widths, max pooling, highway layers.  With one width and no highway it is the convolution of Ma
+# and Hovy 2016, arXiv:1603.01354.
 
 
-_CARRY = -2.0  # Srivastava et al. 2015, section 2.2: gates begin nearly closed
+_CARRY = -2.0  # Srivastava et al. 2015, section 2.2: gates are initially almost closed
 
 
 class Highway(nn.Module):
-    """A layer that carries its input where its gate is closed, as it nearly is at first.
+    """A highway layer: passes its input through where its gate is closed.
 
     Srivastava et al. 2015, "Highway Networks", arXiv:1505.00387.
 
     Args:
-      size: F, of input and output.
+      size: F, input and output width.
     """
 
     def __init__(self, size: int) -> None:
@@ -186,24 +186,24 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., F] -> [..., F]."""
-        # Added here, not in the gate's bias, which models set to 0 with all others.
+        # Added here, not in the gate's bias, which models initialize to 0 with all others.
         gate = torch.sigmoid(self.gate(x) + _CARRY)
         return gate * F.relu(self.transform(x)) + (1 - gate) * x
 
 
 class CharacterCNN(nn.Module):
-    """Filters over a word's characters, the greatest value of each, highway layers.
+    """Character convolutions of a word with max pooling and highway layers.
 
-    A filter is centred at each character of the word and sees zeros beyond its ends.  Where the
-    filters are not as many as the result is wide, a linear map follows.
+    A filter is centred at each character of the word and sees zeros beyond its ends.  If the number
+    of filters differs from the output width, a linear map follows.
 
     Args:
-      vocab_size: ids of characters or bytes; 0 is none.
-      size: H, of a word's vector.
+      vocab_size: number of character or byte ids; 0 is padding.
+      size: H, width of a word's vector.
       hparams: `character_*`.
 
     Raises:
-      HParamsError: the hparams do not fit together.
+      HParamsError: the hparams are inconsistent.
     """
 
     def __init__(self, vocab_size: int, size: int, hparams: HParams) -> None:
@@ -213,7 +213,7 @@ class CharacterCNN(nn.Module):
         self._kernels = kernels
         width = hparams.character_embedding_size
         self.table = nn.Embedding(vocab_size, width, padding_idx=0)
-        # By name, not in a ModuleList: what stands there is a layer of the body.
+        # By name, not in a ModuleList, whose members are treated as layers of the body.
         self.filters = nn.ModuleDict(
             {
                 f"width{kernel}": nn.Linear(kernel * width, count)
@@ -226,7 +226,7 @@ class CharacterCNN(nn.Module):
         self.projection = nn.Linear(sum(counts), size) if sum(counts) != size else nn.Identity()
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Returns the vectors of words, zeros where there is none.  [B, W, width] -> [B, W, H]."""
+        """Returns the vectors of words, zeros at padding.  [B, W, width] -> [B, W, H]."""
         vectors, absent = self.table(ids), (ids == 0)[..., None]
         greatest = []
         for kernel, filters in zip(self._kernels, self.filters.values(), strict=True):
@@ -235,7 +235,7 @@ class CharacterCNN(nn.Module):
             windows = padded.unfold(2, kernel, 1).flatten(3)  # [B, W, width, C * kernel]
             greatest.append(filters(windows).masked_fill(absent, -torch.inf).amax(2))
         there = ~absent.all(2)  # [B, W, 1]
-        # Of activations that rise everywhere the greatest is that of the greatest value.
+        # Monotonic activations commute with the maximum.
         found = torch.where(there, torch.cat(greatest, -1), 0.0)
         if self._activation != "none":
             found = torch.tanh(found) if self._activation == "tanh" else F.relu(found)
@@ -243,7 +243,7 @@ class CharacterCNN(nn.Module):
 
 
 def _filters(size: int, hparams: HParams) -> tuple[int, ...]:
-    """Returns how many filters of each kernel there are."""
+    """Returns the number of filters of each kernel."""
     kernels, counts = hparams.character_kernels, hparams.character_filters
     good = kernels and min(kernels) > 0 and len(set(kernels)) == len(kernels)
     if not good or (counts and min(counts) < 1):

@@ -1,9 +1,9 @@
-"""A linear chain of tags: sums and maxima over all sequences, in time linear in their length.
+"""Linear-chain CRF: sums and maxima over all tag sequences, in time linear in their length.
 
 Lafferty, McCallum and Pereira 2001, "Conditional random fields"; over an LSTM Huang et al. 2015,
-arXiv:1508.01991, and Lample et al. 2016, arXiv:1603.01360.  Sums over sequences are of float64,
-also under autocast: a step is a product with the matrix of exp(transitions), and float32 loses
-what is 87 nats below the best.
+arXiv:1508.01991, and Lample et al. 2016, arXiv:1603.01360.  Sums over sequences use float64, even
+under autocast: a step is a product with the matrix of exp(transitions), and float32 loses terms
+87 nats below the best.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from torch import Tensor, nn
 
 from t2t_torch.text.tags import TagRules
 
-# A step for each entry of sequences, one after another.
+# Sequential scan over the first axis.
 
 
 Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, Tensor]]
-"""(what is carried, an entry of each sequence) -> (what is carried on, what is kept)."""
+"""(carry, an entry of each sequence) -> (next carry, output)."""
 
 
 def scan(step: Step, carried: Tensor, sequences: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Runs over sequences: a loop, and in what is exported one operation of any length.
+    """Scans over sequences: a loop, or one operation of any length in an exported graph.
 
     Args:
-      step: of tensors alone.
-      carried: into the first step; its shape stays.
+      step: function of tensors only.
+      carried: initial carry; its shape is constant.
       sequences: [N, ...] each, N at least 1.
 
     Returns:
-      What the last step carries on, and what the steps keep, [N, ...].
+      The final carry, and the stacked outputs, [N, ...].
     """
     if torch.compiler.is_exporting():
         from torch._higher_order_ops.scan import scan as operation
 
         def apart(carried: Tensor, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-            # What is carried keeps its layout; what is kept may share no memory with it.
+            # The carry keeps its layout; outputs must not share memory with it.
             after, kept = step(carried, entries)
             return after.contiguous(), kept.clone()
 
@@ -53,19 +53,19 @@ def scan(step: Step, carried: Tensor, sequences: tuple[Tensor, ...]) -> tuple[Te
 
 
 NEVER = -1e9
-"""The score of what cannot be: finite, so that nothing becomes NaN."""
+"""Score of forbidden transitions: finite, to avoid NaN."""
 
-_START_RANGE = 0.1  # of the first scores; PyText's models/crf.py has the same
+_START_RANGE = 0.1  # range of initial scores; same as PyText's models/crf.py
 _LEAST = torch.finfo(torch.float64).tiny
 
 
 class Chain(NamedTuple):
-    """Scores of a tag by its neighbours.
+    """Scores of tags and tag transitions.
 
     Attributes:
-      start: of each first tag, [C].
-      follow: row a, column b: of b after a, [C, C].
-      end: of each last tag, [C].
+      start: score of each first tag, [C].
+      follow: score of tag b (column) after tag a (row), [C, C].
+      end: score of each last tag, [C].
     """
 
     start: Tensor
@@ -73,15 +73,15 @@ class Chain(NamedTuple):
     end: Tensor
 
     def plus(self, other: Chain) -> Chain:
-        """Returns the sum of two chains' scores."""
+        """Returns the sum of two chains."""
         return Chain(self.start + other.start, self.follow + other.follow, self.end + other.end)
 
 
 class TagConstraints(nn.Module):
-    """What a sequence may look like, as a chain: 0 for what may be, `NEVER` for what may not.
+    """Transition constraints as a chain: 0 for allowed transitions, `NEVER` for forbidden ones.
 
     Args:
-      rules: of the tags.
+      rules: rules of the tags.
     """
 
     def __init__(self, rules: TagRules) -> None:
@@ -96,10 +96,10 @@ class TagConstraints(nn.Module):
 
 
 class CRF(nn.Module):
-    """The learnt scores of a chain, and what they make of a loss.
+    """Learned scores of a chain.
 
     Args:
-      size: C, tags.
+      size: C, number of tags.
     """
 
     def __init__(self, size: int) -> None:
@@ -114,11 +114,10 @@ class CRF(nn.Module):
 
 
 class Posterior(NamedTuple):
-    """What all sequences together say.
+    """Tag probabilities over all sequences.
 
     Attributes:
-      marginals: the log-probability of each tag at each word, [B, W, C] float32; `NEVER` at
-        padding.
+      marginals: log-probability of each tag at each word, [B, W, C] float32; `NEVER` at padding.
       log_sum: see the function, [B] float64.
     """
 
@@ -129,17 +128,17 @@ class Posterior(NamedTuple):
 def negative_log_likelihood(
     emissions: Tensor, tags: Tensor, mask: Tensor, chain: Chain
 ) -> tuple[Tensor, Tensor]:
-    """Returns how unlikely the tags of each sentence are, in nats; unknown tags are summed over.
+    """Returns the negative log-likelihood of the tags, in nats, marginalized over unknown tags.
 
     Args:
       emissions: score of each tag at each word, [B, W, C].
-      tags: [B, W] integers, below 0 where the tag is unknown.
-      mask: where there are words, [B, W] bool, from the left on.
-      chain: of the tags.
+      tags: [B, W] integers, negative where the tag is unknown.
+      mask: True where there are words, [B, W] bool, left-aligned.
+      chain: transition scores.
 
     Returns:
-      [B] float32, and [B] bool: whether the tags can be.  Where the chain forbids all sequences
-      that agree with them, or there is no word, that is False and the loss is 0.
+      [B] float32, and [B] bool: whether the tags are allowed.  If the chain forbids all sequences
+      that match them, or there is no word, that is False and the loss is 0.
     """
     known = tags >= 0
     every = log_sum(emissions, mask, chain)
@@ -159,9 +158,9 @@ def score(emissions: Tensor, tags: Tensor, mask: Tensor, chain: Chain) -> Tensor
 
     Args:
       emissions: [B, W, C].
-      tags: [B, W] integers, from 0 on where there are words.
-      mask: where there are words, [B, W] bool, from the left on.
-      chain: of the tags.
+      tags: [B, W] integers, non-negative where there are words.
+      mask: True where there are words, [B, W] bool, left-aligned.
+      chain: transition scores.
 
     Returns:
       [B] float64.
@@ -179,8 +178,8 @@ def log_sum(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
     Args:
       emissions: [B, W, C].
-      mask: where there are words, [B, W] bool, from the left on.
-      chain: of the tags.
+      mask: True where there are words, [B, W] bool, left-aligned.
+      chain: transition scores.
 
     Returns:
       [B] float64.
@@ -195,16 +194,16 @@ def log_marginals(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
 
 def posterior(emissions: Tensor, mask: Tensor, chain: Chain) -> Posterior:
-    """Returns the probabilities of tags, by the forward-backward algorithm.
+    """Returns the probabilities of tags, computed by the forward-backward algorithm.
 
     Args:
       emissions: [B, W, C].
-      mask: where there are words, [B, W] bool, from the left on.
-      chain: of the tags.
+      mask: True where there are words, [B, W] bool, left-aligned.
+      chain: transition scores.
     """
     scores, there = emissions.double().transpose(0, 1), mask.T[..., None]  # [W, B, C], [W, B, 1]
     follow = chain.follow.double().exp()
-    # Both directions are one loop: what is before a word, and from the end what is after it.
+    # Forward and backward recursion in one loop.
     weights = torch.stack([follow, follow.T])  # [2, C, C]
     outside = torch.stack([chain.start, chain.end]).double()[:, None]  # [2, 1, C]
 
@@ -221,15 +220,15 @@ def posterior(emissions: Tensor, mask: Tensor, chain: Chain) -> Posterior:
 
 
 def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
-    """Returns the sequence of the highest score.  Viterbi 1967.
+    """Returns the sequence with the highest score.  Viterbi 1967.
 
     Args:
       emissions: [B, W, C].
-      mask: where there are words, [B, W] bool, from the left on.
-      chain: of the tags.
+      mask: True where there are words, [B, W] bool, left-aligned.
+      chain: transition scores.
 
     Returns:
-      [B, W] int64; what stands at padding has no meaning.
+      [B, W] int64; undefined at padding.
     """
     scores, follow = emissions.float(), chain.follow.float()
     came_from = follow.T.contiguous()
@@ -241,7 +240,7 @@ def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
     def before(tag: Tensor, here: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         best, there = here
-        # Which tag came before is asked of the one that was chosen: a column, not the matrix.
+        # Only the column of the chosen tag is needed, not the matrix.
         found = (best + came_from.index_select(0, tag)).argmax(-1)
         tag = torch.where(there, found, tag)
         return tag, tag
@@ -254,7 +253,7 @@ def best_tags(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
 
 def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
-    """Returns log-sums over what comes before a sentence's end by its last tag, [B, C] float64."""
+    """Returns log-sums over all prefixes of a sentence by their last tag, [B, C] float64."""
     weights, scores = chain.follow.double().exp(), emissions.double()
 
     def after(alpha: Tensor, following: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
@@ -267,9 +266,9 @@ def _forward(emissions: Tensor, mask: Tensor, chain: Chain) -> Tensor:
 
 
 def _following(scores: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what follows each word: its scores, [W, B, C], and whether it is there, [W, B, 1].
+    """Returns the scores after each word, [W, B, C], and whether they exist, [W, B, 1].
 
-    Nothing follows the last, so that there is a step even where sentences have one word.
+    Nothing follows the last word, so there is a step even if sentences have one word.
     """
     nothing = torch.zeros_like(mask[:, :1])
     there = torch.cat([mask[:, 1:], nothing], 1)

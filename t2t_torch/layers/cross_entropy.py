@@ -1,4 +1,4 @@
-"""Cross entropy with tensor2tensor's label smoothing, also without ever holding all logits."""
+"""Cross entropy with tensor2tensor's label smoothing, optionally without storing all logits."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-# Of logits at a time.  On a processor: they stay in its last cache.  A GPU has to be given enough
-# to do: the dozen kernels of a chunk take some 60 us to start.  16 MiB are 256 rows of 32,768
-# bfloat16, 9 GFLOP for each product with H 512: 15 us at 600 TFLOP/s.  512 MiB are 8,192 rows and
-# 500 us, and there are three such products.  (Reckoned, not measured.)
+# Bytes of logits per chunk.  On a CPU a chunk should fit into the last-level cache.  A GPU needs
+# enough work: the dozen kernels of a chunk take about 60 us to launch.  16 MiB are 256 rows of
+# 32,768 bfloat16, 9 GFLOP per product with H 512: 15 us at 600 TFLOP/s.  512 MiB are 8,192 rows and
+# 500 us, with three such products.  (Estimated, not measured.)
 _CHUNK_BYTES = 16 * 2**20
 _GPU_CHUNK_BYTES = 512 * 2**20
 
 
 def smoothing(label_smoothing: float, vocab_size: int) -> tuple[float, float, float]:
-    """Returns the confidence, the share of every other class, and the constant of a perfect guess.
+    """Returns the confidence, the probability of each other class, and the minimum cross entropy.
 
-    tensor2tensor, `padded_cross_entropy`: what is smoothed away is spread over the V - 1 other
-    classes, and the entropy of that target is subtracted, so that the best possible loss is 0.
+    tensor2tensor, `padded_cross_entropy`: the smoothing is spread over the V - 1 other classes, and
+    the entropy of that target is subtracted, which makes the minimum loss 0.
     """
     confidence = 1.0 - label_smoothing
     low = label_smoothing / (vocab_size - 1) if vocab_size > 1 else 0.0
@@ -39,7 +39,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
       label_smoothing: 0 <= label_smoothing < 1.
 
     Returns:
-      [...] float32, in nats, less the constant of `smoothing`.
+      [...] float32, in nats, minus the minimum cross entropy from `smoothing`.
     """
     logits = logits.float()
     confidence, low, constant = smoothing(label_smoothing, logits.size(-1))
@@ -51,9 +51,9 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 
 
 def rows_at_a_time(vocab_size: int, element_size: int, device: torch.device) -> int:
-    """Returns of how many positions logits are made at a time; at least 1.
+    """Returns the number of positions per chunk of logits; at least 1.
 
-    On a CPU those that stay in its last cache, on a GPU enough to keep it busy.
+    On a CPU a chunk fits into the last-level cache; on a GPU it keeps the device busy.
     """
     size = _CHUNK_BYTES if device.type == "cpu" else _GPU_CHUNK_BYTES
     return max(1, size // (vocab_size * element_size))
@@ -68,15 +68,15 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Returns the summed loss of `cross_entropy(hidden @ weight.T, targets)`.
 
-    Logits are made a chunk at a time and turned at once into gradients, so memory does not grow
-    with the vocabulary.  Runs in the type of the autocast that is on.
+    Computes logits in chunks and turns them into gradients immediately, so memory does not grow
+    with the vocabulary.  Uses the dtype of the active autocast.
 
     Args:
       hidden: [N, H].
       weight: [V, H].
       targets: [N] integers in 0 ... V - 1.
       label_smoothing: 0 <= label_smoothing < 1.
-      row_weights: [N] float32, how much each position counts; None is 1.
+      row_weights: [N] float32, weight of each position; None is 1.
 
     Returns:
       A float32 scalar, in nats.
@@ -90,10 +90,10 @@ def linear_cross_entropy(
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """The gradient of a logit is `softmax - low - (confidence - low) * [it is the target]`.
+    """The gradient of a logit is `softmax - low - (confidence - low) * [is target]`.
 
-    The middle term is the same for all logits: it is taken out of the chunks and added as a product
-    with the sum of the weights.
+    The middle term is the same for all logits: it is computed outside the chunks as a product with
+    the sum of the weights.
     """
 
     @staticmethod
@@ -123,14 +123,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 target_logits = logits[at_target].float()
                 largest = logits.amax(1).float()
                 grad = logits.softmax(1)
-                # The largest probability is at least 1/V: its logarithm is safe.
+                # The maximum probability is at least 1/V: its logarithm is safe.
                 log_sum = largest - grad.amax(1).float().log()
                 counts = None if row_weights is None else row_weights[start : start + chunk]
                 total += _weighted_sum(log_sum, counts)
                 total -= (confidence - low) * _weighted_sum(target_logits, counts)
                 grad[at_target] -= confidence - low
                 back = grad @ w  # [chunk, H]
-                if counts is not None:  # H products for a row, not V
+                if counts is not None:  # H products per row instead of V
                     back, rows = (each * counts[:, None].to(dtype) for each in (back, rows))
                 hidden_grad[start : start + chunk] = back
                 weight_grad += grad.t() @ rows
@@ -152,19 +152,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
-    """Returns the sum over the first axis, each row by its weight."""
+    """Returns the weighted sum over the first axis."""
     if weights is None:
         return values.sum(0)
     return (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(0)
 
 
-# How much two distributions differ, and how sure one is; on the last axis.
+# Divergence and entropy over the last axis.
 #
-# Both take scores before the softmax.  A score of minus infinity, where there is nothing, adds 0.
+# Both take unnormalized scores.  A score of minus infinity (masked) adds 0.
 
 
 def kl_divergence(scores: Tensor, other: Tensor) -> Tensor:
-    """Returns sum p (log p - log q), p being the softmax of the first.  [..., V] -> [...]."""
+    """Returns sum p log (p / q), where p and q are softmaxes of the scores.  [..., V] -> [...]."""
     log_p, log_q = scores.float().log_softmax(-1), other.float().log_softmax(-1)
     nothing = scores == -torch.inf
     difference = (log_p - log_q).masked_fill(nothing, 0.0)
@@ -178,7 +178,7 @@ def entropy(scores: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.masked_fill(nothing, 0.0)).sum(-1)
 
 
-# A sum over many rows in bounded memory.
+# Sum over many rows in bounded memory.
 
 
 def sum_in_chunks(
@@ -186,16 +186,16 @@ def sum_in_chunks(
 ) -> Tensor:
     """Returns the sum of `function(*rows)` over chunks of rows.
 
-    What a chunk computes on the way is let go and computed again for its gradients, unless there is
-    one chunk alone.  `function` must give the same each time: it may not draw random numbers.
+    Intermediate results of a chunk are freed and recomputed in the backward pass, unless there is
+    only one chunk.  `function` must be deterministic, without random numbers.
 
     Args:
-      function: of `chunk` rows of each column, or fewer -> a scalar that adds up over rows.
-      columns: [N, ...] each, the same N, the first at least given; None is handed on as it is.
-      chunk: rows at a time, at least 1.
+      function: maps at most `chunk` rows of each column to a scalar that is additive over rows.
+      columns: [N, ...] each, with the same N, of which the first is required; None is passed on.
+      chunk: rows per chunk, at least 1.
 
     Returns:
-      A scalar; of no rows what `function` gives for none.
+      A scalar; for N = 0 the result of `function` for no rows.
     """
     first = columns[0]
     assert first is not None

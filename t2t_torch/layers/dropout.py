@@ -1,4 +1,4 @@
-"""Dropout that is cheap on a CPU."""
+"""Dropout optimized for CPUs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-_PER_WORD = 4  # 16-bit numbers in a random 64-bit word
+_PER_WORD = 4  # 16-bit numbers per random 64-bit word
 
 
 class Dropout(nn.Module):
-    """Zeroes each activation with probability `rate` and scales up the rest; TRAIN only.
+    """Zeroes each activation with probability `rate` and scales the rest; TRAIN only.
 
-    On a CPU torch draws one number from its serial generator for each activation, which costs more
-    than the matrix product before it.  Here one draw decides four activations: a 64-bit word is
-    read as four numbers of 16 bits, so `rate` is exact to 1/65536.  For [4096, 256] float32 on two
-    cores that is 1.8 ms, where torch's takes 5.7 ms.  The same generator and seed are used, so
-    `torch.manual_seed` fixes the result.
+    On a CPU torch draws one number per activation from its serial generator, which costs more than
+    the preceding matrix product.  Here one draw decides four activations: a 64-bit word is split
+    into four 16-bit numbers, so `rate` is exact to 1/65536.  For [4096, 256] float32 on two cores
+    this takes 1.8 ms instead of 5.7 ms.  The generator and seed are torch's, so
+    `torch.manual_seed` determines the result.
 
     Args:
       rate: probability of zeroing, 0 <= rate < 1.
@@ -31,7 +31,7 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0.0:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.rate)  # compiled, it is part of what is around it
+            return F.dropout(x, self.rate)  # when compiled, it is fused with its neighbours
         return x * (keep_mask(x.shape, self.rate) * x.new_tensor(1.0 / (1.0 - self.rate)))
 
     def extra_repr(self) -> str:
@@ -40,7 +40,7 @@ class Dropout(nn.Module):
 
 
 class LockedDropout(Dropout):
-    """Dropout of the same units at all positions of a sequence.
+    """Dropout with the same mask at all positions of a sequence.
 
     Gal and Ghahramani 2016, arXiv:1512.05287, who call it variational.
     """

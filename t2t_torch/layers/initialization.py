@@ -1,4 +1,4 @@
-"""How weights begin: tensor2tensor's initializers."""
+"""Weight initialization: tensor2tensor's initializers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from t2t_torch.layers.attention import Projections
 
 
 def initialize(module: nn.Module, hparams: HParams) -> None:
-    """Initializes every linear map below `module`: weights by `hparams.initializer`, biases 0.
+    """Initializes every linear map in `module`: weights by `hparams.initializer`, biases 0.
 
-    Maps that share one matrix product are initialized one by one, so that their scale is that of
-    separate ones.
+    Maps that share one matrix product are initialized separately, with the scale of separate maps.
     """
     fill = _FILLS[hparams.initializer]
     with torch.no_grad():
@@ -30,8 +29,8 @@ def initialize(module: nn.Module, hparams: HParams) -> None:
 
 
 def initialize_lstm(module: nn.Module, hparams: HParams) -> None:
-    """Initializes every LSTM below `module`: a layer's weights as one matrix, biases 0, those of
-    the forget gates 1 (Jozefowicz et al. 2015), as tensor2tensor does.
+    """Initializes every LSTM in `module` as tensor2tensor does: a layer's weights as one matrix,
+    biases 0, except 1 for forget gates (Jozefowicz et al. 2015).
     """
     fill = _FILLS[hparams.initializer]
     with torch.no_grad():
@@ -58,8 +57,8 @@ def _uniform_unit_scaling(weight: Tensor, gain: float) -> None:
 
 
 def _normal_unit_scaling(weight: Tensor, gain: float) -> None:
-    # TensorFlow truncates at two standard deviations and widens to keep the variance: 0.8796 is the
-    # standard deviation of a normal truncated there.
+    # TensorFlow truncates at two standard deviations and rescales to keep the variance: 0.8796 is
+    # the standard deviation of a normal distribution truncated there.
     deviation = math.sqrt(gain / _fan_average(weight)) / 0.87962566103423978
     nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
 
@@ -73,7 +72,7 @@ def _orthogonal(weight: Tensor, gain: float) -> None:
 
 
 def _xavier(weight: Tensor, gain: float) -> None:
-    del gain  # TensorFlow's `xavier_initializer` takes none
+    del gain  # TensorFlow's `xavier_initializer` has none
     nn.init.xavier_uniform_(weight)
 
 

@@ -1,4 +1,4 @@
-"""Masks and pooling: softmax over valid positions, one or several vectors of a sequence."""
+"""Masks, masked softmax, and pooling of a sequence into one or several vectors."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from t2t_torch.text.encoder import PAD
 
 
 def mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean over positions, zeros over none.  [B, S, H], [B, S] -> [B, H]."""
+    """Returns the mean over positions, zeros if empty.  [B, S, H], [B, S] -> [B, H]."""
     kept = mask[..., None].to(hidden.dtype)
     return (hidden * kept).sum(1) / kept.sum(1).clamp(min=1.0)
 
 
 def maximum(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Returns the greatest of each unit, zeros over none.  [B, S, H], [B, S] -> [B, H]."""
+    """Returns the maximum of each unit, zeros if empty.  [B, S, H], [B, S] -> [B, H]."""
     greatest = hidden.masked_fill(~mask[..., None], -torch.inf).amax(1)
     return torch.where(mask.any(1)[:, None], greatest, 0.0)
 
 
 def last(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Returns what stands at the last position with data.  [B, S, H], [B, S] -> [B, H]."""
+    """Returns the vector at the last position with data.  [B, S, H], [B, S] -> [B, H]."""
     index = (mask.sum(1) - 1).clamp(min=0)  # [B]
     return hidden[torch.arange(hidden.size(0), device=hidden.device), index]
 
 
-# Masks: boolean, True where there is data (or where one may look).
+# Masks: boolean, True where there is data (or where attention is allowed).
 
 
 def padding_mask(ids: Tensor) -> Tensor:
-    """Returns where there is data.  [B, S] ids -> [B, S] bool."""
+    """Returns the mask of positions with data.  [B, S] ids -> [B, S] bool."""
     return ids != PAD
 
 
 def attend_to(mask: Tensor) -> Tensor:
-    """Returns an attention mask under which all queries see where `mask` is True.
+    """Returns an attention mask that lets all queries attend where `mask` is True.
 
     [B, S] bool -> [B, 1, 1, S] bool; a row without data is all True.
     """
@@ -45,33 +45,33 @@ def attend_to(mask: Tensor) -> Tensor:
 
 
 def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
-    """Returns an attention mask under which a position sees only its own packed example.
+    """Returns an attention mask that restricts positions to their own packed example.
 
     Args:
-      queries: segment of each query, 0 where there is padding.  [B, T]
+      queries: segment of each query, 0 at padding.  [B, T]
       keys: segment of each key.  [B, S]
 
     Returns:
-      [B, 1, T, S] bool; padding sees padding, and where there is none, everything.
+      [B, 1, T, S] bool; padding attends to padding, or everywhere if there is none.
     """
     return never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
 
 
 def never_empty(mask: Tensor) -> Tensor:
-    """Lets a query that may look nowhere look everywhere: a softmax over nothing is not a number.
+    """Lets queries without any allowed key attend everywhere, as a softmax over nothing is NaN.
 
-    [..., S] bool -> [..., S] bool.  What such a query finds has no weight in a loss: it is padding,
-    or an example without inputs.
+    [..., S] bool -> [..., S] bool.  Results of such queries have no weight in a loss: they are
+    padding, or examples without inputs.
     """
     return mask | ~mask.any(-1, keepdim=True)
 
 
 def causal(length: int, device: torch.device) -> Tensor:
-    """Returns an attention mask under which no position sees a later one.  [1, 1, T, T] bool."""
+    """Returns an attention mask that excludes later positions.  [1, 1, T, T] bool."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
 
-# Weights of positions, of which those without data have none.
+# Masked softmax.
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -79,37 +79,37 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 
     Args:
       scores: [..., S].
-      mask: where there is data, bool; [..., S], of a shape that broadcasts to the scores'.
+      mask: True where there is data, bool; broadcasts to [..., S].
 
     Returns:
-      [..., S], float32 whatever the scores are.
+      [..., S], always float32.
     """
     weights = scores.float().masked_fill(~never_empty(mask), -torch.inf).softmax(-1)
     return weights * mask
 
 
 class MaskedSoftmax(nn.Module):
-    """The same as a module, so that a hook can draw what it gives (`hooks/attention_maps.py`)."""
+    """`masked_softmax` as a module, for hooks that record it (`hooks/attention_maps.py`)."""
 
     def forward(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """Returns the weights in the scores' type.  [B, R, S], [B, S] bool -> [B, R, S]."""
+        """Returns the weights in the dtype of the scores.  [B, R, S], [B, S] bool -> [B, R, S]."""
         return masked_softmax(scores, mask[:, None]).to(scores.dtype)
 
 
-# Inputs, a separator and targets in one row: what a decoder alone reads of an example.
+# Inputs, separator and targets in one sequence, for decoder-only models.
 #
 # tensor2tensor's `prepend_mode`; Liu et al. 2018, arXiv:1801.10198, section 4.2.1.
 
 
 def prepend(inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
-    """Puts each row's inputs before its targets, one zero vector between them.
+    """Concatenates each row's inputs, a zero vector and its targets.
 
-    Row by row, so that no row depends on how long the inputs of others are: padding comes last.
+    Each row is independent of the lengths of other rows: padding comes last.
 
     Args:
       inputs: embedded, [B, S, H].
       targets: embedded, [B, T, H].
-      lengths: of the inputs, [B].
+      lengths: lengths of the inputs, [B].
 
     Returns:
       [B, S + 1 + T, H].
@@ -119,16 +119,16 @@ def prepend(inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     places = torch.arange(width, device=inputs.device)
     after = places - lengths[:, None]  # [B, L], 0 at the separator
     index = torch.where(after < 0, places, size + after)
-    index = torch.where(index < width, index, size)  # behind the targets: zeros, too
+    index = torch.where(index < width, index, size)  # zeros after the targets, too
     return both.gather(1, index[..., None].expand(-1, -1, inputs.size(2)))
 
 
 def at_targets(hidden: Tensor, lengths: Tensor, count: int) -> Tensor:
-    """Returns the states of rows of `prepend` that foretell the targets.
+    """Returns the states in rows of `prepend` that predict the targets.
 
     Args:
-      hidden: of a decoder that read them one position later, [B, S + 1 + T, H].
-      lengths: of the inputs, [B].
+      hidden: of a decoder that reads them shifted by one position, [B, S + 1 + T, H].
+      lengths: lengths of the inputs, [B].
       count: T.
 
     Returns:
@@ -139,12 +139,13 @@ def at_targets(hidden: Tensor, lengths: Tensor, count: int) -> Tensor:
 
 
 def full_over_inputs(lengths: Tensor, width: int) -> Tensor:
-    """Returns an attention mask under which inputs see all inputs, and targets what is before them.
+    """Returns an attention mask that is bidirectional over inputs and causal over targets.
 
     Raffel et al. 2020, arXiv:1910.10683, section 3.2.1, "prefix LM".
 
     Args:
-      lengths: of the inputs, [B]; a decoder reads them at positions 0 (the start) to their length.
+      lengths: lengths of the inputs, [B]; the decoder has them at positions 0 (the start) to
+        length.
       width: L.
 
     Returns:
@@ -154,17 +155,17 @@ def full_over_inputs(lengths: Tensor, width: int) -> Tensor:
     return causal(width, lengths.device) | is_input[:, None, None, :]
 
 
-# Several vectors of a text, each the mean of its positions by weights of its own.
+# Attention pooling with several hops.
 #
 # Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
 
 
 class Pooled(NamedTuple):
-    """What attention makes of a text.
+    """Result of attention pooling.
 
     Attributes:
-      means: M of the paper, the hops one after the other, [B, R * H].
-      weights: A of the paper; a hop's add up to 1 over positions with data, [B, R, S].
+      means: the paper's M with concatenated hops, [B, R * H].
+      weights: the paper's A; each hop sums to 1 over positions with data, [B, R, S].
     """
 
     means: Tensor
@@ -172,11 +173,11 @@ class Pooled(NamedTuple):
 
 
 class AttentionPooling(nn.Module):
-    """Means of a text's states, R hops: A = softmax(W2 tanh(W1 H)), M = A H; section 2.1.
+    """Attention pooling with R hops: A = softmax(W2 tanh(W1 H)), M = A H; section 2.1.
 
     Args:
-      size: H of a state.
-      attention_size: d_a of the paper, rows of W1.
+      size: H, width of a state.
+      attention_size: the paper's d_a, rows of W1.
       hops: R, rows of W2.
     """
 
@@ -194,7 +195,7 @@ class AttentionPooling(nn.Module):
 
 
 def hop_penalty(weights: Tensor) -> Tensor:
-    """Returns how much the hops of each text look at the same, or at much at once.
+    """Returns the redundancy penalty of the hops of each text.
 
     The squared Frobenius norm of A A^T - I; section 2.2.  [B, R, S] -> [B].
     """
@@ -206,22 +207,22 @@ def hop_penalty(weights: Tensor) -> Tensor:
 
 # Attention of each word over the whole sentence.
 #
-# Of PyText (Aly et al. 2018, arXiv:1812.08729), after Liu and Lane 2016, arXiv:1609.01454; its
+# From PyText (Aly et al. 2018, arXiv:1812.08729), after Liu and Lane 2016, arXiv:1609.01454; its
 # three scores are those of Luong et al. 2015, arXiv:1508.04025, section 3.1.
 
 
 SlotScore = Literal["concat", "multiply", "dot"]
-"""How well word j answers word i: v . tanh(W [h_i; h_j]), h_i W h_j or h_i . h_j."""
+"""Score of words i and j: v . tanh(W [h_i; h_j]), h_i W h_j or h_i . h_j."""
 
 
 class SlotAttention(nn.Module):
-    """Puts beside each word's vector the mean of all, by how well they answer it.
+    """Concatenates each word's vector with an attention-weighted mean of the sentence.
 
-    The matrix of `concat` is applied to each word once, not to each pair.
+    The matrix of `concat` is applied once per word, not per pair.
 
     Args:
-      size: H of a vector.
-      score: which of the three.
+      size: H, width of a vector.
+      score: the score function.
       attention_size: A, units of `concat`.
     """
 
@@ -237,12 +238,12 @@ class SlotAttention(nn.Module):
         self.weights = MaskedSoftmax()
 
     def forward(self, words: Tensor, sentence: Tensor, mask: Tensor) -> Tensor:
-        """Returns each word's vector with its mean of the sentence.
+        """Returns each word's vector concatenated with its mean of the sentence.
 
         Args:
           words: [B, W, H].
           sentence: all vectors, [B, S, H].
-          mask: where there is data, [B, S] bool.
+          mask: True where there is data, [B, S] bool.
 
         Returns:
           [B, W, 2 H].

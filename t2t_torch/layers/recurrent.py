@@ -1,4 +1,4 @@
-"""LSTMs that padding and batch mates do not reach.  Hochreiter and Schmidhuber 1997."""
+"""LSTMs whose results are independent of padding and batching.  Hochreiter and Schmidhuber 1997."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from t2t_torch.layers.dropout import Dropout, LockedDropout
 
 
 class Memory(NamedTuple):
-    """What an LSTM's layers remember.
+    """Hidden state of LSTM layers.
 
     Attributes:
-      hidden: outputs, [L, B, H]; both directions one after the other on the last axis.
+      hidden: outputs, [L, B, H]; both directions are concatenated on the last axis.
       cell: [L, B, H].
     """
 
@@ -26,23 +26,23 @@ class Memory(NamedTuple):
 
 
 class LSTM(nn.Module):
-    """Layers of LSTM over sequences that are padded at their ends.
+    """LSTM layers over right-padded sequences.
 
-    A backward direction reads each row from its own last position.  Nothing is packed: oneDNN's
-    fused kernel needs whole tensors, and takes half the time (2 cores, [32, 100, 300]: 60 and
-    156 ms a training step).
+    A backward direction starts at each row's own last position.  Sequences are not packed: oneDNN's
+    fused kernel needs full tensors, and takes half the time (2 cores, [32, 100, 300]: 60 instead of
+    156 ms per training step).
 
     Args:
-      input_size: E, of what is read.
+      input_size: E, input width.
       hidden_size: H of each direction.
-      num_layers: one above the other.
-      bidirectional: whether a second direction stands beside the first: outputs have 2 H units.
-      dropout: probability of zeroing what goes from a layer to the next.
-      locked: whether a sequence's positions lose the same units (Gal and Ghahramani 2016,
+      num_layers: number of stacked layers.
+      bidirectional: add a backward direction: outputs have 2 H units.
+      dropout: probability of zeroing a unit between layers.
+      locked: use the same dropout mask at all positions of a sequence (Gal and Ghahramani 2016,
         arXiv:1512.05287).
 
     Attributes:
-      size: of the outputs.
+      size: output width.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class LSTM(nn.Module):
         self.between = LockedDropout(dropout) if locked else Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Returns what the last layer gives, zeros at padding.
+        """Returns the outputs of the last layer, zeros at padding.
 
         Args:
           x: [B, S, E].
-          mask: where there is data, [B, S] bool, from the left on.
+          mask: True where there is data, [B, S] bool, left-aligned.
 
         Returns:
-          [B, S, H], or [B, S, 2 H] of two directions.
+          [B, S, H], or [B, S, 2 H] if bidirectional.
         """
         backward = backward_places(mask)
         there = mask[..., None]
@@ -93,12 +93,12 @@ class LSTM(nn.Module):
     def run(
         self, x: Tensor, mask: Tensor | None = None, memory: Memory | None = None
     ) -> tuple[Tensor, Memory]:
-        """Returns what `forward` does, and what each layer remembers after a row's last position.
+        """Returns the result of `forward`, and the state of each layer after a row's last position.
 
         Args:
           x: [B, S, E].
-          mask: where there is data; None is everywhere.
-          memory: what stands before the first position, of one direction; None is zeros.
+          mask: True where there is data; None means everywhere.
+          memory: initial state of a unidirectional LSTM; None means zeros.
         """
         everywhere = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         backward = backward_places(everywhere if mask is None else mask)
@@ -122,7 +122,7 @@ class LSTM(nn.Module):
 def _run(
     lstm: nn.LSTM, x: Tensor, mask: Tensor | None, before: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Runs a layer; its memory is that of each row's own end.  [B, S, E] -> [B, S, H]."""
+    """Runs a layer; its final state is that at each row's own end.  [B, S, E] -> [B, S, H]."""
     if x.size(1) == 1 or mask is None:  # packing takes twice the time
         outputs, (hidden, cell) = lstm(x, before)
         return outputs, (hidden[0], cell[0])
@@ -137,38 +137,38 @@ def backward_places(mask: Tensor) -> Tensor:
     """Returns the positions of each row from its last one with data to its first.  [B, S]."""
     places = torch.arange(mask.size(1), device=mask.device)
     index = mask.sum(1, keepdim=True) - 1 - places
-    return torch.where(index < 0, places, index)  # padding stays where it is
+    return torch.where(index < 0, places, index)  # padding is unchanged
 
 
 def turned(x: Tensor, index: Tensor | None) -> Tensor:
-    """Takes the positions `index` of each row; a turn is its own inverse.  [B, S, H], [B, S]."""
+    """Gathers the positions `index` of each row; reversal is self-inverse.  [B, S, H], [B, S]."""
     return x if index is None else x.gather(1, index[..., None].expand(-1, -1, x.size(-1)))
 
 
-# What recurrent layers remember of streams from batch to batch.  See `pipeline/streams.py`.
+# Recurrent state of streams carried from batch to batch.  See `pipeline/streams.py`.
 
 
-_TURNS = 2  # what is read and what is written
+_TURNS = 2  # one read and one written
 _BUFFER = re.compile(r"(.*\.)?carried\.layer_\d+")
 
 
 def is_memory(name: str) -> bool:
-    """Whether a name in a model's state dict is of what a `carried` memory of it holds."""
+    """Returns whether a name in a model's state dict belongs to a `carried` memory."""
     return _BUFFER.fullmatch(name) is not None
 
 
 class CarriedMemory(nn.Module):
-    """What layers remember of each stream after its last batch; a model's attribute `carried`.
+    """Layer states of each stream after its last batch; a model's attribute `carried`.
 
-    In TRAIN it stands in buffers that a checkpoint keeps, so that a run that is resumed goes on bit
-    by bit; a model that reads no streams can be loaded without it.  Batch k of a stream writes turn
-    k mod 2 and reads the other, so a pass that is made again finds what it found before.  In EVAL
-    it is apart from that, and in no checkpoint.
+    In TRAIN they are buffers saved in checkpoints, so a resumed run continues bit-exactly; a model
+    that reads no streams can be loaded without them.  Batch k of a stream writes slot k mod 2 and
+    reads the other, so a repeated pass reads the same state.  In EVAL they are separate and not
+    saved.
 
     Args:
-      sizes: numbers that each layer remembers of a stream: twice its units for an LSTM, whose
-        outputs and cells stand side by side.
-      streams: of training.
+      sizes: state size of each layer: twice its units for an LSTM, whose outputs and cells are
+        concatenated.
+      streams: number of training streams.
 
     Attributes:
       layers: for each layer [2, streams, size] float32.
@@ -179,7 +179,7 @@ class CarriedMemory(nn.Module):
         self.sizes = tuple(sizes)
         for number, size in enumerate(sizes):
             self.register_buffer(f"layer_{number}", torch.zeros(_TURNS, streams, size))
-        # Which were written since they were last shared with other processes.
+        # Slots written since the last exchange with other processes.
         self.register_buffer(
             "_written", torch.zeros(_TURNS, streams, dtype=torch.float32), persistent=False
         )
@@ -187,16 +187,16 @@ class CarriedMemory(nn.Module):
 
     @property
     def layers(self) -> list[Tensor]:
-        """The buffers of training."""
+        """The training buffers."""
         return [self.get_buffer(f"layer_{number}") for number in range(len(self.sizes))]
 
     @torch.no_grad()
     def read(self, streams: Tensor, blocks: Tensor) -> list[Tensor]:
-        """Returns what each layer remembers: zeros at the beginning of a stream.  [B, size] each.
+        """Returns the state of each layer: zeros at the beginning of a stream.  [B, size] each.
 
         Args:
-          streams: the number of each row's, [B].
-          blocks: batches of it that came before, [B].
+          streams: the stream number of each row, [B].
+          blocks: number of preceding batches of the stream, [B].
         """
         goes_on = (blocks > 0)[:, None]
         if self.training:
@@ -209,7 +209,7 @@ class CarriedMemory(nn.Module):
 
     @torch.no_grad()
     def write(self, streams: Tensor, blocks: Tensor, values: Sequence[Tensor]) -> None:
-        """Remembers; a row that is not finite is forgotten, lest all that comes after is not.
+        """Stores the states; a row that is not finite is reset, as it would spoil all later ones.
 
         Args:
           streams: as in `read`.
@@ -229,7 +229,7 @@ class CarriedMemory(nn.Module):
 
     @torch.no_grad()
     def share(self, add: Callable[[Tensor], object]) -> None:
-        """Gives all processes what each has written; each stream was written by one of them.
+        """Exchanges written states between processes; each stream is written by one of them.
 
         Args:
           add: replaces a tensor by its sum over the processes.
@@ -244,7 +244,7 @@ class CarriedMemory(nn.Module):
         written.zero_()
 
     def _make_room(self, streams: Tensor) -> None:
-        """Makes the memory of an evaluation large enough; a pass begins with its largest batch."""
+        """Allocates the memory of an evaluation; a pass begins with its largest batch."""
         need = int(streams.max()) + 1
         there = self._in_eval
         if not there or len(there[0]) < need or there[0].device != streams.device:

@@ -1,4 +1,4 @@
-"""One vector of a text, in three steps: its tokens, what stands around each, and their pooling."""
+"""Sentence encoder in three steps: tokens, contextual encoding, pooling."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from t2t_torch.token_hparam import SentenceHParams
 
 
 class Contexts(nn.Module):
-    """What a token is where it stands: layers of LSTM or of convolution, or the token itself.
+    """Contextual token vectors: LSTM or convolution layers, or the token vectors themselves.
 
     Args:
       input_size: E.
       hparams: encoder, encoder_size, kernel_size, num_hidden_layers; dropout between layers.
 
     Attributes:
-      size: of the outputs.
+      size: output width.
     """
 
     def __init__(self, input_size: int, hparams: SentenceHParams) -> None:
@@ -65,7 +65,7 @@ class Contexts(nn.Module):
 
 
 class Pool(nn.Module):
-    """One vector of a text.  [B, S, H], [B, S] -> [B, H].
+    """Pools a text into one vector.  [B, S, H], [B, S] -> [B, H].
 
     Args:
       size: H.
@@ -79,16 +79,16 @@ class Pool(nn.Module):
             self.weights = SelfAttentive(size)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Returns the vectors; zeros of a text without tokens."""
+        """Returns the vectors; zeros for a text without tokens."""
         if self._kind == "attention":
             return self.weights(x, mask)
         return pooling.mean(x, mask) if self._kind == "mean" else pooling.maximum(x, mask)
 
 
 class SelfAttentive(nn.Module):
-    """The mean of a text's vectors by learnt weights: softmax of a linear map of each.
+    """Weighted mean of a text's vectors, with softmax weights from a linear map of each.
 
-    Chen et al. 2017, arXiv:1704.00051, section 3.2, of questions.
+    Chen et al. 2017, arXiv:1704.00051, section 3.2, for questions.
 
     Args:
       size: H.
@@ -99,21 +99,21 @@ class SelfAttentive(nn.Module):
         self.score = nn.Linear(size, 1, bias=False)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Returns the means, zeros over nothing.  [B, S, H], [B, S] -> [B, H]."""
+        """Returns the means, zeros if empty.  [B, S, H], [B, S] -> [B, H]."""
         weights = masked_softmax(self.score(x).squeeze(-1), mask).to(x.dtype)
         return (weights[..., None] * x).sum(1)
 
 
 class Alignment(nn.Module):
-    """For each token of a text the mean of another's vectors, by how alike they are.
+    """Aligns each token of a text with the mean of another text's vectors, weighted by similarity.
 
-    Parikh et al. 2016, arXiv:1606.01933, section 3.1, in which `project` makes vectors comparable;
-    without it, Chen et al. 2017, arXiv:1609.06038.
+    Parikh et al. 2016, arXiv:1606.01933, section 3.1, with the projection; without it, Chen et al.
+    2017, arXiv:1609.06038.
 
     Args:
-      size: H of what is compared.
-      projected: width in which vectors are compared, after a linear map and a ReLU; 0 compares
-        them as they are.
+      size: H of the compared vectors.
+      projected: width of a linear map and a ReLU before the comparison; 0 compares the vectors
+        directly.
     """
 
     def __init__(self, size: int, projected: int = 0) -> None:
@@ -123,18 +123,18 @@ class Alignment(nn.Module):
             self.project = nn.Linear(size, projected)
 
     def scores(self, x: Tensor, y: Tensor) -> Tensor:
-        """Returns how alike each pair of vectors is.  [B, S, H], [B, T, H] -> [B, S, T]."""
+        """Returns the similarity of each pair of vectors.  [B, S, H], [B, T, H] -> [B, S, T]."""
         if hasattr(self, "project"):
             x, y = self.project(x).relu(), self.project(y).relu()
         return torch.matmul(x, y.transpose(1, 2)) * self._scale
 
     def forward(self, scores: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        """Returns the means; zeros over nothing.
+        """Returns the means; zeros if `y` is empty.
 
         Args:
           scores: [B, S, T].
-          y: what is taken the mean of, [B, T, H].
-          mask: where `y` holds something, [B, T] bool.
+          y: averaged vectors, [B, T, H].
+          mask: True where `y` has data, [B, T] bool.
 
         Returns:
           [B, S, H].
@@ -142,23 +142,23 @@ class Alignment(nn.Module):
         return torch.matmul(masked_softmax(scores, mask[:, None]).to(y.dtype), y)
 
 
-# Where the ids of one text occur in another, and how much of a text that is.
+# Exact matches between two texts, and their fraction of a text.
 #
-# Of sentences that share words this is decisive where there is little data: Yih et al. 2013, and
+# For sentence pairs with shared words this is decisive with little data: Yih et al. 2013, and
 # Severyn and Moschitti 2015, "Learning to Rank Short Text Pairs with Convolutional Deep Neural
-# Networks", who give their network the shares of common words, plain and weighted by idf.
+# Networks", whose network also uses the fractions of shared words, plain and weighted by idf.
 
 
-_LARGEST_WEIGHT = 2.0  # of the last id of a vocabulary at the start; the first has about 0.2
+_LARGEST_WEIGHT = 2.0  # initial weight of the last id of a vocabulary; the first has about 0.2
 
 
 def occurring(ids: Tensor, others: Tensor, skipped: Sequence[int] = ()) -> Tensor:
-    """Returns where an id of one text is among those of another.  [B, S], [B, T] -> [B, S] bool.
+    """Returns which ids of one text occur in another.  [B, S], [B, T] -> [B, S] bool.
 
     Args:
-      ids: of the text; padding and EOS never occur.
-      others: of the other text.
-      skipped: more ids that never do, such as that of unknown words.
+      ids: ids of the text; padding and EOS never match.
+      others: ids of the other text.
+      skipped: further ids that never match, such as that of unknown words.
     """
     found = (ids[:, :, None] == others[:, None, :]).any(-1) & (ids >= NUM_RESERVED)
     for identity in skipped:
@@ -167,21 +167,22 @@ def occurring(ids: Tensor, others: Tensor, skipped: Sequence[int] = ()) -> Tenso
 
 
 class Matches(nn.Module):
-    """Two numbers for each token: whether it occurs in the other text, and what that weighs.
+    """Two values for each token: whether it occurs in the other text, and the match's weight.
 
-    A weight is learnt for each id.  Learnt vocabularies have the frequent ids first, so weights
-    start as the logarithm of the id: by Zipf's law that rises as the inverse document frequency.
+    The weight of each id is learned.  Learned vocabularies are sorted by frequency, so weights are
+    initialized with the logarithm of the id: by Zipf's law it grows like the inverse document
+    frequency.
 
     Args:
-      features: the problem's; the texts share one vocabulary.
-      texts: names of the inputs that are compared.
+      features: the problem's features; the texts share one vocabulary.
+      texts: names of the compared inputs.
 
     Raises:
-      HParamsError: the texts' vocabularies differ: an id means one thing here and another there.
+      HParamsError: the texts have different vocabularies, so their ids are not comparable.
 
     Attributes:
-      size: numbers for a token.
-      summary_size: numbers for two texts.
+      size: number of values per token.
+      summary_size: number of values per text pair.
     """
 
     size = 2
@@ -200,12 +201,12 @@ class Matches(nn.Module):
         self._skipped = sorted({number for one in encoders for number in one.unknown_ids})
 
     def forward(self, ids: Tensor, others: Tensor) -> Tensor:
-        """Returns the numbers of each token of `ids`.  [B, S], [B, T] -> [B, S, 2]."""
+        """Returns the values of each token of `ids`.  [B, S], [B, T] -> [B, S, 2]."""
         found = occurring(ids, others, self._skipped).to(self.weight.dtype)
         return torch.stack([found, found * self._weights(ids)], -1)
 
     def summary(self, ids: Tensor, others: Tensor) -> Tensor:
-        """Returns what part of each text occurs in the other, plain and weighted.  -> [B, 4]."""
+        """Returns the fraction of each text found in the other, plain and weighted.  -> [B, 4]."""
         return torch.cat([self._shares(ids, others), self._shares(others, ids)], -1)
 
     def _shares(self, ids: Tensor, others: Tensor) -> Tensor:
@@ -218,7 +219,7 @@ class Matches(nn.Module):
 
 
 def _check_one_vocabulary(features: Features, first: str, other: str) -> None:
-    """Raises HParamsError unless each id means the same in both texts."""
+    """Raises HParamsError unless both texts have the same vocabulary."""
     one, another = features.inputs[first], features.inputs[other]
     assert isinstance(one, Text) and isinstance(another, Text)
     if one.encoder is another.encoder:

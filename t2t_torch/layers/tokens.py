@@ -1,4 +1,4 @@
-"""The vectors of a text's tokens, with what is known of its words beside them."""
+"""Token vectors of a text, with the features of its words."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
 from t2t_torch.token_hparam import TokenHParams
 
-# Where words stand among the ids of their text.
+# Positions of words among the ids of a text.
 
 
 class WordPlaces:
-    """Goes from the positions of a text's ids to its words and back.
+    """Maps between the positions of a text's ids and its words.
 
-    Where each word has one id, the two are the same.
+    With one id per word, both are the same.
 
     Args:
-      features: the problem's.
+      features: the problem's features.
     """
 
     def __init__(self, features: Features) -> None:
@@ -31,53 +31,53 @@ class WordPlaces:
         }
 
     def at_words(self, text: str, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Returns what stands at the first ids of a text's words.  [B, S, H] -> [B, W, H]."""
+        """Returns the vectors at the first ids of a text's words.  [B, S, H] -> [B, W, H]."""
         if text not in self._starts:
             return hidden
         starts = features[self._starts[text]]  # [B, W]
         return hidden.gather(1, starts[..., None].expand(-1, -1, hidden.size(-1)))
 
     def at_ids(self, text: str, words: Tensor, ids: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Puts vectors of words at the words' first ids, zeros elsewhere.
+        """Places word vectors at the words' first ids, zeros elsewhere.
 
         Args:
-          text: whose words.
+          text: name of the text.
           words: [B, W, H].
-          ids: the text's own vectors, [B, S, ...].
-          features: what `T2TModel.bottom` gives.
+          ids: vectors of the text's ids, [B, S, ...].
+          features: result of `T2TModel.bottom`.
 
         Returns:
           [B, S, H].
         """
         if text not in self._starts:
             return words
-        starts = features[self._starts[text]]  # [B, W]; what fills up adds zeros to position 0
+        starts = features[self._starts[text]]  # [B, W]; padding adds zeros to position 0
         index = starts[..., None].expand_as(words)
         placed = words.new_zeros(*ids.shape[:2], words.size(-1))
         return placed.scatter_add(1, index, words)
 
     def mask(self, text: str, features: dict[str, Tensor]) -> Tensor:
-        """Returns where a text has words.  [B, W] bool."""
+        """Returns the mask of a text's words.  [B, W] bool."""
         if text not in self._starts:
             return features[f"{text}_mask"]
         starts = features[self._starts[text]]
-        # Only the first word starts at 0, which is also what fills up.
+        # Only the first word starts at 0, which is also the padding value.
         return (starts != 0) | (torch.arange(starts.size(1), device=starts.device) == 0)
 
 
 class Tokens(nn.Module):
-    """Concatenates a token's own vector with those of its word's characters, shape, entries.
+    """Concatenates a token's vector with those of its word's characters, shape and gazetteer.
 
-    Where a word has several ids, what is known of it stands at the first.
+    If a word has several ids, its word features are at the first.
 
     Args:
-      features: the problem's.
+      features: the problem's features.
       hparams: the widths of the parts.
       text: the name of the input.
 
     Attributes:
-      size: E, of a token's vector.
-      places: where the words stand.
+      size: E, width of a token's vector.
+      places: positions of the words.
     """
 
     def __init__(self, features: Features, hparams: TokenHParams, text: str) -> None:
@@ -89,7 +89,7 @@ class Tokens(nn.Module):
         self.places = WordPlaces(features)
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns the vectors of what `T2TModel.bottom` gives, zeros at padding.  [B, S, E]."""
+        """Returns the vectors for a result of `T2TModel.bottom`, zeros at padding.  [B, S, E]."""
         own = features[self._text]
         parts = [
             self.places.at_ids(self._text, features[name], own, features) for name in self._parts
@@ -99,12 +99,12 @@ class Tokens(nn.Module):
 
 
 def texts_of(features: Features) -> list[str]:
-    """Returns the names of the inputs that are texts, in their order."""
+    """Returns the names of the text inputs, in order."""
     return [name for name, its in features.inputs.items() if isinstance(its, Text)]
 
 
 def dense_of(features: Features) -> list[str]:
-    """Returns the names of the inputs that are of a whole example, such as numbers."""
+    """Returns the names of example-level inputs, such as numbers."""
     return [
         name
         for name, its in features.inputs.items()
@@ -112,26 +112,26 @@ def dense_of(features: Features) -> list[str]:
     ]
 
 
-# The numbers of a whole example, beside what is found of it or of its words.
+# Example-level numeric inputs, appended to vectors of the example or its words.
 
 
 def dense_width(features: Features, hparams: TokenHParams) -> int:
-    """Returns the width of what `beside_dense` adds.
+    """Returns the width added by `beside_dense`.
 
     Args:
-      features: of the problem.
+      features: the problem's features.
       hparams: the widths of the parts.
     """
     return sum(hparams.input_width(features.inputs[name]) for name in dense_of(features))
 
 
 def beside_dense(hidden: Tensor, names: Sequence[str], features: dict[str, Tensor]) -> Tensor:
-    """Concatenates the vectors of numbers to each of an example's.
+    """Concatenates numeric inputs to each vector of an example.
 
     Args:
       hidden: [B, H] or [B, W, H].
-      names: of the inputs; see `dense_of`.
-      features: what `T2TModel.bottom` gives, [B, 1, width] of each name.
+      names: names of the inputs; see `dense_of`.
+      features: result of `T2TModel.bottom`, [B, 1, width] for each name.
 
     Returns:
       [B, H'] or [B, W, H'].
@@ -144,16 +144,16 @@ def beside_dense(hidden: Tensor, names: Sequence[str], features: dict[str, Tenso
     return torch.cat([hidden, *(part.expand(-1, hidden.size(1), -1) for part in parts)], -1)
 
 
-# What models of words give their targets.
+# Outputs of word-level models.
 
 
 class WordOutputs:
-    """Gives each target a vector of every word, and tells where words are.
+    """Provides each target with a vector per word and the word mask.
 
     Args:
-      features: the problem's.
-      text: the name of the input whose words they are.
-      targets: the names of the targets that are of words; all if not given.
+      features: the problem's features.
+      text: name of the input with the words.
+      targets: names of the word-level targets; all by default.
     """
 
     def __init__(self, features: Features, text: str, targets: Iterable[str] | None = None) -> None:
@@ -163,20 +163,20 @@ class WordOutputs:
         self._places = WordPlaces(features)
 
     def at_words(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Returns what stands at the first id of each word.  [B, S, H] -> [B, W, H].
+        """Returns the vectors at the first id of each word.  [B, S, H] -> [B, W, H].
 
         Args:
-          hidden: a vector of each id.
-          features: what `T2TModel.bottom` gives.
+          hidden: a vector for each id.
+          features: result of `T2TModel.bottom`.
         """
         return self._places.at_words(self._text, hidden, features)
 
     def __call__(self, words: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns what `T2TModel.body` does: [B, W, H'] and a mask, [B, W] bool, of each target.
+        """Returns the result of `T2TModel.body`: [B, W, H'] and a mask, [B, W] bool, per target.
 
         Args:
-          words: a vector of each word, [B, W, H]; the example's numbers are put beside it.
-          features: what `T2TModel.bottom` gives.
+          words: a vector for each word, [B, W, H]; numeric inputs are appended to it.
+          features: result of `T2TModel.bottom`.
         """
         words = beside_dense(words, self._dense, features)
         there = self._places.mask(self._text, features)
@@ -186,24 +186,24 @@ class WordOutputs:
         return found
 
 
-# A sentence's tokens as an LSTM in both directions has read them.
+# Bidirectional LSTM over the tokens of a sentence.
 
 
 class TokenLSTM(nn.Module):
-    """Tokens, layers of LSTM in both directions, dropout before and behind them.
+    """Tokens, bidirectional LSTM layers, dropout before and after them.
 
     Args:
-      features: the problem's.
-      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the rate of
-        dropout, `layer_prepostprocess_dropout`.
+      features: the problem's features.
+      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the dropout
+        rate, `layer_prepostprocess_dropout`.
       text: the name of the input.
-      num_layers: one above the other.
-      locked: whether all positions of a sentence lose the same units (Gal and Ghahramani 2016,
+      num_layers: number of stacked layers.
+      locked: use the same dropout mask at all positions of a sentence (Gal and Ghahramani 2016,
         arXiv:1512.05287).
 
     Attributes:
-      size: 2 H, of what a token gets.
-      dropout: the one before and behind.
+      size: 2 H, output width.
+      dropout: the dropout module before and after.
     """
 
     def __init__(
@@ -231,29 +231,29 @@ class TokenLSTM(nn.Module):
         self.size = self.lstm.size
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns a vector of each token, zeros at padding.  [B, S, 2 H].
+        """Returns a vector for each token, zeros at padding.  [B, S, 2 H].
 
         Args:
-          features: what `T2TModel.bottom` gives.
+          features: result of `T2TModel.bottom`.
         """
         read = self.lstm(self.dropout(self.tokens(features)), features[f"{self._text}_mask"])
         hidden: Tensor = self.dropout(read)
         return hidden
 
 
-# The LSTM encoder of sequence to sequence models, which reads from right to left.
+# LSTM encoder of sequence-to-sequence models, reading from right to left.
 #
-# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: what is written first is then near to what
-# was read last.
+# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: this places the first output tokens close to
+# the last tokens read.
 
 
 class Encoded(NamedTuple):
-    """What an encoder has found.
+    """Result of an encoder.
 
     Attributes:
-      outputs: [B, S, H], each at the place of its token.
-      mask: where there are tokens, [B, S] bool.
-      memory: of each layer after the first token, which is read last.
+      outputs: [B, S, H], in token order.
+      mask: True where there are tokens, [B, S] bool.
+      memory: state of each layer after the first token, which is read last.
     """
 
     outputs: Tensor
@@ -262,12 +262,12 @@ class Encoded(NamedTuple):
 
 
 class ReversedEncoder(nn.Module):
-    """Layers of LSTM over the tokens of a text, the last one first.
+    """LSTM layers over the tokens of a text in reverse order.
 
     Args:
-      features: the problem's; its one input that is a text is read.
+      features: the problem's features; reads its only text input.
       hparams: sizes.
-      dropout: probability of zeroing a unit that a layer reads.
+      dropout: probability of zeroing an input unit of a layer.
     """
 
     def __init__(self, features: Features, hparams: TokenHParams, dropout: float) -> None:
@@ -280,7 +280,7 @@ class ReversedEncoder(nn.Module):
         )
 
     def forward(self, features: dict[str, Tensor]) -> Encoded:
-        """Returns what is found in what `T2TModel.bottom` gives."""
+        """Returns the encoding of the result of `T2TModel.bottom`."""
         mask = features[f"{self.text}_mask"]
         backward = backward_places(mask)
         x = self.dropout(turned(self.tokens(features), backward))

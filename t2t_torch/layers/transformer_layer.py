@@ -1,4 +1,4 @@
-"""The Transformer's encoder layer and its parts: sublayers, positions, joined inputs."""
+"""Transformer encoder layer and its parts: sublayers, positions, joined inputs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.tokens import WordPlaces
 
-# What stands before and after each sublayer: norms, dropout, the residual connection.
+# Pre- and postprocessing of each sublayer: norms, dropout, residual connection.
 
 
 class Preprocess(nn.Module):
-    """What `layer_preprocess_sequence` says: n is a layer norm, d dropout, in the order written.
+    """Applies `layer_preprocess_sequence`: n is a layer norm, d dropout, in the given order.
 
     Pre-norm is "n" before and "da" after; post-norm is "none" before and "dan" after.
 
@@ -28,7 +28,7 @@ class Preprocess(nn.Module):
       hparams: hidden_size, norm_epsilon, layer_preprocess_sequence, layer_prepostprocess_dropout.
 
     Raises:
-      HParamsError: the sequence holds another letter.
+      HParamsError: the sequence contains another letter.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -46,13 +46,13 @@ class Preprocess(nn.Module):
 
 
 class Postprocess(nn.Module):
-    """What `layer_postprocess_sequence` says: as `Preprocess`, and a adds the sublayer's input.
+    """Applies `layer_postprocess_sequence`: as `Preprocess`, and a adds the sublayer's input.
 
     Args:
       hparams: hidden_size, norm_epsilon, layer_postprocess_sequence, layer_prepostprocess_dropout.
 
     Raises:
-      HParamsError: the sequence holds another letter.
+      HParamsError: the sequence contains another letter.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -63,7 +63,7 @@ class Postprocess(nn.Module):
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
 
     def forward(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Returns the sublayer's result `x` joined with its input `residual`.  [B, T, H] each."""
+        """Returns the sublayer's output `x` combined with its input `residual`.  [B, T, H] each."""
         for letter in self.sequence:
             if letter == "a":
                 x = residual + x
@@ -85,15 +85,15 @@ def _parse(hparams: HParams, field: str, letters: str) -> str:
     return sequence
 
 
-# The position-wise network between attentions.
+# Position-wise feed-forward network.
 
 
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU between.  Vaswani et al. 2017, section 3.3.
 
     Args:
-      hidden_size: H, in and out.
-      filter_size: F, in between.
+      hidden_size: H, input and output width.
+      filter_size: F, inner width.
       dropout: probability of zeroing an activation after the ReLU; TRAIN only.
     """
 
@@ -112,12 +112,12 @@ class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network.  Vaswani et al. 2017, section 3.1.
 
     Args:
-      hparams: hidden_size, and what stands before and after each sublayer.
+      hparams: hidden_size, and the pre- and postprocessing of each sublayer.
       num_heads: N.
       filter_size: F.
       attention_dropout: probability of zeroing an attention weight.
       relu_dropout: probability of zeroing a unit inside the feed-forward network.
-      max_relative_position: of `SelfAttention`.
+      max_relative_position: see `SelfAttention`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
 
-# Where a token stands.
+# Position encodings.
 
 
 _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
@@ -155,8 +155,8 @@ _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
 def sinusoids(positions: Tensor, hidden_size: int) -> Tensor:
     """Returns tensor2tensor's timing signal: sines, then cosines, not interleaved.
 
-    Wavelengths grow from 2 pi to 2 pi * 10,000 in a geometric row.  Vaswani et al. 2017, section
-    3.5, with the two halves side by side.
+    Wavelengths form a geometric series from 2 pi to 2 pi * 10,000.  Vaswani et al. 2017, section
+    3.5, with the two halves concatenated.
 
     Args:
       positions: [...] integers, from 0.
@@ -173,7 +173,7 @@ def sinusoids(positions: Tensor, hidden_size: int) -> Tensor:
     return torch.nn.functional.pad(signal, (0, hidden_size % 2))
 
 
-# The inputs of an example as one sequence: texts one after another, numbers, pictures.
+# All inputs of an example as one sequence: texts, numbers, images.
 
 
 class Joined(NamedTuple):
@@ -182,7 +182,7 @@ class Joined(NamedTuple):
     Attributes:
       x: [B, S, H].
       mask: [B, S] bool.
-      places: for each input the range of positions that it has, [first, last).
+      places: range of positions of each input, [first, last).
     """
 
     x: Tensor
@@ -191,19 +191,19 @@ class Joined(NamedTuple):
 
 
 class JoinInputs(nn.Module):
-    """Puts the inputs of an example into one sequence.
+    """Concatenates the inputs of an example into one sequence.
 
-    Each text has positions of its own and, if there are several inputs, a vector that says which
-    it is.  What is known of each word (its shape, its characters) is added at the word's first id.
+    Each text has its own position encoding and, with several inputs, a learned vector that
+    identifies it.  Word features (shape, characters) are added at the word's first id.
 
     Args:
-      features: the problem's; all inputs are joined.
+      features: the problem's features; all inputs are joined.
       hidden_size: H.
-      timing: whether sinusoids are added to texts.
+      timing: add sinusoidal positions to texts.
 
     Attributes:
-      names: the inputs that have positions of their own, in their order.
-      places: where the words of texts stand.
+      names: the inputs with their own positions, in order.
+      places: positions of the words of texts.
     """
 
     def __init__(self, features: Features, hidden_size: int, *, timing: bool) -> None:
@@ -224,12 +224,12 @@ class JoinInputs(nn.Module):
         names: Sequence[str] | None = None,
         as_if: Mapping[str, str] | None = None,
     ) -> Joined:
-        """Joins the inputs, or those that are named.
+        """Joins all inputs, or those named.
 
         Args:
-          features: what `T2TModel.bottom` gives.
-          names: of inputs, in the order in which they are joined; None is all.
-          as_if: for an input the one whose vector says which it is, if not its own.
+          features: result of `T2TModel.bottom`.
+          names: names of inputs, in the order of joining; None is all.
+          as_if: by input name, another input whose identifying vector to use.
         """
         parts, masks = [], []
         places = {}
@@ -245,13 +245,13 @@ class JoinInputs(nn.Module):
         return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places)
 
     def segments(self, features: dict[str, Tensor]) -> Tensor | None:
-        """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""
+        """Returns the segment of each position, all inputs; None without packing.  [B, S]."""
         if f"{self.names[0]}_segmentation" not in features:
             return None
         return torch.cat([features[f"{name}_segmentation"] for name in self.names], 1)
 
     def _embedded(self, name: str, features: dict[str, Tensor]) -> Tensor:
-        """Returns an input with what is known of its words, and its positions.  [B, S, H]."""
+        """Returns an input with its word features and positions.  [B, S, H]."""
         x = features[name]
         for word_feature, text in self._of_words.items():
             if text == name:

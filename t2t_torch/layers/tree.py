@@ -1,7 +1,7 @@
-"""How known transitions go over a stack: what stands on what, and what is composed of what.
+"""Stack structure, constraints and stack LSTM for transition-based parsing.
 
-All is found before anything is computed, so that a network need not go from transition to
-transition: it goes by the height of the stack, and by the depth of what is composed.
+The structure of known transitions is computed in advance, so a network can process a batch by stack
+height and composition depth instead of transition by transition.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from t2t_torch.text.tree import OPEN, REDUCE, SHIFT, SLOT, TransitionEncoder, ar
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
 SHIFT_ID, REDUCE_ID = NUM_RESERVED, NUM_RESERVED + 1
-"""The ids of the transitions that open nothing; all above open a constituent."""
+"""Ids of transitions that open nothing; all higher ids open a constituent."""
 
 
 class Height(NamedTuple):
-    """What is pushed to one height of the stack.
+    """Pushes to one height of the stack.
 
     Attributes:
-      count: of pushes.
-      parents: what each stands on, as a place among the pushes of the height below, [count].
+      count: number of pushes.
+      parents: index of the element below each, among the pushes of the height below, [count].
     """
 
     count: int
@@ -39,21 +39,21 @@ class Height(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """A batch of transitions.  N is the number of all: each of them pushes one vector.
+    """Stack structure of a batch of N transitions, each of which pushes one vector.
 
-    A *vector* is numbered from 1, 0 is a vector of zeros: first those of shifts and of opened
-    constituents, in the order of `sources`, then those that are composed, depth after depth.
+    A *vector* is numbered from 1, 0 is a vector of zeros: first those of shifts and opened
+    constituents, in the order of `sources`, then the composed ones, by increasing depth.
 
     Attributes:
-      sources: where the vectors that are not composed come from: places in the words' [B * (S + 1)]
+      sources: origin of the vectors that are not composed: indices into the words' [B * (S + 1)]
         and then the transitions' [B * T] vectors.
       composed: for each depth the vectors of its members, the opened constituent and then its
-        children, filled up with 0; [number of them, most members].
-      vectors: which vector each push is, in the order of heights, [N].
+        children, padded with 0; [number of constituents, maximum number of members].
+      vectors: the vector of each push, in the order of heights, [N].
       heights: from the lowest.
-      tops: for each transition the push that is the top of the stack before it, counted from 1 in
-        the order of heights; 0 is an empty stack.  [B, T].
-      fronts: how many words were taken before each transition.  [B, T].
+      tops: for each transition the push at the top of the stack before it, counted from 1 in the
+        order of heights; 0 is an empty stack.  [B, T].
+      fronts: number of words consumed before each transition.  [B, T].
     """
 
     sources: Tensor
@@ -65,15 +65,15 @@ class Structure(NamedTuple):
 
 
 class _Stack(NamedTuple):
-    """What is known of each transition, [B, T] each.
+    """Properties of each transition, [B, T] each.
 
     Attributes:
-      height: of the stack after it.
-      parent: the transition whose push it stands on; -1 is none.
-      depth: of composition; 0 where nothing is composed.
+      height: stack height after it.
+      parent: the transition that pushed the element below; -1 is none.
+      depth: composition depth; 0 without composition.
       owner: the transition that composes its push; -1 is none.
-      order: its place among those that are composed together.
-      front: words taken before it.
+      order: its index among the elements that are composed together.
+      front: words consumed before it.
     """
 
     height: _Ints
@@ -87,12 +87,12 @@ class _Stack(NamedTuple):
 def structure_of(ids: Tensor, words: int) -> Structure:
     """Returns the structure of transitions.
 
-    What is no tree is gone through all the same: a REDUCE without an open constituent composes
-    the whole stack.
+    Invalid sequences are processed too: a REDUCE without an open constituent composes the whole
+    stack.
 
     Args:
-      ids: of transitions, [B, T]; PAD and EOS push nothing.
-      words: S, the most words of a row.
+      ids: ids of transitions, [B, T]; PAD and EOS push nothing.
+      words: S, maximum number of words of a row.
     """
     known = ids.cpu().numpy()
     pushes = known >= NUM_RESERVED
@@ -126,13 +126,13 @@ def _tensor(values: Any, like: Tensor) -> Tensor:
 
 
 def _walk(ids: _Ints) -> _Stack:
-    """Goes through the transitions, all rows at a time."""
+    """Processes the transitions, all rows at a time."""
     size, length = ids.shape
     row = np.arange(size)
     found = _Stack(*(np.full((size, length), fill) for fill in (0, -1, 0, -1, 0, 0)))
     stack = np.full((size, length + 1), -1)  # transitions; the first is that of an empty stack
     depths = np.zeros_like(stack)
-    opened = np.zeros_like(stack)  # heights at which constituents stand open
+    opened = np.zeros_like(stack)  # heights of open constituents
     height, count, front = (np.zeros(size, np.int64) for _ in range(3))
     places = np.arange(length + 1)
     for t in range(length):
@@ -165,7 +165,7 @@ def _walk(ids: _Ints) -> _Stack:
 
 
 def _vectors(ids: _Ints, stack: _Stack, words: int) -> tuple[_Ints, tuple[_Ints, list[_Ints]]]:
-    """Numbers the vectors; returns the number of each push's, the sources, what is composed."""
+    """Numbers the vectors; returns the number of each push's, the sources and the compositions."""
     length = ids.shape[1]
     number = np.zeros_like(ids)
     rows, times = ((ids >= NUM_RESERVED) & (stack.depth == 0)).nonzero()
@@ -194,10 +194,10 @@ def _vectors(ids: _Ints, stack: _Stack, words: int) -> tuple[_Ints, tuple[_Ints,
     return number, (sources, composed)
 
 
-# Which transitions may follow, so that they build one tree over all words of a sentence.
+# Constraints that make transitions build one tree over all words of a sentence.
 #
-# Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776, section 3.1; the turns of
-# intents and slots as in Gupta et al. 2018, "Semantic Parsing for Task Oriented Dialog using
+# Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776, section 3.1; alternation
+# of intents and slots as in Gupta et al. 2018, "Semantic Parsing for Task Oriented Dialog using
 # Hierarchical Representations", arXiv:1810.07942, section 2.
 
 
@@ -206,15 +206,15 @@ _NEVER, _END, _SHIFT, _REDUCE, _OPEN, _OPEN_OTHER, _OPEN_ANY = range(7)
 
 @dataclasses.dataclass
 class Progress:
-    """How far the trees of R rows are built; a row that broke a rule once may end at any time.
+    """Parsing state of R rows; a row that violated a constraint may end at any time.
 
     Attributes:
-      left: words not yet taken, [R].
-      kinds: of the open constituents, from the outermost, [R, D]: 0, or 1 of a slot, 2 of any.
-      open: how many constituents are open, [R].
+      left: words not yet consumed, [R].
+      kinds: kinds of the open constituents, from the outermost, [R, D]: 0, 1 slot, 2 unknown.
+      open: number of open constituents, [R].
       fresh: whether the last transition opened one, [R] bool.
       begun: whether one was ever opened, [R] bool.
-      room: how many transitions, the end symbol too, may still come, [R].
+      room: remaining number of transitions, including the end symbol, [R].
     """
 
     left: Tensor
@@ -225,30 +225,30 @@ class Progress:
     room: Tensor
 
     def expand(self, hypotheses: int) -> Progress:
-        """Returns it with each row `hypotheses` times, side by side."""
+        """Returns the state with each row repeated `hypotheses` times, consecutively."""
         rows = torch.arange(len(self.left), device=self.left.device)
         return self.reorder(rows.repeat_interleave(hypotheses))
 
     def reorder(self, index: Tensor) -> Progress:
-        """Returns it with row `index[i]` in row i."""
+        """Returns the state with row `index[i]` in row i."""
         names = [field.name for field in dataclasses.fields(self)]
         return Progress(**{name: getattr(self, name).index_select(0, index) for name in names})
 
 
 class ValidTransitions:
-    """The rules, for the labels of a problem.
+    """Transition constraints for the labels of a problem.
 
-    SHIFT needs a word and an open constituent.  REDUCE needs something in the constituent, and
-    another open one unless all words are taken.  A constituent opens while there are words, at most
-    `max_open` in each other, and only if there is room to end all.  The end symbol, and nothing
-    else, follows the tree.  Where all labels begin with IN: or SL:, the outermost constituent and
-    those right in a slot are intents, and those right in an intent are slots.
+    SHIFT requires a word and an open constituent.  REDUCE requires a non-empty constituent, and
+    another open one unless all words are consumed.  A constituent may open while words remain, with
+    at most `max_open` nested, and only if the remaining length suffices to close all.  After the
+    tree only the end symbol follows.  If all labels begin with IN: or SL:, the outermost
+    constituent and those directly in a slot are intents, and those directly in an intent are slots.
 
     Args:
       feature: the target.
-      max_open: the most constituents open at a time.
-      device: of the tensors.
-      allow_unknown: whether a constituent may have an unknown label, as right trees may.
+      max_open: maximum number of open constituents.
+      device: device of the tensors.
+      allow_unknown: allow constituents with an unknown label, as in reference trees.
     """
 
     def __init__(
@@ -275,11 +275,12 @@ class ValidTransitions:
         self._kinds = torch.tensor(kinds, device=device)
 
     def start(self, words: Tensor, room: Tensor | None = None) -> Progress:
-        """Returns the progress before the first transition.
+        """Returns the initial state.
 
         Args:
-          words: of each row, [R].
-          room: the most transitions of each row, the end symbol too, [R]; None is without limit.
+          words: number of words of each row, [R].
+          room: maximum number of transitions of each row, including the end symbol, [R]; None is
+            unlimited.
         """
         nothing = torch.zeros_like(words)
         return Progress(
@@ -292,10 +293,10 @@ class ValidTransitions:
         )
 
     def after(self, ids: Tensor, progress: Progress) -> Progress:
-        """Returns the progress after one transition of each row.  [R] ids; PAD changes nothing."""
+        """Returns the state after one transition of each row.  [R] ids; PAD changes nothing."""
         kind = self._kinds[ids]
         shifts, reduces, opens = kind == _SHIFT, kind == _REDUCE, kind >= _OPEN
-        place = progress.open.clamp(max=self._max_open - 1)[:, None]  # where the next one opens
+        place = progress.open.clamp(max=self._max_open - 1)[:, None]  # the next to open
         opened = torch.where(opens, kind - _OPEN, progress.kinds.gather(1, place)[:, 0])
         return Progress(
             left=(progress.left - shifts.long()).clamp(min=0),
@@ -307,11 +308,11 @@ class ValidTransitions:
         )
 
     def valid(self, progress: Progress) -> Tensor:
-        """Returns which transitions may follow, at least one.  [R, V] bool."""
+        """Returns the allowed transitions, at least one.  [R, V] bool."""
         left, is_open = progress.left > 0, progress.open > 0
         ended = progress.begun & ~is_open
         reduce = is_open & ~progress.fresh & ((progress.open > 1) | ~left)
-        # To open one costs its own end, too; all words, ends and the end symbol come after.
+        # Opening also costs its own end; all words, ends and the end symbol follow.
         enough = progress.left + progress.open + 3 <= progress.room
         opens = left & ~ended & (progress.open < self._max_open) & enough
         last = progress.kinds.gather(1, (progress.open - 1).clamp(min=0)[:, None])[:, 0]
@@ -324,19 +325,19 @@ class ValidTransitions:
         return torch.stack(rules, 1)[:, self._kinds]
 
 
-# LSTMs over a stack: a push goes on from what it stands on, not from what came before it.
+# Stack LSTM: the state of a push continues from the element below, not from the previous one.
 #
 # Dyer et al. 2015, "Transition-Based Dependency Parsing with Stack Long Short-Term Memory",
 # arXiv:1505.08075.
 
 
 class StackLSTM(nn.Module):
-    """Layers of LSTM over the pushes of many stacks.
+    """LSTM layers over the pushes of many stacks.
 
     Args:
-      size: H, of what is pushed and of the outputs.
-      num_layers: L, one above the other.
-      dropout: probability of zeroing what goes from a layer to the next.
+      size: H, width of pushed vectors and outputs.
+      num_layers: L, number of stacked layers.
+      dropout: probability of zeroing a unit between layers.
     """
 
     def __init__(self, size: int, num_layers: int, dropout: float) -> None:
@@ -345,13 +346,13 @@ class StackLSTM(nn.Module):
         self.between = Dropout(dropout)
 
     def forward(self, x: Tensor, heights: Sequence[Height]) -> Tensor:
-        """Returns the output after each push, of stacks that are known beforehand.
+        """Returns the output after each push of stacks known in advance.
 
-        All pushes to one height are computed together: what they stand on is one lower.
+        Computes all pushes to one height together, as the elements below are one lower.
 
         Args:
-          x: what is pushed, in the order of heights, [N, H].
-          heights: from the lowest; N pushes in all.
+          x: pushed vectors, in the order of heights, [N, H].
+          heights: from the lowest; N pushes in total.
 
         Returns:
           [N, H].
@@ -375,11 +376,11 @@ class StackLSTM(nn.Module):
         return x
 
     def push(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns what the layers remember after one push to each of R stacks.
+        """Returns the layer states after one push to each of R stacks.
 
         Args:
-          x: what is pushed, [R, H].
-          hidden: outputs of the layers after what it stands on, [R, L, H].
+          x: pushed vectors, [R, H].
+          hidden: layer outputs at the elements below, [R, L, H].
           cell: [R, L, H].
         """
         hiddens, cells = [], []
@@ -395,7 +396,7 @@ class StackLSTM(nn.Module):
 
 
 def _cell(gates: Tensor, cell: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Returns output and cell, [R, H] each, of gates [R, 4 H] in PyTorch's order: i, f, g, o."""
+    """Returns output and cell, [R, H] each, from gates [R, 4 H] in PyTorch's order: i, f, g, o."""
     size = gates.size(1) // 4
     enter, keep = gates[:, : 2 * size].sigmoid().chunk(2, 1)
     new = enter * gates[:, 2 * size : 3 * size].tanh()
