@@ -554,7 +554,7 @@ class CheckpointDirectory:
 
     @property
     def is_joined(self) -> bool:
-        """Whether `join` was called."""
+        """True if `join` was called."""
         return self._peers is not None
 
     def save(self, snapshot: Snapshot) -> Checkpoint:

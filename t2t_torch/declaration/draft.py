@@ -91,7 +91,7 @@ class Look:
 
     @functools.cached_property
     def is_list(self) -> bool:
-        """Whether all values are lists of strings."""
+        """True if all values are lists of strings."""
         return bool(self.values) and all(
             isinstance(value, list) and all(isinstance(one, str) for one in value)
             for value in self.values
@@ -99,7 +99,7 @@ class Look:
 
     @functools.cached_property
     def is_plain(self) -> bool:
-        """Whether all values are strings or numbers."""
+        """True if all values are strings or numbers."""
         return bool(self.values) and all(isinstance(v, str | int | float) for v in self.values)
 
     @functools.cached_property
@@ -109,23 +109,23 @@ class Look:
 
     @functools.cached_property
     def is_number(self) -> bool:
-        """Whether all values are numbers, also as strings."""
+        """True if all values are numbers, also as strings."""
         return self.is_plain and all(_number(value) is not None for value in self.values)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all values are integers."""
+        """True if all values are integers."""
         numbers = [_number(value) for value in self.values]
         return all(number is not None and number.is_integer() for number in numbers)
 
     @functools.cached_property
     def is_date(self) -> bool:
-        """Whether nearly all values are dates, with or without times."""
+        """True if nearly all values are dates, with or without times."""
         return self._fit(_DATE)
 
     @functools.cached_property
     def is_money(self) -> bool:
-        """Whether nearly all values are amounts of money that are not plain numbers."""
+        """True if nearly all values are amounts of money that are not plain numbers."""
         return not self.is_number and self._fit(_MONEY)
 
     def _fit(self, pattern: re.Pattern[str]) -> bool:
@@ -141,12 +141,12 @@ class Look:
 
     @property
     def is_about_rows(self) -> bool:
-        """Whether the values or the name are metadata: when, where or by whom a row was written."""
+        """True if the values or the name are metadata: when, where or by whom a row was written."""
         return self.is_date or self.is_named(_ABOUT_ROWS)
 
     @functools.cached_property
     def is_label(self) -> bool:
-        """Whether the values look like labels: few, short, and each repeated."""
+        """True if the values look like labels: few, short, and each repeated."""
         if not self.is_plain or self.is_date or self.distinct < 2 or self.mean_words > 6:
             return False
         if self.is_number:
@@ -156,14 +156,14 @@ class Look:
 
     @functools.cached_property
     def is_text(self) -> bool:
-        """Whether the values look like texts."""
+        """True if the values look like texts."""
         several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
         other = self.is_number or self.is_label or self.is_tree or self.is_date or self.is_money
         return self.is_plain and several and not other and not self.is_written_list
 
     @functools.cached_property
     def is_written_list(self) -> bool:
-        """Whether all values are lists of strings in Python or JSON notation."""
+        """True if all values are lists of strings in Python or JSON notation."""
         if not self.is_plain or not all(str(v).strip().startswith("[") for v in self.counts):
             return False
         try:
@@ -174,12 +174,12 @@ class Look:
 
     @functools.cached_property
     def is_code(self) -> bool:
-        """Whether all values are single ASCII words: names, addresses, codes."""
+        """True if all values are single ASCII words: names, addresses, codes."""
         return self.is_plain and all(v.isascii() and len(v.split()) == 1 for v in self.counts)
 
     @functools.cached_property
     def is_identity(self) -> bool:
-        """Whether the values only identify rows."""
+        """True if the values only identify rows."""
         if self.is_named("unnamed"):
             return self.is_number
         named = self.is_named("id uuid guid index key")
@@ -191,7 +191,7 @@ class Look:
 
     @functools.cached_property
     def is_tree(self) -> bool:
-        """Whether the values are bracketed trees."""
+        """True if the values are bracketed trees."""
         first = self.values[:_PARSED]
         return self.is_plain and all(_is_tree(str(value)) for value in first)
 

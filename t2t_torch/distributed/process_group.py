@@ -144,7 +144,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the main process, which writes files and prints messages."""
+        """True if this is the main process, which writes files and prints messages."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Files of raw data to records, a file for each format; `formats.open_records` opens them all."""
+"""Readers of raw data files, by format; `formats.open_records` opens all of them."""

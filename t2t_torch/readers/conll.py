@@ -1,4 +1,4 @@
-"""Words with labels: CoNLL, CoNLL-U, and folders of seq.in, seq.out and label."""
+"""Readers of labelled words: CoNLL, CoNLL-U, and folders of seq.in, seq.out and label."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from t2t_torch.readers.text_file import (
 )
 
 DOCUMENT_START = "-DOCSTART-"
-"""The word of a line that begins a document in CoNLL-2003."""
+"""First word of a line that starts a document in CoNLL-2003."""
 
 Row = tuple[int, list[str]]
-"""The number of a line and its columns."""
+"""A line number and the line's columns."""
 
 
 def read_conll(
@@ -33,23 +33,23 @@ def read_conll(
     delimiter: str = "",
     skip_docstart: bool = False,
 ) -> Iterator[Record]:
-    """Yields sentences as one list of strings for each column.
+    """Yields sentences as one list of strings per column.
 
-    A line of spaces and tabs alone is a blank one, and any number of them ends a sentence.  A
-    sentence with a bad line is left out whole; bad is a line with another number of columns than
-    the names, or than the file's first line if there are no names.
+    A line of only spaces and tabs is blank, and blank lines separate sentences.  A sentence with a
+    bad line is skipped as a whole; a line is bad if its number of columns differs from the names,
+    or from the file's first line if there are no names.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad sentences.
-      columns: their names; "0", "1", ... if there are none.
-      delimiter: one character between columns, such as a tab where words hold spaces; "" is any
+      path: the file, gzip-compressed or not.
+      bad: policy for bad sentences.
+      columns: names of the columns; by default "0", "1", ...
+      delimiter: one character between columns, such as a tab if words contain spaces; "" means any
         spaces and tabs.
-      skip_docstart: whether lines that begin with `DOCUMENT_START` are left out.
+      skip_docstart: skip lines that begin with `DOCUMENT_START`.
 
     Raises:
       DataError: the file cannot be read.
-      UsageError: an option makes no sense.
+      UsageError: an option is invalid.
     """
     if len(delimiter) > 1 or delimiter in ("\n", "\r"):
         raise UsageError(f"{delimiter!r} cannot delimit columns; one character can.")
@@ -80,7 +80,7 @@ def _sentences(
 def _blocks(
     path: Path, bad: BadRecords, delimiter: str, *, skip_docstart: bool
 ) -> Iterator[list[Row]]:
-    """Yields the lines between blank ones; what holds a line that is no text is left out."""
+    """Yields the lines between blank ones; blocks with an undecodable line are skipped."""
     rows: list[Row] = []
     spoilt = False
     for number, line in TextFile(path, bad):
@@ -98,30 +98,30 @@ def _blocks(
         yield rows
 
 
-# Sentences of Universal Dependencies, universaldependencies.org/format.html.
+# Universal Dependencies, universaldependencies.org/format.html.
 
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The ten columns of a word's line."""
 
 NO_BREAK_SPACE = "\u00a0"
-"""What stands for a space in a word."""
+"""Replacement for a space in a word."""
 
 _RANGE_OR_EMPTY = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
-    """Yields sentences as one list of strings for each of the `COLUMNS`.
+    """Yields sentences as one list of strings per entry of `COLUMNS`.
 
-    Comments are left out, also the lines of ranges of words (3-4) and of empty nodes (8.1).  A
-    space in a form or a lemma, as in "10 000", becomes a no-break space (U+00A0), since words are
-    cut at spaces elsewhere.  A sentence is bad, and left out whole, if a line has not ten columns
-    with tabs between, a column is empty, or the words are not numbered from 1: then a blank line is
-    missing, or a word.
+    Comments, multiword token ranges (3-4) and empty nodes (8.1) are skipped.  A space in a form or
+    a lemma, as in "10 000", becomes a no-break space (U+00A0), since words are split at spaces
+    elsewhere.  A sentence is bad and skipped as a whole if a line does not have ten tab-separated
+    columns, a column is empty, or the words are not numbered from 1, which indicates a missing
+    blank line or word.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad sentences.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad sentences.
 
     Raises:
       DataError: the file cannot be read.
@@ -157,7 +157,7 @@ def _record(path: Path, start: int, words: list[list[str]]) -> Record:
 
 
 def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:
-    """Returns the column and what is wrong with a word's line, if anything is."""
+    """Returns the column and the error of a word's line, if any."""
     if len(fields) != len(COLUMNS):
         kept = "\t".join(fields[: len(COLUMNS)])
         column = len(kept) + 1 + (len(fields) > len(COLUMNS))
@@ -171,29 +171,28 @@ def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:
     return None
 
 
-# Utterances in three files: words, the tag of each, and the intent.
+# Utterances in three files: words, their tags, and the intent.
 
 
 FILES = {"words": "seq.in", "tags": "seq.out", "label": "label"}
-"""The names of the files in a folder; those of Goo et al. 2018, github.com/MiuLab/SlotGated-SLU."""
+"""File names in a folder; those of Goo et al. 2018, github.com/MiuLab/SlotGated-SLU."""
 
 
 def read_bio(path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}) -> Iterator[Record]:
-    """Yields {"words": list, "tags": list, "label": str} of each line of the files.
+    """Yields {"words": list, "tags": list, "label": str} for each line of the files.
 
-    Words and tags stand between spaces or tabs; other whitespace is part of them.  Bad are lines
-    with different numbers of words and tags, or with no word or label.  Places are those of the
-    file of words; a column is where the first word without a tag, or the first tag without a word,
-    begins.
+    Words and tags are separated by spaces or tabs; other whitespace is part of them.  A line is bad
+    if the numbers of words and tags differ, or there is no word or label.  Places refer to the file
+    of words; the column is the start of the first word without a tag, or of the first surplus tag.
 
     Args:
-      path: a folder with the `FILES`, packed with gzip (and ".gz" after their names) or not.
-      bad: what becomes of bad lines.
-      files: by the names in `FILES`, other paths, from the folder; "label" may be left out, and
-        then records have none.
+      path: a folder with the `FILES`, gzip-compressed (with ".gz" after their names) or not.
+      bad: policy for bad lines.
+      files: by the names in `FILES`, other paths, relative to the folder; "label" may be omitted,
+        and records then have none.
 
     Raises:
-      DataError: a file cannot be read, or they have different numbers of lines.
+      DataError: a file cannot be read, or the numbers of lines differ.
       UsageError: `files` has other names.
     """
     if files and not {"words", "tags"} <= files.keys() <= FILES.keys():

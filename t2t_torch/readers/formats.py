@@ -1,4 +1,4 @@
-"""The formats of raw files, by name and by the ending of a file's."""
+"""Raw file formats, by name and file extension."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from t2t_torch.readers.trees import read_trees
 
 @dataclass(frozen=True)
 class Format:
-    """A format of raw files.
+    """A raw file format.
 
     Attributes:
-      read: of a path, `BadRecords` and, as keyword arguments, options; yields the records of a
-        file, and its docstring says what they hold.
-      endings: of the names of its files.
+      read: function of a path, `BadRecords` and options as keyword arguments; yields the records of
+        a file, whose content its docstring describes.
+      endings: file extensions.
     """
 
     read: Callable[..., Iterator[Record]]
@@ -54,16 +54,16 @@ FORMATS: Mapping[str, Format] = {
     "idx": Format(read_idx, (".idx", "-ubyte", ".idx3", ".idx4")),
     "huggingface": Format(read_huggingface),
 }
-"""All formats by name; each may be packed with gzip."""
+"""All formats by name; files of each may be gzip-compressed."""
 
 
 def format_of(path: Path) -> str:
-    """Returns the name of a file's format, by the ending of its name, ".gz" left aside.
+    """Returns the name of a file's format from its extension, ignoring ".gz".
 
-    A folder is told by what is in it.
+    The format of a folder is detected from its content.
 
     Raises:
-      DataError: the ending, or the folder, is of no known format.
+      DataError: the extension, or the folder, has no known format.
     """
     if path.is_dir():
         if any((path / mark).exists() for mark in MARKS):
@@ -93,18 +93,18 @@ def open_records(
     bad: BadRecords | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Record]:
-    """Yields the records of a file, one after another, with constant memory.
+    """Yields the records of a file one at a time, with constant memory.
 
     Args:
       path: the file or folder.
-      format: its name; None tells it by `format_of`.
-      bad: what becomes of bad records; None ends at the first.
-      options: the format's, by name, with values as JSON has them.
+      format: name of the format; None: detected by `format_of`.
+      bad: policy for bad records; None raises an error at the first.
+      options: options of the format, by name, with JSON values.
 
     Raises:
-      DataError: the file cannot be read, at once or while records are taken; or its format is
+      DataError: the file cannot be read, at once or while records are read; or its format is
         unknown.
-      UsageError: there is no such format or option, or its value is of the wrong type.
+      UsageError: the format or option does not exist, or its value has the wrong type.
     """
     known = format or format_of(path)
     if known not in FORMATS:
@@ -120,7 +120,7 @@ def open_records(
 
 
 def _check(what: str, value: Any, default: Any) -> None:
-    """Refuses a value that is not of the type of the default."""
+    """Raises UsageError for a value whose type differs from that of the default."""
     if isinstance(default, Mapping):
         right, type_name = isinstance(value, Mapping) and _strings(value.values()), "an object"
         right = right and _strings(value)

@@ -1,4 +1,4 @@
-"""Pictures and their labels in two idx files, as MNIST has them.  yann.lecun.com/exdb/mnist."""
+"""Reader of images and labels in two idx files, as for MNIST.  yann.lecun.com/exdb/mnist."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 def read_idx(path: Path, bad: BadRecords, *, labels: str = "") -> Iterator[Record]:
     """Yields {"image": uint8 array [height, width, channels], "label": the number, as a string}.
 
-    A file of three dimensions has one channel.  No record can be bad by itself: a file that is not
-    what its first bytes say is refused.  A place has the number of the picture, from 1.
+    A file of three dimensions has one channel.  Single records cannot be bad: a file inconsistent
+    with its header raises an error.  A place holds the number of the image, from 1.
 
     Args:
-      path: the file of pictures, packed with gzip or not.
-      bad: not used: there are no bad records.
-      labels: the file of labels, from the folder of `path`.  If it is not given it is the one whose
-        name has "labels-idx1" in place of "images-idx3" (or idx4), with ".gz" or without.
+      path: the file of images, gzip-compressed or not.
+      bad: unused: there are no bad records.
+      labels: the file of labels, relative to the folder of `path`.  By default the file with
+        "labels-idx1" in its name in place of "images-idx3" (or idx4), with ".gz" or without.
 
     Raises:
-      DataError: a file is missing, cannot be read, is not idx, has another size than it says, or
-        they have different numbers of records.
+      DataError: a file is missing, cannot be read, is not idx, does not have the size in its
+        header, or the numbers of records differ.
     """
     return _records(path, labels_of(path, labels))
 
 
 def labels_of(path: Path, labels: str = "") -> Path:
-    """Returns the file of labels of a file of pictures; the arguments are those of `read_idx`.
+    """Returns the label file of an image file; the arguments are those of `read_idx`.
 
     Raises:
-      DataError: none is named, and there is none beside it.
+      DataError: no file is named, and none exists in the same folder.
     """
     if labels:
         return path.parent / labels
@@ -60,7 +60,7 @@ def labels_of(path: Path, labels: str = "") -> Path:
 
 
 def _records(path: Path, label_path: Path) -> Iterator[Record]:
-    import numpy as np  # here, so that listing formats does not load it
+    import numpy as np  # imported here to keep listing formats fast
 
     with ExitStack() as stack:
         pictures = _Idx(path, (3, 4), stack)
@@ -80,7 +80,7 @@ def _records(path: Path, label_path: Path) -> Iterator[Record]:
 
 
 class _Idx:
-    """An idx file of bytes, item by item.
+    """An idx file of bytes, read item by item.
 
     Attributes:
       shape: the number of items, and the shape of each.
@@ -107,7 +107,7 @@ class _Idx:
         return self._take(self._size)
 
     def check_end(self) -> None:
-        """Refuses a file that goes on after its last item."""
+        """Raises DataError if there is data after the last item."""
         if self._read(1):
             raise DataError(
                 f"{self._path} goes on after the {self.shape[0]:,} records it tells of."

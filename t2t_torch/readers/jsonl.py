@@ -1,4 +1,4 @@
-"""JSON: one object on each line, or one array of objects."""
+"""Readers of JSON: one object per line, one array of objects, or SQuAD."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from t2t_torch.files import read_raw_lines
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 
 SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
-"""The error message of a record with one."""
+"""Error message for a record with a lone surrogate."""
 
 _KINDS = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 
 
 def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
-    r"""Yields the objects of a file, one of each line, by key; the values are JSON's.
+    r"""Yields the objects of a file, one per line, by key; the values are JSON's.
 
-    What an object holds inside another is there too, by the keys with dots between them: of
-    `{"a": {"b": 1}}` the values are "a" and "a.b", unless a key of that name is there.  A blank
-    line is no row.  Bad are what is not JSON (also NaN and Infinity), what is no object, a key that
-    is there twice, and a lone surrogate ("\ud800"), which is no text.
+    Nested values are included under keys joined by dots: `{"a": {"b": 1}}` has the values "a" and
+    "a.b", unless a key of that name exists.  Blank lines are skipped.  Bad records are invalid JSON
+    (including NaN and Infinity), values that are not objects, duplicate keys, and lone surrogates
+    ("\ud800"), which are not valid text.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad lines.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad lines.
 
     Raises:
       DataError: the file cannot be read.
@@ -42,7 +42,7 @@ def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
             if "\\u" in line:
                 json.dumps(values, ensure_ascii=False).encode()
         except json.JSONDecodeError as error:
-            # A fault at the line's end is told in JSON's count as one of the next line.
+            # JSON reports an error at the end of the line as one of the next line.
             column = min(error.pos, len(line.rstrip("\r\n"))) + 1
             bad.report(Place(path, number, column), f"no JSON: {error.msg}")
         except UnicodeEncodeError:
@@ -59,14 +59,15 @@ def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 
 def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
-    """Yields the objects of a file that is one JSON array, loaded whole.
+    """Yields the objects of a file with one JSON array, which is loaded into memory.
 
-    Keys and values are those of `read_jsonl`, but NaN is an empty value. A place has the number of
-    the object, from 1. An element that is no object is bad, and an object with a lone surrogate.
+    Keys and values are those of `read_jsonl`, except that NaN is an empty value.  A place holds the
+    number of the object, from 1.  Elements that are not objects, and objects with a lone surrogate,
+    are bad.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad elements.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad elements.
 
     Raises:
       DataError: the file cannot be read, or is not a JSON array.
@@ -91,10 +92,10 @@ def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 
 def load_json(path: Path) -> Any:
-    """Loads a JSON file, packed with gzip or not.
+    """Loads a JSON file, gzip-compressed or not.
 
     Raises:
-      DataError: it cannot be read, is not UTF-8, or is no JSON.
+      DataError: it cannot be read, is not UTF-8, or is not JSON.
     """
     try:
         return json.loads(b"".join(read_raw_lines(path)).removeprefix(codecs.BOM_UTF8).decode())
@@ -112,7 +113,7 @@ def _no_object(value: Any) -> str:
 
 
 def with_dotted(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns an object with all that is nested in it, by keys such as "a.b"."""
+    """Returns an object with its nested values added, under keys such as "a.b"."""
     nested = {name: value for name, value in values.items() if isinstance(value, dict)}
     if not nested:
         return values
@@ -139,24 +140,24 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-# Questions about a text, in the JSON of SQuAD.  Rajpurkar et al. 2016 and 2018.
+# Questions on contexts, in SQuAD's JSON format.  Rajpurkar et al. 2016 and 2018.
 
 
 def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
-    """Yields the questions of a file of version 1.1 or 2.0, which is loaded whole.
+    """Yields the questions of a file of version 1.1 or 2.0, which is loaded into memory.
 
-    A record has "id", "title", "question", "context", "is_impossible" (of version 2.0; else False)
-    and "answers", a list of {"text", "start"}, where "start" counts the context's characters from
-    0; there are none if the question is impossible.  A place has the number of the question, from
-    1.  A question is bad if a part of it is missing or is no text, if an answer does not stand
-    where it is said to, or if a question that is not impossible has no answer.
+    A record has "id", "title", "question", "context", "is_impossible" (version 2.0; else False) and
+    "answers", a list of {"text", "start"}, where "start" is a character offset in the context;
+    empty if the question is impossible.  A place holds the number of the question, from 1.  A
+    question is bad if a part is missing or is not text, if an answer does not occur at its offset,
+    or if a possible question has no answer.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad questions.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad questions.
 
     Raises:
-      DataError: the file cannot be read, is no JSON, or not of SQuAD's form down to paragraphs.
+      DataError: the file cannot be read, is not JSON, or not in SQuAD's format down to paragraphs.
     """
     number = 0
     for article in _articles(path):
@@ -177,7 +178,7 @@ def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 
 class _Fault(Exception):
-    """What is wrong with a question."""
+    """A question is invalid."""
 
 
 def _articles(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, Parquet and data sets of Hugging Face."""
+"""Readers of tables: CSV, TSV, Parquet and Hugging Face data sets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 
 MAX_LINES = 10_000
-"""A quote that is still open after so many lines is taken for a mistake."""
+"""Maximum number of lines of a quoted field; a longer one is treated as an error."""
 
 CONVERT_RETURNS = "only line feeds, or both together, end lines. Convert the file:  tr '\\r' '\\n'"
-"""What is said of a file whose lines end with carriage returns alone."""
+"""Error message for a file whose lines end with carriage returns only."""
 
 UNNAMED = "Unnamed: "
-"""What the name of a column begins with that the header does not name."""
+"""Prefix of the name of a column that the header does not name."""
 
 _LINE_ENDS = ("", "\n", "\r\n")
 
@@ -37,33 +37,33 @@ def read_csv(
     header: bool = True,
     columns: Sequence[str] = (),
 ) -> Iterator[Record]:
-    r"""Yields the rows of a CSV file, as RFC 4180 has it; the values are strings.
+    r"""Yields the rows of a CSV file, following RFC 4180; the values are strings.
 
-    A line ends with "\n" or "\r\n" (never with "\r" alone) and a blank line is no row.  A field
-    that begins with a quote ends with the next single quote, and may hold the delimiter, line ends,
-    which are kept as they are, and quotes, each written twice.  A quote elsewhere is a character
-    like any other; so are spaces beside the delimiter.
+    A line ends with "\n" or "\r\n" (never with "\r" alone) and blank lines are skipped.  A field
+    that begins with a quote ends with the next single quote, and may contain the delimiter, line
+    breaks, which are kept unchanged, and quotes, each written twice.  A quote elsewhere is an
+    ordinary character, and so are spaces next to the delimiter.
 
-    If the header leaves one column without a name, as data frames do with their index, its name is
+    If the header leaves one column without a name, like the index of a data frame, its name is
     "Unnamed: " and its number from 0, as in pandas.
 
-    A row with another number of fields than the header is bad, also one with text after the closing
-    quote.  If such a row runs over several lines, or its quote is open after `MAX_LINES`, too many
-    fields or at the file's end, then that quote is taken for a mistake: it is reported where it
-    opened, and the next line is read as a new row.
+    A row whose number of fields differs from the header is bad, and so is one with text after the
+    closing quote.  If such a row spans several lines, or its quote is still open after `MAX_LINES`,
+    too many fields or at the end of the file, that quote is treated as an error: it is reported
+    where it opened, and the next line is read as a new row.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad rows.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad rows.
       delimiter: one character.
-      quoting: whether quotes mean anything.
-      header: whether the first row names the columns; else their names are "0", "1", ...
-      columns: their names; then the first row is data.
+      quoting: interpret quotes.
+      header: the first row names the columns; otherwise their names are "0", "1", ...
+      columns: names of the columns; the first row is then data.
 
     Raises:
-      DataError: the file cannot be read, or the header is missing, bad, or names a column twice, or
-        does not name several.
-      UsageError: an option makes no sense.
+      DataError: the file cannot be read, or the header is missing, bad, or has duplicate or several
+        missing names.
+      UsageError: an option is invalid.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise UsageError(
@@ -81,15 +81,15 @@ def read_tsv(
     header: bool = True,
     columns: Sequence[str] = (),
 ) -> Iterator[Record]:
-    """Yields the rows of a file with tabs between fields, as `read_csv` does.
+    """Yields the rows of a tab-separated file, as `read_csv` does.
 
-    Quotes mean nothing unless `quoting` says so: there is no way to write a tab inside a field.
+    Quotes are ordinary characters unless `quoting` is set: a field cannot contain a tab.
     """
     return read_csv(path, bad, delimiter=delimiter, quoting=quoting, header=header, columns=columns)
 
 
 class _Rows:
-    """The rows of one file, in one pass."""
+    """The rows of a file, read in one pass."""
 
     def __init__(self, path: Path, bad: BadRecords, delimiter: str, *, quoting: bool) -> None:
         self._path = path
@@ -97,7 +97,7 @@ class _Rows:
         self._delimiter = delimiter
         self._quoting = quoting
         self._lines = TextFile(path, bad)
-        self._names: tuple[str, ...] = ()  # until the first row they are not known
+        self._names: tuple[str, ...] = ()  # unknown until the first row
 
     def records(self, columns: Sequence[str], *, header: bool) -> Iterator[Record]:
         """Yields the rows."""
@@ -177,7 +177,7 @@ class _Rows:
         return f"{count}{sign} {fields}, where {len(self._names)} were expected ({names})"
 
     def _quoted(self, first: int, line: str) -> list[str] | None:
-        """Returns the fields of a row that holds quotes; None if it is bad, which is reported."""
+        """Returns the fields of a row with quotes; None if it is bad, which is reported."""
         taken: list[Numbered] = []
         fields: list[str] = []
         position, opened, fault = 0, None, ""
@@ -216,7 +216,7 @@ class _Rows:
     def _quoted_field(
         self, line: str, position: int, taken: list[Numbered]
     ) -> tuple[str, str, int, str]:
-        """Reads on after an opening quote: the field, its last line, where it goes on, a fault."""
+        """Reads a quoted field: returns the field, its last line, the next position, an error."""
         parts: list[str] = []
         while True:
             quote = line.find('"', position)
@@ -249,18 +249,18 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the rows of a file, by column; null is None.
 
-    Fields of a struct are there too, by names such as "a.b", as in `read_jsonl`.  A row is bad if
-    one of its strings is not UTF-8.  A place has the number of the row, from 1.  A file packed with
-    gzip is unpacked to a temporary file first, as parquet is not read from front to back.
+    Fields of a struct are included under names such as "a.b", as in `read_jsonl`.  A row is bad if
+    one of its strings is not UTF-8.  A place holds the number of the row, from 1.  A
+    gzip-compressed file is first unpacked to a temporary file, as parquet requires random access.
 
     Args:
       path: the file.
-      bad: what becomes of bad rows.
+      bad: policy for bad rows.
 
     Raises:
-      DataError: the file cannot be read, is no parquet, is damaged, or has two columns of one name.
+      DataError: the file cannot be read, is not parquet, is damaged, or has duplicate columns.
     """
-    # Imported here, so that listing formats does not load it.
+    # Imported here to keep listing formats fast.
     import pyarrow
     from pyarrow import parquet
 
@@ -278,7 +278,7 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     except (pyarrow.ArrowException, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"Cannot read {path}: {error.strerror}.") from None
-        # Arrow has an OSError without a number for what does not decompress, and so has gzip.
+        # Arrow and gzip raise an OSError without a number for invalid compressed data.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path} is no parquet file, or is damaged: {reason}") from None
 
@@ -325,7 +325,7 @@ def _broken_column(row: Any) -> str:
 
 
 MARKS = ("dataset_info.json", "dataset_dict.json")
-"""Files that a data set, or a dictionary of them, that was saved on disk has."""
+"""Files of a data set, or a dictionary of data sets, that was saved to disk."""
 
 
 _HUGGINGFACE_BATCH_ROWS = 256
@@ -336,21 +336,21 @@ def read_huggingface(
 ) -> Iterator[Record]:
     """Yields the rows of a data set, by column.
 
-    What is nested in a column is there too, by names such as "a.b", as in `read_jsonl`.  Class
-    numbers are given as the names of the classes (None for -1, "no label"), pictures as uint8
-    arrays [height, width, channels].  A place has the number of the row, from 1.
+    Nested values are included under names such as "a.b", as in `read_jsonl`.  Class ids become
+    class names (None for -1, "no label"), images uint8 arrays [height, width, channels].  A place
+    holds the number of the row, from 1.
 
     Args:
-      path: the folder that `save_to_disk` wrote; not read if `hub` is given.
-      bad: what becomes of rows that the library cannot decode.
-      split: the name of one of several data sets, such as "train"; for the hub also a part of it,
-        such as "train[:10%]".
-      hub: the name of a data set at huggingface.co, to be downloaded.
-      config: the name of one of its configurations.
+      path: the folder written by `save_to_disk`; unused if `hub` is set.
+      bad: policy for rows that the library cannot decode.
+      split: name of one of several data sets, such as "train"; for the hub also a slice, such as
+        "train[:10%]".
+      hub: name of a data set at huggingface.co to download.
+      config: name of one of its configurations.
 
     Raises:
-      DataError: the library is not installed, or the data set or split is not there.
-      UsageError: `config` is given without `hub`.
+      DataError: the library is not installed, or the data set or split does not exist.
+      UsageError: `config` is set without `hub`.
     """
     if config and not hub:
         raise UsageError("The option config is for the option hub, which is not given.")
@@ -412,7 +412,7 @@ def _huggingface_rows(path: Path, rows: Any, bad: BadRecords) -> Iterator[Record
 
 
 def _plain_columns(features: Any) -> set[str]:
-    """Returns the columns of numbers and texts alone, whose values are as they are."""
+    """Returns the columns that only contain numbers and texts, which need no conversion."""
     described = {name: repr(kind) for name, kind in features.items()}
     return {
         name for name, of in described.items() if "ClassLabel(" not in of and "Image(" not in of
@@ -420,7 +420,7 @@ def _plain_columns(features: Any) -> set[str]:
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """Returns a value with names in place of class numbers, and arrays in place of pictures."""
+    """Returns a value with class names in place of class ids, and arrays in place of images."""
     import datasets
 
     if value is None:
@@ -444,7 +444,7 @@ def _value(kind: Any, value: Any) -> Any:
 
 
 def _decoded(rows: Any, taken: range) -> list[dict[str, Any] | Exception]:
-    """Returns rows, or in place of one why it cannot be decoded."""
+    """Returns rows, or for each that cannot be decoded, the error."""
     try:
         columns = rows[taken.start : taken.stop]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Text files: lines, labelled lines, parallel files, segments, and bad records."""
+"""Readers of text files: lines, labelled lines, parallel files, segments; and bad records."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xml.sax.saxutils import unescape
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_raw_lines
 
-# Where a record stands in its file, and what becomes of bad ones.
+# Places of records in files, and handling of bad records.
 
 
 MAX_LISTED = 1000
-"""So many bad records are remembered; all are counted."""
+"""Maximum number of bad records that are listed; all are counted."""
 
 Policy = Literal["fail", "skip"]
 
@@ -28,9 +28,9 @@ class Place(NamedTuple):
 
     Attributes:
       path: the file.
-      line: from 1, where the record starts; in formats without lines the number of the `unit`.
-      column: from 1, the character of the line (not the byte, and not the field); None for all of
-        the line.
+      line: line number from 1 where the record starts; in formats without lines the number of the
+        `unit`.
+      column: character of the line, from 1 (not byte or field); None for the whole line.
       unit: what `line` counts.
     """
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What one row, sentence, tree, question or picture of a file holds.
+    """A record of a file, such as a row, sentence, tree, question or image.
 
     Attributes:
       place: where it starts.
@@ -57,15 +57,15 @@ class Record(NamedTuple):
 
 
 class BadRecords:
-    """What becomes of records that cannot be read or used.
+    """Policy for records that cannot be read or used.
 
     Attributes:
-      policy: "fail" ends the reading at the first; "skip" leaves them out.
-      count: how many were left out.
-      listed: the place and the fault of the first `MAX_LISTED` of them.
+      policy: "fail" raises an error at the first; "skip" skips them.
+      count: number of skipped records.
+      listed: place and error of the first `MAX_LISTED` of them.
 
     Raises:
-      UsageError: there is no such policy.
+      UsageError: the policy is unknown.
     """
 
     def __init__(self, policy: Policy = "fail") -> None:
@@ -79,7 +79,7 @@ class BadRecords:
         self.listed: list[str] = []
 
     def report(self, place: Place, why: str) -> None:
-        """Leaves a record out; DataError with the place under "fail"."""
+        """Skips a record; under "fail", raises DataError with the place."""
         told = f"{place}: {why}"
         if self.policy == "fail":
             raise DataError(
@@ -91,24 +91,24 @@ class BadRecords:
 
 
 Numbered = tuple[int, str | None]
-"""The number of a line, from 1, and the line with its end; None for one that was reported."""
+"""A line number, from 1, and the line with its end; None for a bad line already reported."""
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextFile:
-    r"""The lines of a UTF-8 file, packed with gzip or not, each with its number.
+    r"""The lines of a UTF-8 file, gzip-compressed or not, with their numbers.
 
-    Only "\n" ends a line; a carriage return, U+0085, U+2028 and the like are characters.  A byte
-    order mark at the file's start is no part of the text.  A line that is not UTF-8, or that holds
-    a NUL byte, which no text has, is reported and its text is None.  An empty file has no lines.
+    Only "\n" ends a line; a carriage return, U+0085, U+2028 and similar are ordinary characters.  A
+    byte order mark at the start of the file is removed.  A line that is not UTF-8, or contains a
+    NUL byte, is reported and yields None.  An empty file has no lines.
 
     Args:
       path: the file.
-      bad: what becomes of bad lines.
+      bad: policy for bad lines.
 
     Raises:
-      DataError: while lines are taken: the file cannot be read, or is damaged.
+      DataError: while lines are read: the file cannot be read, or is damaged.
     """
 
     def __init__(self, path: Path, bad: BadRecords) -> None:
@@ -142,7 +142,7 @@ class TextFile:
         return number, None
 
     def push_back(self, lines: Sequence[Numbered]) -> None:
-        """Makes lines that were taken come again, the first of them first."""
+        """Pushes lines back, to be returned again in the same order."""
         self._back.extendleft(reversed(lines))
 
 
@@ -152,13 +152,13 @@ def without_end(line: str) -> str:
 
 
 def split_at_blanks(line: str) -> list[str]:
-    """Returns what stands between spaces and tabs; other whitespace is part of words."""
+    """Returns the parts between spaces and tabs; other whitespace is part of words."""
     pieces = line.replace("\t", " ").split(" ")
     return [piece for piece in pieces if piece] if "" in pieces else pieces
 
 
 def column_of_piece(line: str, number: int) -> int:
-    """Returns the column, from 1, where a piece of `split_at_blanks` begins; or the line's end."""
+    """Returns the start column, from 1, of a part of `split_at_blanks`; or the line's end."""
     position = 0
     for piece in split_at_blanks(line)[: number + 1]:
         start = line.index(piece, position)
@@ -167,15 +167,15 @@ def column_of_piece(line: str, number: int) -> int:
     return start + 1 if number < 0 else len(line) + 1
 
 
-# Plain text, lines that begin with labels, and files whose lines belong together.
+# Plain text, labelled lines, and parallel files.
 
 
 def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
-    r"""Yields the lines of a file, also blank ones, as {"text": line}.
+    r"""Yields the lines of a file, including blank ones, as {"text": line}.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of lines that are no text.
+      path: the file, gzip-compressed or not.
+      bad: policy for undecodable lines.
 
     Raises:
       DataError: the file cannot be read.
@@ -186,18 +186,18 @@ def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 
 def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[Record]:
-    """Yields {"label", "coarse", "labels", "text"} of lines that begin with labels.
+    """Yields {"label", "coarse", "labels", "text"} for lines that begin with labels.
 
     Without a prefix, the first word of a line is its label: `DESC:manner How do bees fly ?`, as in
-    TREC (Li and Roth 2002). With one, all first words that have it are, as in fastText:
-    `__label__bread __label__baking How long does dough rise?`. "label" is the first of "labels",
-    "coarse" its part before the first colon. A blank line is no row. Bad is a line without a label
-    or without a text.
+    TREC (Li and Roth 2002).  With one, all leading words that have it are, as in fastText:
+    `__label__bread __label__baking How long does dough rise?`.  "label" is the first of "labels",
+    "coarse" its part before the first colon.  Blank lines are skipped.  A line without a label or
+    without a text is bad.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad lines.
-      prefix: of every label; it is left out.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad lines.
+      prefix: prefix of every label, which is removed.
 
     Raises:
       DataError: the file cannot be read.
@@ -224,19 +224,19 @@ def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[
 def read_parallel(
     path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}
 ) -> Iterator[Record]:
-    """Yields the lines of several files that belong together, by the names of the files' roles.
+    """Yields the corresponding lines of several files, by the roles of the files.
 
-    If a line is no text in one of the files, those of the other files are left out with it.  Places
-    are those of the first file.
+    A line that is undecodable in one of the files is skipped in all.  Places refer to the first
+    file.
 
     Args:
       path: the folder of the files, or a file in it.
-      bad: what becomes of lines that are no text.
-      files: by role, such as "inputs" and "targets", the file's path from the folder.
+      bad: policy for undecodable lines.
+      files: by role, such as "inputs" and "targets", the file's path relative to the folder.
 
     Raises:
-      DataError: a file cannot be read; or, when the shortest ends, they have different numbers of
-        lines, for then nobody knows which line is missing.
+      DataError: a file cannot be read; or, at the end of the shortest, the numbers of lines differ,
+        in which case the missing line is unknown.
       UsageError: there are no files.
     """
     if not files:
@@ -260,16 +260,16 @@ def aligned(
     read: Callable[[Path, BadRecords], Iterator[Numbered]] = TextFile,
     unit: str = "lines",
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the lines of files that belong together, without line ends.
+    """Yields the number and the corresponding lines of parallel files, without line ends.
 
     Args:
       paths: the files.
-      bad: what becomes of lines that are no text.
-      read: what reads a file; what it yields is taken for lines.
-      unit: what it yields.
+      bad: policy for undecodable lines.
+      read: reader of a file; its items are treated as lines.
+      unit: name of its items.
 
     Raises:
-      DataError: a file cannot be read, or they have different numbers of lines.
+      DataError: a file cannot be read, or the numbers of lines differ.
     """
     files = [read(path, bad) for path in paths]
     for number, lines in enumerate(zip_longest(*files), 1):
@@ -289,12 +289,12 @@ def _refuse_unequal(paths: list[Path], going_on: list[bool], count: int, unit: s
     )
 
 
-# Sentences that are marked up, one a line: evaluation sets in SGML or XML, and talks.
+# Marked-up sentences, one per line: evaluation sets in SGML or XML, and talks.
 
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)
 _OPENING = re.compile(r"<seg\b", re.IGNORECASE)
-_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # beside &amp; &lt; &gt;, which `unescape` knows
+_ENTITIES = {"&quot;": '"', "&apos;": "'"}  # in addition to &amp; &lt; &gt;, handled by `unescape`
 _TALK_TEXT = re.compile(r"\s*<(title|description)>(.*)</\1>\s*")
 _TALK_MARK = re.compile(r"\s*</?(?:url|talkid|keywords|speaker|reviewer|translator|doc)\b")
 
@@ -302,13 +302,12 @@ _TALK_MARK = re.compile(r"\s*</?(?:url|talkid|keywords|speaker|reviewer|translat
 def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
     """Yields the sentences between <seg> and </seg>, in WMT's and IWSLT's evaluation sets.
 
-    Each is told with the number of its line, entities resolved and blanks around it left out.  Bad
-    is a segment that does not end on its line; its text is None, so that those of a translation
-    stay beside theirs.
+    Each is stripped, with entities resolved and its line number.  A segment that does not end on
+    its line is bad; it yields None, which keeps parallel files aligned.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad segments.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad segments.
     """
     for number, line in TextFile(path, bad):
         if line is None:
@@ -326,13 +325,13 @@ def read_segments(path: Path, bad: BadRecords) -> Iterator[Numbered]:
 
 
 def read_talk(path: Path, bad: BadRecords) -> Iterator[Numbered]:
-    """Yields the lines of IWSLT's `train.tags`: of talks, with their titles and descriptions.
+    """Yields the lines of IWSLT's `train.tags`: talks, with their titles and descriptions.
 
-    Lines with other marks (address, key words, speaker, translators ...) are left out.
+    Lines with other tags (address, key words, speaker, translators ...) are skipped.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of lines that are no text; that of a text is None.
+      path: the file, gzip-compressed or not.
+      bad: policy for undecodable lines; a text of this kind yields None.
     """
     for number, line in TextFile(path, bad):
         if line is None:

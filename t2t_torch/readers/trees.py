@@ -1,4 +1,4 @@
-"""Bracketed trees, on one line each or on several."""
+"""Reader of bracketed trees, on one or several lines each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
 
 MAX_LINES = 10_000
-"""A tree that is still open after so many lines is taken for a mistake."""
+"""Maximum number of lines of a tree; a longer one is treated as an error."""
 
 _BLANKS = " \t\r\n"
 _BRACKETS = {
@@ -24,21 +24,21 @@ _BRACKETS = {
 def read_trees(
     path: Path, bad: BadRecords, *, traces: bool = True, functions: bool = True
 ) -> Iterator[Record]:
-    """Yields {"tree": text on one line, "words": list} of each tree, round or square.
+    """Yields {"tree": text on one line, "words": list} for each tree, round or square.
 
-    `text.tree.parse_tree` says what a tree is; "tree" is in the form of the file, round or square.
-    A tree may run over several lines, and a line may hold several trees.  The later lines of a tree
-    are indented more than its first: a line with an opening bracket that is not begins another
-    tree, so a bracket that is missing spoils one tree and not the rest of the file.  Bad are also a
-    tree without words, and one that is open after `MAX_LINES`.  After one bracket too many the next
-    line that is not indented more than the last tree is read.
+    `text.tree.parse_tree` defines the syntax; "tree" has the brackets of the file.  A tree may span
+    several lines, and a line may contain several trees.  Continuation lines are indented more than
+    the first line: an opening bracket without such indentation starts another tree, so a missing
+    bracket affects one tree and not the rest of the file.  Trees without words, and trees open
+    after `MAX_LINES`, are also bad.  After a surplus bracket, reading continues at the next line
+    that is not indented more than the last tree.
 
     Args:
-      path: the file, packed with gzip or not.
-      bad: what becomes of bad trees.
-      traces: whether what is not spoken is kept, which the Penn Treebank labels -NONE-; without it
-        goes what holds nothing else.
-      functions: whether labels keep functions and numbers: NP-SBJ-1, or else NP.
+      path: the file, gzip-compressed or not.
+      bad: policy for bad trees.
+      traces: keep unspoken elements, labelled -NONE- in the Penn Treebank; otherwise they and
+        constituents that hold nothing else are removed.
+      functions: keep function tags and indices: NP-SBJ-1, otherwise NP.
 
     Raises:
       DataError: the file cannot be read.
@@ -47,15 +47,15 @@ def read_trees(
 
 
 class _Trees:
-    """The trees of one file, in one pass."""
+    """The trees of a file, read in one pass."""
 
     def __init__(self, path: Path, bad: BadRecords, *, traces: bool, functions: bool) -> None:
         self._path = path
         self._bad = bad
         self._traces = traces
         self._functions = functions
-        self._indent = sys.maxsize  # of the line that began the last tree
-        self._skipping = False  # whether what follows belongs to a tree that was reported
+        self._indent = sys.maxsize  # of the first line of the last tree
+        self._skipping = False  # whether the next lines belong to a tree already reported
         self._opened: Place | None = None
         self._brackets = _BRACKETS["("]
         self._depth = 0
@@ -73,7 +73,7 @@ class _Trees:
         self._give_up("the bracket that opens here is not closed before the file ends")
 
     def _begins(self, line: str, start: int) -> bool:
-        """Whether a line is to be read; closes what is open if the line begins another tree."""
+        """Returns whether to read a line; closes the open tree if the line begins another one."""
         opens = line[start] in _BRACKETS and start <= self._indent
         if self._opened is not None and opens:
             bracket = self._brackets.match(line, start)
@@ -108,12 +108,12 @@ class _Trees:
             position = _after_blanks(line, end)
 
     def _end(self, line: str, position: int) -> int:
-        """Returns where the open tree ends in a line, or 0."""
+        """Returns the end position of the open tree in a line, or 0."""
         for bracket in self._brackets.finditer(line, position):
             self._depth += 1 if bracket[0] in _BRACKETS else -1
             if self._depth <= 0:
                 return bracket.end()
-        # A lone [ opens nothing, and so nothing is open.
+        # A lone [ opens nothing, so nothing is open.
         return 0 if self._depth else len(line)
 
     def _record(self) -> Iterator[Record]:
@@ -142,7 +142,7 @@ class _Trees:
         self._depth = 0
 
     def _give_up(self, why: str) -> None:
-        """Leaves the open tree out, if there is one; reports it unless that has been done."""
+        """Skips the open tree, if any; reports it unless already reported."""
         if self._opened is not None:
             place = self._opened
             self._close()
