@@ -62,14 +62,13 @@ class Ensemble(nn.Module):
         """Returns the batch: each model embeds it by itself."""
         return batch
 
-    def body(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns for each target the states of all models, one after another on the last axis."""
         found = [model.body(model.bottom(batch)) for model in self._members]
-        joined = {
-            name: torch.cat([states[name] for states in found], -1) for name in self.modalities
+        return {
+            name: Hidden(torch.cat([one[name].states for one in found], -1), found[0][name].mask)
+            for name in self.modalities
         }
-        masks = {f"{name}_mask" for name in self.modalities} & found[0].keys()
-        return {**joined, **{name: found[0][name] for name in masks}}
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the mean of each target; see `T2TModel.logits`."""
@@ -80,9 +79,8 @@ class Ensemble(nn.Module):
         }
 
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
-        """Returns for each target what `body` does, as the modality of the mean takes it."""
-        found = self.body(batch)
-        return {name: Hidden(found[name], found.get(f"{name}_mask")) for name in self.modalities}
+        """Returns the output of `body`."""
+        return self.body(batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
         """Returns the mean's logits, as metrics read them, and its losses."""

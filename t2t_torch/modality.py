@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.tokens import Hidden
 from t2t_torch.loss import Loss
 
 if TYPE_CHECKING:
@@ -45,19 +46,6 @@ class Guesses(NamedTuple):
         size = len(self.numbers)
         columns = [[None] * size if its is None else its.tolist() for its in self]
         return [(*row,) for row in zip(*columns, strict=True)]
-
-
-class Hidden(NamedTuple):
-    """What a body finds for a target.
-
-    Attributes:
-      states: what `top` takes, [B, ..., H].
-      mask: where there is something, [B, T] bool, or what may be there, [B, T, V]; None is
-        everywhere and all.
-    """
-
-    states: Tensor
-    mask: Tensor | None = None
 
 
 class Modality(nn.Module, abc.ABC):

@@ -7,6 +7,7 @@ vocabulary, N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.hparam import HParams, ScheduledSamplingHParams
+from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modalities.objective import target_weights
-from t2t_torch.modality import ExtraLossInputs, Hidden, Modality
+from t2t_torch.modality import ExtraLossInputs, Modality
 from t2t_torch.overrides import MODEL, refuse_overrides
 from t2t_torch.text.encoder import PAD
 
@@ -149,7 +151,19 @@ def warm_up(schedule: str, step: int, steps: int) -> float:
     return _LEAST + (1.0 - _LEAST) * done
 
 
-__all__ = ["Loss", "Output", "State", "T2TModel"]
+_COLUMNS = ("segmentation", "position", "before", "stream", "block")
+"""What follows a text's name in the columns of a batch, in the order of `ModelInput`'s fields."""
+
+__all__ = [
+    "Hidden",
+    "Loss",
+    "ModelInput",
+    "ModelInputs",
+    "Output",
+    "Prepended",
+    "State",
+    "T2TModel",
+]
 
 
 class Output(NamedTuple):
@@ -194,15 +208,13 @@ class T2TModel(nn.Module, abc.ABC):
       produces: the kinds of target that it can learn.
       reads: the kinds of input that it can be given.
       texts: the fewest and the most inputs that are texts.
-      reads_packed: whether `body` keeps packed examples apart, by `_segmentation` and `_position`.
+      reads_packed: whether `body` keeps packed examples apart, by `segments` and `positions`.
       reads_streams: whether `body` reads on where the batch before has ended; see
         `pipeline/streams.py`.
 
     Args:
       hparams: of the class that `HParams` names.
       features: what the problem's data is.
-      input_space_id: tensor2tensor's SpaceID of the inputs.
-      target_space_id: tensor2tensor's SpaceID of the targets.
 
     Raises:
       HParamsError: the hparams are of another model, or it cannot learn a target or read an input.
@@ -221,14 +233,7 @@ class T2TModel(nn.Module, abc.ABC):
         super().__init_subclass__(**kwargs)
         refuse_overrides(cls, T2TModel, MODEL)
 
-    def __init__(
-        self,
-        hparams: HParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
+    def __init__(self, hparams: HParams, features: Features) -> None:
         super().__init__()
         if not isinstance(hparams, self.HParams):
             raise HParamsError(
@@ -238,8 +243,6 @@ class T2TModel(nn.Module, abc.ABC):
         check_features(type(self), features)
         self.hparams = hparams
         self.features = features
-        self.input_space_id = input_space_id
-        self.target_space_id = target_space_id
         widths = {name: self.target_width(hparams, features, name) for name in features.targets}
         self.modalities = build_modalities(hparams, features, widths)
         objectives = [self._modality(name).objective for name in features.targets]
@@ -259,34 +262,29 @@ class T2TModel(nn.Module, abc.ABC):
         return int(hparams.hidden_size)
 
     @abc.abstractmethod
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the hidden states of each target.
 
         Args:
-          features: each feature after its bottom, [B, S, H], with its `_mask`, [B, S] bool, and of
-            a text its `_ids`, [B, S]; targets that no model is given, notes and what else the batch
-            holds as they are: `<text>_segmentation` and `<text>_position`, [B, S], of packed
-            examples; `<text>_before`, `<text>_stream` and `<text>_block`, [B], of streams.
-
-        Returns:
-          For each target what its modality's top takes: [B, T, H] for a text, [B, H] for a class,
-          [B, W, H] for tags ...  With `<target>_mask`, [B, T] bool, logits are minus infinity where
-          it is False; a text's may be [B, T, V], of the ids that may stand there.  In TRAIN
-          `<target>_penalty` is added to the target's loss: [B] to that of each item of an example,
-          so that it counts as the example does; [] to the sum.  The states `<target>_prepended`,
-          [B, P, H], foretell `<target>_prepended_ids`, [B, P], as those of the target do it.
+          features: the inputs, targets and notes of a batch, by name.  In generation there are no
+            targets.
         """
 
     @final
-    def bottom(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns what `body` takes: embedded features and masks.  Ids [B, S] each."""
-        features = dict(batch)
-        for name, modality in self.modalities.items():
-            if name in batch:  # whoever generates has no targets yet
-                if isinstance(self.features.all[name], Text):
-                    features[f"{name}_ids"] = batch[name]
-                features[name] = modality.embed(name, batch)  # type: ignore[operator]
-                features[f"{name}_mask"] = modality.mask(batch[name])  # type: ignore[operator]
+    def bottom(self, batch: dict[str, Tensor]) -> dict[str, ModelInput]:
+        """Embeds the features of a batch: the argument of `body`."""
+        features = {}
+        for name in self.features.all:
+            if name not in batch:  # in generation there are no targets
+                continue
+            values = embedded = batch[name]
+            if name in self.modalities:
+                modality = self._modality(name)
+                embedded, mask = modality.embed(name, batch), modality.mask(values)
+            else:
+                mask = torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
+            more = (batch.get(f"{name}_{column}") for column in _COLUMNS)
+            features[name] = ModelInput(values, embedded, mask, *more)
         return features
 
     @final
@@ -307,7 +305,7 @@ class T2TModel(nn.Module, abc.ABC):
         losses: dict[str, Loss] = {}
         for name in self.features.targets:
             modality = self._modality(name)
-            found = modality.logits(_hidden(name, hidden))
+            found = modality.logits(hidden[name])
             weights = self.example_weights(name, batch)
             losses[name] = modality.loss(found, batch[name], weights)
             logits[name] = modality.readable(found)
@@ -321,25 +319,25 @@ class T2TModel(nn.Module, abc.ABC):
         losses: dict[str, Loss] = {}
         for name in self.features.targets:
             modality = self._modality(name)
-            first, *others = [_hidden(name, one) for one in passes]
-            weights = self.example_weights(name, _with_prepended(name, batch, passes[0]))
+            first, *others = [one[name] for one in passes]
+            weights = self.example_weights(name, _with_prepended(name, batch, first))
             found = (first.states, batch[name], weights)
             beside = None
             if others or first.mask is not None or taught is not None:
                 beside = ExtraLossInputs(tuple(one.states for one in others), first.mask)
             if beside is not None and taught is not None:
                 teacher: Any = self._teacher[0].modalities[name]
-                theirs = _hidden(name, taught)
+                theirs = taught[name]
                 if theirs.mask is None:  # what may not be here has no probability to imitate
-                    theirs = theirs._replace(mask=first.mask)
+                    theirs = dataclasses.replace(theirs, mask=first.mask)
                 beside = beside._replace(teacher=teacher, taught=theirs)
             losses[name] = modality.training_loss(*found, beside)
-            if f"{name}_prepended" in passes[0]:
+            if first.prepended is not None:
                 before = self._prepended_loss(name, passes, weights)
                 total = losses[name]
                 losses[name] = Loss(total.sum + before.sum, total.weight + before.weight)
         for one, name in itertools.product(passes, losses):
-            if (penalty := one.get(f"{name}_penalty")) is not None:
+            if (penalty := one[name].penalty) is not None:
                 if penalty.dim():
                     weights = self.example_weights(name, batch)
                     counted = self._modality(name).item_weights(batch[name], weights)
@@ -350,13 +348,12 @@ class T2TModel(nn.Module, abc.ABC):
         return losses
 
     def _prepended_loss(
-        self, name: str, passes: Sequence[dict[str, Tensor]], weights: Tensor | None
+        self, name: str, passes: Sequence[dict[str, Hidden]], weights: Tensor | None
     ) -> Loss:
         """Returns what is trained on before a target; no teacher has a part in it."""
-        first, *others = [one[f"{name}_prepended"] for one in passes]
-        ids = passes[0][f"{name}_prepended_ids"]
-        beside = ExtraLossInputs(tuple(others)) if others else None
-        return self._modality(name).training_loss(first, ids, weights, beside)
+        first, *others = [its for one in passes if (its := one[name].prepended) is not None]
+        beside = ExtraLossInputs(tuple(one.states for one in others)) if others else None
+        return self._modality(name).training_loss(first.states, first.ids, weights, beside)
 
     def count_examples(self) -> None:
         """In TRAIN an example counts once in the loss, however many positions its target has.
@@ -397,7 +394,7 @@ class T2TModel(nn.Module, abc.ABC):
         objective.loss.class_weights = torch.tensor(list(weights), device=device)
 
     @torch.no_grad()
-    def _taught(self, batch: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    def _taught(self, batch: dict[str, Tensor]) -> dict[str, Hidden] | None:
         """Returns what the teacher's body finds; None if there is no teacher."""
         if not self._teacher:
             return None
@@ -421,7 +418,7 @@ class T2TModel(nn.Module, abc.ABC):
         for number in range(self.scheduled_sampling.passes):
             hidden = self.body(self.bottom(read))
             for name in self.features.targets:
-                guesses = self._modality(name).sample(_hidden(name, hidden))
+                guesses = self._modality(name).sample(hidden[name])
                 mixed = self.scheduled_sampling.mix(batch[name], read[name], guesses, number)
                 read[name] = mixed
         # Autocast keeps the rounded weights of these passes, which know nothing of gradients.
@@ -456,8 +453,7 @@ class T2TModel(nn.Module, abc.ABC):
     @final
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns what the body finds for each target, from the inputs alone; see `logits`."""
-        found = self.body(self.bottom(batch))
-        return {name: _hidden(name, found) for name in self.features.targets}
+        return self.body(self.bottom(batch))
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
         """Returns how much each position of an example counts in a target's loss, [B]; None is 1.
@@ -498,14 +494,7 @@ class T2TModel(nn.Module, abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} does not generate: it has no step")
 
 
-def _hidden(target: str, found: dict[str, Tensor]) -> Hidden:
-    """Returns what a body has found for a target."""
-    return Hidden(found[target], found.get(f"{target}_mask"))
-
-
-def _with_prepended(
-    target: str, batch: dict[str, Tensor], found: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Returns the batch with all ids of a target that a pass learns, those before it first."""
-    ids = found.get(f"{target}_prepended_ids")
-    return batch if ids is None else batch | {target: torch.cat([ids, batch[target]], 1)}
+def _with_prepended(target: str, batch: dict[str, Tensor], hidden: Hidden) -> dict[str, Tensor]:
+    """Returns the batch with all ids of a target that are trained, the prepended ones first."""
+    before = hidden.prepended
+    return batch if before is None else batch | {target: torch.cat([before.ids, batch[target]], 1)}

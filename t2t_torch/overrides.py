@@ -12,7 +12,7 @@ _MISSING = object()
 _BODY = "Override `body` instead; it returns the hidden states of each target."
 _LOSS = (
     "Register the loss with @register_loss and set --hparams=loss=NAME (docs/losses.md). To add a "
-    "term to the loss, override `body` and return the term as '<target>_penalty'."
+    "term to the loss, override `body` and return the term as `Hidden.penalty`."
 )
 _MODALITY = "Write a Modality subclass that `serves` the feature instead (docs/add_a_model.md)."
 _SEARCH = "Override `encode` and `step` instead; search calls them (docs/add_a_model.md)."

@@ -306,7 +306,12 @@ class Problem(ABC):
             features = features.reversed()
         features = features.copied() if self.was_copy else features
         losses = {target: self.loss_of(target) for target in features.targets}
-        return replace(features, losses={name: loss for name, loss in losses.items() if loss})
+        return replace(
+            features,
+            losses={name: loss for name, loss in losses.items() if loss},
+            input_space_id=self.input_space_id,
+            target_space_id=self.target_space_id,
+        )
 
     def max_length(self, hparams: DataHParams) -> int:
         """The longest example that is trained on, in tokens: tensor2tensor's rule."""

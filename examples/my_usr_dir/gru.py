@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams, hp
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_hparams, register_model
 
 
@@ -82,17 +82,8 @@ class Gru(T2TModel):
     HParams = GruHParams
     hparams: GruHParams
 
-    def __init__(
-        self,
-        hparams: GruHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: GruHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         size, layers = hparams.hidden_size, hparams.num_hidden_layers
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.decoder = nn.GRU(size, size, layers, batch_first=True)
@@ -100,15 +91,17 @@ class Gru(T2TModel):
             self.encoder = nn.GRU(size, size // 2, layers, batch_first=True, bidirectional=True)
             self.join = nn.Linear(2 * size, size)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         memory = mask = None
         if self.features.has_inputs:
-            mask = features["inputs_mask"]
-            memory = self._encode(features["inputs"], mask)
-        x = nn.functional.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
+            mask = features["inputs"].mask
+            memory = self._encode(features["inputs"].embedded, mask)
+        x = nn.functional.pad(
+            features["targets"].embedded, (0, 0, 1, -1)
+        )  # shifted right by a zero vector
         hidden, _ = self.decoder(self.dropout(x))
-        return {"targets": self.dropout(self._attend(hidden, memory, mask))}
+        return {"targets": Hidden(self.dropout(self._attend(hidden, memory, mask)))}
 
     def encode(self, batch: dict[str, Tensor]) -> GruState:
         """Returns the state before the first step; see `T2TModel.encode`."""

@@ -34,7 +34,6 @@ SUFFIX = ".part"
 _FIRST = b"journal of t2t_torch\n"
 _FORMAT = 1
 _DIGEST = "sha256:"
-_SPACES = ("input_space_id", "target_space_id")
 
 
 class Journal:
@@ -206,7 +205,11 @@ def digest_of_hparams(model: Any) -> str:
     """
     members = getattr(model, "models", [model])
     return digest(
-        [one.hparams.model_dump(mode="json"), *(getattr(one, name, None) for name in _SPACES)]
+        [
+            one.hparams.model_dump(mode="json"),
+            one.features.input_space_id,
+            one.features.target_space_id,
+        ]
         for one in members
     )
 

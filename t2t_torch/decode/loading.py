@@ -163,11 +163,7 @@ def load_run(
 def _model(
     model: type[T2TModel], hparams: HParams, problem: Problem, features: Features
 ) -> T2TModel:
-    spaces = {
-        "input_space_id": problem.input_space_id,
-        "target_space_id": problem.target_space_id,
-    }
-    return model(hparams, features, **spaces)
+    return model(hparams, features)
 
 
 def _check_same_ids(first: Loaded, other: Loaded) -> None:

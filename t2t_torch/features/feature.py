@@ -139,6 +139,7 @@ class Feature(ABC):
       is_discrete: whether a prediction is either right or wrong; false for numbers.
       classifies: whether each item is exactly one of `labels`.
       is_image: whether `decode` returns an image, [height, width, channels] of bytes.
+      starts_words: whether it holds the place of each word's first id.
       selects_words: whether a value is a part of the text `refers_to`, which users give uncut.
       is_listed_by_word: whether reports print the entries of `aligned_to` below its words.
       produced_like: the kind of target whose hidden states this one takes, for models that name the
@@ -150,6 +151,7 @@ class Feature(ABC):
     classifies: ClassVar[bool] = False
     is_image: ClassVar[bool] = False
     selects_words: ClassVar[bool] = False
+    starts_words: ClassVar[bool] = False
     is_listed_by_word: ClassVar[bool] = False
     produced_like: ClassVar[type[Feature] | None] = None
 
@@ -424,6 +426,8 @@ class Features:
         are in every batch as they are; nothing is embedded.
       losses: by target, the registered loss that the problem asks for.
       kept: by name, what is stored in the shards for decoding, and is in no batch.
+      input_space_id: tensor2tensor's SpaceID of the inputs.
+      target_space_id: tensor2tensor's SpaceID of the targets.
     """
 
     inputs: Mapping[str, Feature]
@@ -432,6 +436,8 @@ class Features:
     notes: Mapping[str, Feature] = field(default_factory=dict)
     losses: Mapping[str, str] = field(default_factory=dict)
     kept: Mapping[str, Feature] = field(default_factory=dict)
+    input_space_id: int = 0
+    target_space_id: int = 0
 
     @property
     def all(self) -> dict[str, Feature]:
@@ -448,6 +454,15 @@ class Features:
         """What a model is given to answer from: the inputs, and the notes on their words."""
         of_words = {name: note for name, note in self.notes.items() if note.aligned_to is not None}
         return {**self.inputs, **of_words}
+
+    @property
+    def word_starts(self) -> dict[str, str]:
+        """For each text whose words have several ids, the note with the places of the first."""
+        return {
+            note.aligned_to: name
+            for name, note in self.notes.items()
+            if note.starts_words and note.aligned_to is not None
+        }
 
     def role(self, name: str) -> Role:
         """Returns which of the four a feature is among."""

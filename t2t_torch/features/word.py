@@ -77,6 +77,8 @@ class WordStarts(OfWords):
       words: the feature itself.
     """
 
+    starts_words: ClassVar[bool] = True
+
     words: Words
 
     def encode(self, value: Any) -> list[int]:

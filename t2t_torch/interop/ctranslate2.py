@@ -203,7 +203,9 @@ def _spec(loaded: Loaded) -> Any:
     _embed(spec.encoder, spec.encoder.embeddings[0], source, loaded, weights)
     _embed(spec.decoder, spec.decoder.embeddings, target, loaded, weights)
     if hparams.use_target_space_embedding:
-        _add_space(spec.encoder, weights("target_space")[model.target_space_id], model, source)
+        _add_space(
+            spec.encoder, weights("target_space")[model.features.target_space_id], model, source
+        )
     for side in ("encoder", "decoder"):
         stack = getattr(spec, side)
         for number, layer in enumerate(stack.layer):

@@ -3,7 +3,7 @@
 Variables are known by their TensorFlow names, for example from an `.npz`:
 
     hparams = transformer_hparams(json.load(open("hparams.json")))
-    model = Transformer(hparams, features, target_space_id=3)
+    model = Transformer(hparams, dataclasses.replace(features, target_space_id=3))
     load_variables(model, dict(numpy.load("variables.npz")))
 """
 

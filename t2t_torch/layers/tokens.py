@@ -1,83 +1,149 @@
-"""Token vectors of a text, with the features of its words."""
+"""What a model's body reads and returns, and the vectors of a text's tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.features import Features, Text, WordStarts
+from t2t_torch.features import Features
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
 from t2t_torch.token_hparam import TokenHParams
 
-# Positions of words among the ids of a text.
+# The inputs and outputs of `T2TModel.body`.
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """One feature of a batch, as `T2TModel.body` reads it.
+
+    Attributes:
+      values: from the batch: ids [B, S] of a text, classes [B], numbers [B, size].
+      embedded: the output of the feature's bottom, [B, S, H]; the values of a target or a note
+        that has no bottom.
+      mask: True where there is data, [B, S] bool; [B, 1] if the feature has no positions.
+      segments: of packed examples, the number of the example at each position, from 1, [B, S].
+      positions: of packed examples, the position within the example, [B, S].
+      before: of streams, the id before the first one of each row, [B].
+      streams: of streams, the number of each row's stream, [B].
+      blocks: of streams, how many blocks of its stream come before each row, [B].
+    """
+
+    values: Tensor
+    embedded: Tensor
+    mask: Tensor
+    segments: Tensor | None = None
+    positions: Tensor | None = None
+    before: Tensor | None = None
+    streams: Tensor | None = None
+    blocks: Tensor | None = None
+
+
+ModelInputs = Mapping[str, ModelInput]
+"""The argument of `T2TModel.body`: each feature of the batch, by name."""
+
+
+class Prepended(NamedTuple):
+    """Positions before a target that are trained like those of the target.
+
+    Attributes:
+      states: that predict the ids, [B, P, H].
+      ids: [B, P], 0 at padding.
+    """
+
+    states: Tensor
+    ids: Tensor
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """The output of `T2TModel.body` for one target.
+
+    Attributes:
+      states: the input of the target's `top`: [B, T, H] of a text, [B, H] of a class, [B, W, H] of
+        tags.
+      mask: where logits are not minus infinity: [B, T] bool, or [B, T, V] by id; None is
+        everywhere.
+      penalty: added to the training loss: [B] to that of each item of an example, so that it has
+        the example's weight; [] to the sum.
+      prepended: more positions to train.
+    """
+
+    states: Tensor
+    mask: Tensor | None = None
+    penalty: Tensor | None = None
+    prepended: Prepended | None = None
+
+
+# Where words stand among the ids of their text.
 
 
 class WordPlaces:
-    """Maps between the positions of a text's ids and its words.
+    """Goes from the positions of a text's ids to its words and back.
 
-    With one id per word, both are the same.
+    Where each word has one id, the two are the same.
 
     Args:
-      features: the problem's features.
+      features: the problem's.
     """
 
     def __init__(self, features: Features) -> None:
-        self._starts = {
-            note.of: name for name, note in features.notes.items() if isinstance(note, WordStarts)
-        }
+        self._starts = features.word_starts
 
-    def at_words(self, text: str, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
+    def at_words(self, text: str, hidden: Tensor, features: ModelInputs) -> Tensor:
         """Returns the vectors at the first ids of a text's words.  [B, S, H] -> [B, W, H]."""
         if text not in self._starts:
             return hidden
-        starts = features[self._starts[text]]  # [B, W]
+        starts = features[self._starts[text]].values  # [B, W]
         return hidden.gather(1, starts[..., None].expand(-1, -1, hidden.size(-1)))
 
-    def at_ids(self, text: str, words: Tensor, ids: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Places word vectors at the words' first ids, zeros elsewhere.
+    def at_ids(self, text: str, words: Tensor, ids: Tensor, features: ModelInputs) -> Tensor:
+        """Puts vectors of words at the words' first ids, zeros elsewhere.
 
         Args:
-          text: name of the text.
+          text: whose words.
           words: [B, W, H].
-          ids: vectors of the text's ids, [B, S, ...].
-          features: result of `T2TModel.bottom`.
+          ids: the text's own vectors, [B, S, ...].
+          features: the output of `T2TModel.bottom`.
 
         Returns:
           [B, S, H].
         """
         if text not in self._starts:
             return words
-        starts = features[self._starts[text]]  # [B, W]; padding adds zeros to position 0
+        starts = features[
+            self._starts[text]
+        ].values  # [B, W]; what fills up adds zeros to position 0
         index = starts[..., None].expand_as(words)
         placed = words.new_zeros(*ids.shape[:2], words.size(-1))
         return placed.scatter_add(1, index, words)
 
-    def mask(self, text: str, features: dict[str, Tensor]) -> Tensor:
-        """Returns the mask of a text's words.  [B, W] bool."""
+    def mask(self, text: str, features: ModelInputs) -> Tensor:
+        """Returns where a text has words.  [B, W] bool."""
         if text not in self._starts:
-            return features[f"{text}_mask"]
-        starts = features[self._starts[text]]
-        # Only the first word starts at 0, which is also the padding value.
+            return features[text].mask
+        starts = features[self._starts[text]].values
+        # Only the first word starts at 0, which is also what fills up.
         return (starts != 0) | (torch.arange(starts.size(1), device=starts.device) == 0)
 
 
 class Tokens(nn.Module):
-    """Concatenates a token's vector with those of its word's characters, shape and gazetteer.
+    """Concatenates a token's own vector with those of its word's characters, shape, entries.
 
-    If a word has several ids, its word features are at the first.
+    Where a word has several ids, what is known of it stands at the first.
 
     Args:
-      features: the problem's features.
+      features: the problem's.
       hparams: the widths of the parts.
       text: the name of the input.
 
     Attributes:
-      size: E, width of a token's vector.
-      places: positions of the words.
+      size: E, of a token's vector.
+      places: where the words stand.
     """
 
     def __init__(self, features: Features, hparams: TokenHParams, text: str) -> None:
@@ -88,72 +154,69 @@ class Tokens(nn.Module):
         self.size = sum(widths)
         self.places = WordPlaces(features)
 
-    def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns the vectors for a result of `T2TModel.bottom`, zeros at padding.  [B, S, E]."""
-        own = features[self._text]
+    def forward(self, features: ModelInputs) -> Tensor:
+        """Returns the vectors of the output of `T2TModel.bottom`, zeros at padding.  [B, S, E]."""
+        own = features[self._text].embedded
         parts = [
-            self.places.at_ids(self._text, features[name], own, features) for name in self._parts
+            self.places.at_ids(self._text, features[name].embedded, own, features)
+            for name in self._parts
         ]
         x = torch.cat([own, *(part.to(own.dtype) for part in parts)], -1) if parts else own
-        return x * features[f"{self._text}_mask"][..., None].to(x.dtype)
+        return x * features[self._text].mask[..., None].to(x.dtype)
 
 
 def texts_of(features: Features) -> list[str]:
-    """Returns the names of the text inputs, in order."""
-    return [name for name, its in features.inputs.items() if isinstance(its, Text)]
+    """Returns the names of the inputs that are texts, in their order."""
+    return [name for name, its in features.inputs.items() if its.is_text]
 
 
 def dense_of(features: Features) -> list[str]:
-    """Returns the names of example-level inputs, such as numbers."""
-    return [
-        name
-        for name, its in features.inputs.items()
-        if not isinstance(its, Text) and not its.aligned_to
-    ]
+    """Returns the names of the inputs that are of a whole example, such as numbers."""
+    return [name for name, its in features.inputs.items() if not its.is_text and not its.aligned_to]
 
 
-# Example-level numeric inputs, appended to vectors of the example or its words.
+# The numbers of a whole example, beside what is found of it or of its words.
 
 
 def dense_width(features: Features, hparams: TokenHParams) -> int:
-    """Returns the width added by `beside_dense`.
+    """Returns the width of what `beside_dense` adds.
 
     Args:
-      features: the problem's features.
+      features: of the problem.
       hparams: the widths of the parts.
     """
     return sum(hparams.input_width(features.inputs[name]) for name in dense_of(features))
 
 
-def beside_dense(hidden: Tensor, names: Sequence[str], features: dict[str, Tensor]) -> Tensor:
-    """Concatenates numeric inputs to each vector of an example.
+def beside_dense(hidden: Tensor, names: Sequence[str], features: ModelInputs) -> Tensor:
+    """Concatenates the vectors of numbers to each of an example's.
 
     Args:
       hidden: [B, H] or [B, W, H].
-      names: names of the inputs; see `dense_of`.
-      features: result of `T2TModel.bottom`, [B, 1, width] for each name.
+      names: of the inputs; see `dense_of`.
+      features: the output of `T2TModel.bottom`, [B, 1, width] of each name.
 
     Returns:
       [B, H'] or [B, W, H'].
     """
     if not names:
         return hidden
-    parts = [features[name].to(hidden.dtype) for name in names]
+    parts = [features[name].embedded.to(hidden.dtype) for name in names]
     if hidden.dim() == 2:
         return torch.cat([hidden, *(part.squeeze(1) for part in parts)], -1)
     return torch.cat([hidden, *(part.expand(-1, hidden.size(1), -1) for part in parts)], -1)
 
 
-# Outputs of word-level models.
+# What models of words give their targets.
 
 
 class WordOutputs:
-    """Provides each target with a vector per word and the word mask.
+    """Gives each target a vector of every word, and tells where words are.
 
     Args:
-      features: the problem's features.
-      text: name of the input with the words.
-      targets: names of the word-level targets; all by default.
+      features: the problem's.
+      text: the name of the input whose words they are.
+      targets: the names of the targets that are of words; all if not given.
     """
 
     def __init__(self, features: Features, text: str, targets: Iterable[str] | None = None) -> None:
@@ -162,48 +225,45 @@ class WordOutputs:
         self._dense = dense_of(features)
         self._places = WordPlaces(features)
 
-    def at_words(self, hidden: Tensor, features: dict[str, Tensor]) -> Tensor:
-        """Returns the vectors at the first id of each word.  [B, S, H] -> [B, W, H].
+    def at_words(self, hidden: Tensor, features: ModelInputs) -> Tensor:
+        """Returns what stands at the first id of each word.  [B, S, H] -> [B, W, H].
 
         Args:
-          hidden: a vector for each id.
-          features: result of `T2TModel.bottom`.
+          hidden: a vector of each id.
+          features: the output of `T2TModel.bottom`.
         """
         return self._places.at_words(self._text, hidden, features)
 
-    def __call__(self, words: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the result of `T2TModel.body`: [B, W, H'] and a mask, [B, W] bool, per target.
+    def __call__(self, words: Tensor, features: ModelInputs) -> dict[str, Hidden]:
+        """Returns the output of `T2TModel.body`: [B, W, H'], with a mask, of each target.
 
         Args:
-          words: a vector for each word, [B, W, H]; numeric inputs are appended to it.
-          features: result of `T2TModel.bottom`.
+          words: a vector of each word, [B, W, H]; the example's numbers are put beside it.
+          features: the output of `T2TModel.bottom`.
         """
         words = beside_dense(words, self._dense, features)
         there = self._places.mask(self._text, features)
-        found: dict[str, Tensor] = {}
-        for name in self._targets:
-            found |= {name: words, f"{name}_mask": there}
-        return found
+        return dict.fromkeys(self._targets, Hidden(words, there))
 
 
-# Bidirectional LSTM over the tokens of a sentence.
+# A sentence's tokens as an LSTM in both directions has read them.
 
 
 class TokenLSTM(nn.Module):
-    """Tokens, bidirectional LSTM layers, dropout before and after them.
+    """Tokens, layers of LSTM in both directions, dropout before and behind them.
 
     Args:
-      features: the problem's features.
-      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the dropout
-        rate, `layer_prepostprocess_dropout`.
+      features: the problem's.
+      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the rate of
+        dropout, `layer_prepostprocess_dropout`.
       text: the name of the input.
-      num_layers: number of stacked layers.
-      locked: use the same dropout mask at all positions of a sentence (Gal and Ghahramani 2016,
+      num_layers: one above the other.
+      locked: whether all positions of a sentence lose the same units (Gal and Ghahramani 2016,
         arXiv:1512.05287).
 
     Attributes:
-      size: 2 H, output width.
-      dropout: the dropout module before and after.
+      size: 2 H, of what a token gets.
+      dropout: the one before and behind.
     """
 
     def __init__(
@@ -230,30 +290,30 @@ class TokenLSTM(nn.Module):
         )
         self.size = self.lstm.size
 
-    def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """Returns a vector for each token, zeros at padding.  [B, S, 2 H].
+    def forward(self, features: ModelInputs) -> Tensor:
+        """Returns a vector of each token, zeros at padding.  [B, S, 2 H].
 
         Args:
-          features: result of `T2TModel.bottom`.
+          features: the output of `T2TModel.bottom`.
         """
-        read = self.lstm(self.dropout(self.tokens(features)), features[f"{self._text}_mask"])
+        read = self.lstm(self.dropout(self.tokens(features)), features[self._text].mask)
         hidden: Tensor = self.dropout(read)
         return hidden
 
 
-# LSTM encoder of sequence-to-sequence models, reading from right to left.
+# The LSTM encoder of sequence to sequence models, which reads from right to left.
 #
-# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: this places the first output tokens close to
-# the last tokens read.
+# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: what is written first is then near to what
+# was read last.
 
 
 class Encoded(NamedTuple):
-    """Result of an encoder.
+    """What an encoder has found.
 
     Attributes:
-      outputs: [B, S, H], in token order.
-      mask: True where there are tokens, [B, S] bool.
-      memory: state of each layer after the first token, which is read last.
+      outputs: [B, S, H], each at the place of its token.
+      mask: where there are tokens, [B, S] bool.
+      memory: of each layer after the first token, which is read last.
     """
 
     outputs: Tensor
@@ -262,12 +322,12 @@ class Encoded(NamedTuple):
 
 
 class ReversedEncoder(nn.Module):
-    """LSTM layers over the tokens of a text in reverse order.
+    """Layers of LSTM over the tokens of a text, the last one first.
 
     Args:
-      features: the problem's features; reads its only text input.
+      features: the problem's; its one input that is a text is read.
       hparams: sizes.
-      dropout: probability of zeroing an input unit of a layer.
+      dropout: probability of zeroing a unit that a layer reads.
     """
 
     def __init__(self, features: Features, hparams: TokenHParams, dropout: float) -> None:
@@ -279,9 +339,9 @@ class ReversedEncoder(nn.Module):
             self.tokens.size, hparams.hidden_size, hparams.num_hidden_layers, dropout=dropout
         )
 
-    def forward(self, features: dict[str, Tensor]) -> Encoded:
-        """Returns the encoding of the result of `T2TModel.bottom`."""
-        mask = features[f"{self.text}_mask"]
+    def forward(self, features: ModelInputs) -> Encoded:
+        """Reads the output of `T2TModel.bottom`."""
+        mask = features[self.text].mask
         backward = backward_places(mask)
         x = self.dropout(turned(self.tokens(features), backward))
         outputs, memory = self.lstm.run(x, mask)

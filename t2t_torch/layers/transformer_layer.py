@@ -1,4 +1,4 @@
-"""Transformer encoder layer and its parts: sublayers, positions, joined inputs."""
+"""The Transformer's encoder layer and its parts: sublayers, positions, joined inputs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.tokens import WordPlaces
+from t2t_torch.layers.tokens import ModelInputs, WordPlaces
 
-# Pre- and postprocessing of each sublayer: norms, dropout, residual connection.
+# What stands before and after each sublayer: norms, dropout, the residual connection.
 
 
 class Preprocess(nn.Module):
-    """Applies `layer_preprocess_sequence`: n is a layer norm, d dropout, in the given order.
+    """What `layer_preprocess_sequence` says: n is a layer norm, d dropout, in the order written.
 
     Pre-norm is "n" before and "da" after; post-norm is "none" before and "dan" after.
 
@@ -28,7 +28,7 @@ class Preprocess(nn.Module):
       hparams: hidden_size, norm_epsilon, layer_preprocess_sequence, layer_prepostprocess_dropout.
 
     Raises:
-      HParamsError: the sequence contains another letter.
+      HParamsError: the sequence holds another letter.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -46,13 +46,13 @@ class Preprocess(nn.Module):
 
 
 class Postprocess(nn.Module):
-    """Applies `layer_postprocess_sequence`: as `Preprocess`, and a adds the sublayer's input.
+    """What `layer_postprocess_sequence` says: as `Preprocess`, and a adds the sublayer's input.
 
     Args:
       hparams: hidden_size, norm_epsilon, layer_postprocess_sequence, layer_prepostprocess_dropout.
 
     Raises:
-      HParamsError: the sequence contains another letter.
+      HParamsError: the sequence holds another letter.
     """
 
     def __init__(self, hparams: HParams) -> None:
@@ -63,7 +63,7 @@ class Postprocess(nn.Module):
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
 
     def forward(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Returns the sublayer's output `x` combined with its input `residual`.  [B, T, H] each."""
+        """Returns the sublayer's result `x` joined with its input `residual`.  [B, T, H] each."""
         for letter in self.sequence:
             if letter == "a":
                 x = residual + x
@@ -85,15 +85,15 @@ def _parse(hparams: HParams, field: str, letters: str) -> str:
     return sequence
 
 
-# Position-wise feed-forward network.
+# The position-wise network between attentions.
 
 
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU between.  Vaswani et al. 2017, section 3.3.
 
     Args:
-      hidden_size: H, input and output width.
-      filter_size: F, inner width.
+      hidden_size: H, in and out.
+      filter_size: F, in between.
       dropout: probability of zeroing an activation after the ReLU; TRAIN only.
     """
 
@@ -112,12 +112,12 @@ class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network.  Vaswani et al. 2017, section 3.1.
 
     Args:
-      hparams: hidden_size, and the pre- and postprocessing of each sublayer.
+      hparams: hidden_size, and what stands before and after each sublayer.
       num_heads: N.
       filter_size: F.
       attention_dropout: probability of zeroing an attention weight.
       relu_dropout: probability of zeroing a unit inside the feed-forward network.
-      max_relative_position: see `SelfAttention`.
+      max_relative_position: of `SelfAttention`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
 
-# Position encodings.
+# Where a token stands.
 
 
 _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
@@ -155,8 +155,8 @@ _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
 def sinusoids(positions: Tensor, hidden_size: int) -> Tensor:
     """Returns tensor2tensor's timing signal: sines, then cosines, not interleaved.
 
-    Wavelengths form a geometric series from 2 pi to 2 pi * 10,000.  Vaswani et al. 2017, section
-    3.5, with the two halves concatenated.
+    Wavelengths grow from 2 pi to 2 pi * 10,000 in a geometric row.  Vaswani et al. 2017, section
+    3.5, with the two halves side by side.
 
     Args:
       positions: [...] integers, from 0.
@@ -173,7 +173,7 @@ def sinusoids(positions: Tensor, hidden_size: int) -> Tensor:
     return torch.nn.functional.pad(signal, (0, hidden_size % 2))
 
 
-# All inputs of an example as one sequence: texts, numbers, images.
+# The inputs of an example as one sequence: texts one after another, numbers, pictures.
 
 
 class Joined(NamedTuple):
@@ -182,7 +182,7 @@ class Joined(NamedTuple):
     Attributes:
       x: [B, S, H].
       mask: [B, S] bool.
-      places: range of positions of each input, [first, last).
+      places: for each input the range of positions that it has, [first, last).
     """
 
     x: Tensor
@@ -191,19 +191,19 @@ class Joined(NamedTuple):
 
 
 class JoinInputs(nn.Module):
-    """Concatenates the inputs of an example into one sequence.
+    """Puts the inputs of an example into one sequence.
 
-    Each text has its own position encoding and, with several inputs, a learned vector that
-    identifies it.  Word features (shape, characters) are added at the word's first id.
+    Each text has positions of its own and, if there are several inputs, a vector that says which
+    it is.  What is known of each word (its shape, its characters) is added at the word's first id.
 
     Args:
-      features: the problem's features; all inputs are joined.
+      features: the problem's; all inputs are joined.
       hidden_size: H.
-      timing: add sinusoidal positions to texts.
+      timing: whether sinusoids are added to texts.
 
     Attributes:
-      names: the inputs with their own positions, in order.
-      places: positions of the words of texts.
+      names: the inputs that have positions of their own, in their order.
+      places: where the words of texts stand.
     """
 
     def __init__(self, features: Features, hidden_size: int, *, timing: bool) -> None:
@@ -220,16 +220,16 @@ class JoinInputs(nn.Module):
 
     def forward(
         self,
-        features: dict[str, Tensor],
+        features: ModelInputs,
         names: Sequence[str] | None = None,
         as_if: Mapping[str, str] | None = None,
     ) -> Joined:
-        """Joins all inputs, or those named.
+        """Joins the inputs, or those that are named.
 
         Args:
-          features: result of `T2TModel.bottom`.
-          names: names of inputs, in the order of joining; None is all.
-          as_if: by input name, another input whose identifying vector to use.
+          features: the output of `T2TModel.bottom`.
+          names: of inputs, in the order in which they are joined; None is all.
+          as_if: for an input the one whose vector says which it is, if not its own.
         """
         parts, masks = [], []
         places = {}
@@ -239,26 +239,27 @@ class JoinInputs(nn.Module):
             if len(self.names) > 1:
                 x = x + self.which[self.names.index((as_if or {}).get(name, name))]
             parts.append(x)
-            masks.append(features[f"{name}_mask"])
+            masks.append(features[name].mask)
             places[name] = (end, end + x.size(1))
             end += x.size(1)
         return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places)
 
-    def segments(self, features: dict[str, Tensor]) -> Tensor | None:
-        """Returns the segment of each position, all inputs; None without packing.  [B, S]."""
-        if f"{self.names[0]}_segmentation" not in features:
-            return None
-        return torch.cat([features[f"{name}_segmentation"] for name in self.names], 1)
+    def segments(self, features: ModelInputs) -> Tensor | None:
+        """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""
+        segments = [features[name].segments for name in self.names]
+        known = [its for its in segments if its is not None]
+        return torch.cat(known, 1) if known else None
 
-    def _embedded(self, name: str, features: dict[str, Tensor]) -> Tensor:
-        """Returns an input with its word features and positions.  [B, S, H]."""
-        x = features[name]
+    def _embedded(self, name: str, features: ModelInputs) -> Tensor:
+        """Returns an input with what is known of its words, and its positions.  [B, S, H]."""
+        x = features[name].embedded
         for word_feature, text in self._of_words.items():
             if text == name:
-                x = x + self.places.at_ids(name, features[word_feature], x, features).to(x.dtype)
+                words = features[word_feature].embedded
+                x = x + self.places.at_ids(name, words, x, features).to(x.dtype)
         if not self._timing or name not in self._texts:
             return x
-        positions = features.get(f"{name}_position")
+        positions = features[name].positions
         if positions is None:
             positions = torch.arange(x.size(1), device=x.device)
         return x + sinusoids(positions, x.size(-1))

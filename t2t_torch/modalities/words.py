@@ -173,7 +173,7 @@ class FrozenLanguageModel(nn.Module):
         longer = torch.cat([ids, ids.new_full((len(ids), 1), PAD)], 1)
         ends = (longer != PAD).sum(1, keepdim=True)  # [B, 1]
         longer = longer.scatter(1, ends, EOS)
-        states: Tensor = self.model.body(self.model.bottom({_TARGET: longer}))[_TARGET]
+        states: Tensor = self.model.body(self.model.bottom({_TARGET: longer}))[_TARGET].states
         return states[:, 1:]
 
 

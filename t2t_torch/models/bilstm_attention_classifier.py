@@ -5,7 +5,7 @@ Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Text
@@ -16,7 +16,7 @@ from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import AttentionPooling, hop_penalty
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -34,17 +34,8 @@ class BilstmAttentionClassifier(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: BilstmAttentionClassifierHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: BilstmAttentionClassifierHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         rate = hparams.layer_prepostprocess_dropout
@@ -64,15 +55,14 @@ class BilstmAttentionClassifier(T2TModel):
         self.inner = nn.Linear(width, hparams.hidden_size)
         initialize(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the same vector for each target, [B, H], and in TRAIN the hops' penalty."""
-        mask = features[f"{self._text}_mask"]
+        mask = features[self._text].mask
         hidden = self.lstm(self.dropout(self.tokens(features)), mask)  # [B, S, 2 lstm_size]
         means, weights = self.attention(hidden, mask)
         summary = beside_dense(self.dropout(means), self._dense, features)
         summary = self.dropout(F.relu(self.inner(summary)))
-        found = dict.fromkeys(self.features.targets, summary)
+        penalty = None
         if self.training and self.hparams.attention_penalty:
             penalty = self.hparams.attention_penalty * hop_penalty(weights)  # [B]
-            found |= {f"{name}_penalty": penalty for name in self.features.targets}
-        return found
+        return dict.fromkeys(self.features.targets, Hidden(summary, penalty=penalty))

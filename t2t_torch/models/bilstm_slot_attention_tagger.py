@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from t2t_torch.features import Features, Real, Tags, Text
@@ -17,7 +17,7 @@ from t2t_torch.hparams.bilstm_slot_attention_tagger import BilstmSlotAttentionTa
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import SlotAttention
 from t2t_torch.layers.tokens import TokenLSTM, WordOutputs, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -31,17 +31,8 @@ class BilstmSlotAttentionTagger(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: BilstmSlotAttentionTaggerHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: BilstmSlotAttentionTaggerHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self.lstm = TokenLSTM(
             features,
@@ -62,9 +53,9 @@ class BilstmSlotAttentionTagger(T2TModel):
         """Returns the width of both directions and of the numbers beside them."""
         return 2 * int(hparams.hidden_size) + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what is made of each word and its attention.  [B, W, 2 H]."""
-        mask = features[f"{self._text}_mask"]
+        mask = features[self._text].mask
         hidden = self.lstm(features)
         words = self.outputs.at_words(hidden, features)
         words = self.lstm.dropout(F.relu(self.narrow(self.attention(words, hidden, mask))))

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bilstm_tagger import BilstmTaggerHParams
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import TokenLSTM, WordOutputs, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -29,17 +27,8 @@ class BilstmTagger(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: BilstmTaggerHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: BilstmTaggerHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (text,) = texts_of(features)
         self.lstm = TokenLSTM(
             features,
@@ -56,7 +45,7 @@ class BilstmTagger(T2TModel):
         """Returns the width of both directions and of the numbers beside them."""
         return 2 * int(hparams.hidden_size) + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what both directions give at the first id of each word.  [B, W, 2 H]."""
         words = self.outputs.at_words(self.lstm(features), features)
         return self.outputs(words, features)

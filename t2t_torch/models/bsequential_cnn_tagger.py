@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from t2t_torch.features import Features, Real, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.bsequential_cnn_tagger import BsequentialCnnTaggerHParams
@@ -18,7 +16,7 @@ from t2t_torch.layers.convolution import ContextConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import Tokens, WordOutputs, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -32,17 +30,8 @@ class BsequentialCnnTagger(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: BsequentialCnnTaggerHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: BsequentialCnnTaggerHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (text,) = texts_of(features)
         self.tokens = Tokens(features, hparams, text)
         self.outputs = WordOutputs(features, text)
@@ -62,7 +51,7 @@ class BsequentialCnnTagger(T2TModel):
         """Returns the width of the three convolutions and of the numbers beside them."""
         return 3 * int(hparams.hidden_size) + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what is found round the first id of each word.  [B, W, 3 H]."""
         hidden = self.convolution(self.dropout(self.tokens(features)))
         words = self.outputs.at_words(self.dropout(hidden), features)

@@ -17,7 +17,7 @@ from t2t_torch.hparams.fasttext import FasttextHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 _MODULUS = 2**31 - 1  # a prime; products of two numbers below it fit in 64 bits
@@ -34,17 +34,8 @@ class Fasttext(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: FasttextHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: FasttextHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         self.tokens = Tokens(features, hparams, self._text)
@@ -61,9 +52,9 @@ class Fasttext(T2TModel):
         parts = [its for name, its in features.inputs.items() if text in (name, its.aligned_to)]
         return sum(map(hparams.input_width, parts)) + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the mean for each target, [B, H]."""
-        ids, mask = features[f"{self._text}_ids"], features[f"{self._text}_mask"]
+        ids, mask = features[self._text].values, features[self._text].mask
         words = self.tokens(features)  # [B, S, E]
         kept = self._kept(mask, ids)
         total = (words * kept[..., None].to(words.dtype)).sum(1)  # [B, E]
@@ -75,7 +66,7 @@ class Fasttext(T2TModel):
             count = count + (rows > 0).sum(1, keepdim=True)
         mean = self.dropout(total / count.clamp(min=1).to(total.dtype))
         found = beside_dense(mean, self._dense, features)
-        return dict.fromkeys(self.features.targets, found)
+        return dict.fromkeys(self.features.targets, Hidden(found))
 
     def _kept(self, mask: Tensor, ids: Tensor) -> Tensor:
         """Returns which of the ids are in the mean.  [B, N] bool, [B, N] -> [B, N] bool."""

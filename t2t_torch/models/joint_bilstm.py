@@ -28,8 +28,7 @@ from t2t_torch.layers.tokens import (
     dense_width,
     texts_of,
 )
-from t2t_torch.modality import Hidden
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 _POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
@@ -58,17 +57,8 @@ class JointBilstm(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: JointBilstmHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: JointBilstmHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         _check_classes(hparams, features)
@@ -103,15 +93,16 @@ class JointBilstm(T2TModel):
             width += sum(its.vocab_size for its in classes)
         return width
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
-        mask = features[f"{self._text}_mask"]
+        mask = features[self._text].mask
         hidden = self.lstm(features)  # [B, S, 2 H]
-        found: dict[str, Tensor] = {}
+        found: dict[str, Hidden] = {}
         if self._of_all:
             whole = self._pool(hidden, mask)
             whole = self.dropout_of_all(F.relu(self.of_all(whole)))
-            found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
+            whole = beside_dense(whole, self._dense, features)
+            found |= dict.fromkeys(self._of_all, Hidden(whole))
         if self._of_words:
             words = self.outputs.at_words(hidden, features)
             if self.attention is not None:
@@ -127,14 +118,14 @@ class JointBilstm(T2TModel):
             return means
         return _POOLINGS[self.hparams.pooling](hidden, mask)
 
-    def _beside_classes(self, words: Tensor, found: dict[str, Tensor]) -> Tensor:
+    def _beside_classes(self, words: Tensor, found: dict[str, Hidden]) -> Tensor:
         """Puts the probabilities of the sentence's classes beside each word, if asked to."""
         if not self.hparams.use_doc_probs_in_word:
             return words
         parts = [words]
         for name in self._of_all:
             if isinstance(self.features.targets[name], ClassLabel):
-                logits = self._modality(name).logits(Hidden(found[name]))
+                logits = self._modality(name).logits(found[name])
                 classes = logits.float().softmax(-1).to(words.dtype)
                 parts.append(classes[:, None].expand(-1, words.size(1), -1))
         return torch.cat(parts, -1)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
-
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_cnn import JointCnnHParams
@@ -24,7 +22,7 @@ from t2t_torch.layers.tokens import (
     dense_width,
     texts_of,
 )
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -38,17 +36,8 @@ class JointCnn(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: JointCnnHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: JointCnnHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
@@ -80,14 +69,15 @@ class JointCnn(T2TModel):
             width = len(hparams.sentence_kernel_sizes) * int(hparams.num_filters)
         return width + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
         x = self.dropout(self.tokens(features))  # [B, S, E]
-        found: dict[str, Tensor] = {}
+        found: dict[str, Hidden] = {}
         if self._of_all:
-            mask = features[f"{self._text}_mask"]
+            mask = features[self._text].mask
             whole = self.dropout(self.of_all(x, mask))
-            found |= dict.fromkeys(self._of_all, beside_dense(whole, self._dense, features))
+            whole = beside_dense(whole, self._dense, features)
+            found |= dict.fromkeys(self._of_all, Hidden(whole))
         if self._of_words:
             hidden = self.dropout(self.of_words(x))
             found |= self.outputs(self.outputs.at_words(hidden, features), features)

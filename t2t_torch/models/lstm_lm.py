@@ -17,7 +17,7 @@ from t2t_torch.hparams.lstm_lm import LstmLmHParams
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.recurrent import CarriedMemory
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, PAD
 
@@ -119,17 +119,8 @@ class LstmLm(T2TModel):
     reads_streams = True
     hparams: LstmLmHParams
 
-    def __init__(
-        self,
-        hparams: LstmLmHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: LstmLmHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         sizes = [hparams.hidden_size] * hparams.num_hidden_layers
         width = self.target_width(hparams, features, "targets")
         if not hparams.tie_by_projection:
@@ -157,22 +148,25 @@ class LstmLm(T2TModel):
         tied = hparams.shared_embedding_and_softmax_weights
         return hparams.embedding_size if tied else hparams.hidden_size
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
-        read = features["targets"]
-        before = features.get("targets_before", read.new_zeros(len(read), dtype=torch.int64))
+        targets = features["targets"]
+        read = targets.embedded
+        before = targets.before
+        if before is None:
+            before = read.new_zeros(len(read), dtype=torch.int64)
         x = torch.cat([self._embedded(before[:, None]), read[:, :-1]], 1)  # shifted right
-        streams, blocks = features.get("targets_stream"), features.get("targets_block")
+        streams, blocks = targets.streams, targets.blocks
         if streams is None or blocks is None:
             x, _ = self._read(x, self._nothing(len(x)))
         else:
             x, memory = self._read(x, self.carried.read(streams, blocks))
             self.carried.write(streams, blocks, memory)
         dropped = self.drop_output(x)
-        found = {"targets": self.projection(dropped)}
+        states, penalty = self.projection(dropped), None
         if self.training and (self.hparams.activation_penalty or self.hparams.change_penalty):
-            found["targets_penalty"] = self._penalty(x, dropped, features["targets_mask"])
-        return found
+            penalty = self._penalty(x, dropped, targets.mask)
+        return {"targets": Hidden(states, penalty=penalty)}
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Returns the vectors of ids, `EOS` standing for nothing.  [B, T] -> [B, T, E]."""

@@ -20,7 +20,7 @@ from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.recurrent import LSTM, Memory
 from t2t_torch.layers.tokens import ReversedEncoder
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -58,17 +58,8 @@ class LSTMSeq2seq(T2TModel):
     texts = (0, 1)
     hparams: LSTMSeq2seqHParams
 
-    def __init__(
-        self,
-        hparams: LSTMSeq2seqHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: LSTMSeq2seqHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         if features.has_inputs:
             self.encoder = ReversedEncoder(features, hparams, hparams.dropout)
         self.dropout = Dropout(hparams.dropout)
@@ -81,11 +72,11 @@ class LSTMSeq2seq(T2TModel):
         initialize(self, hparams)
         initialize_lstm(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         memory = self.encoder(features).memory if self.features.has_inputs else None
-        x = F.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
-        return {"targets": self.decoder.run(self.dropout(x), None, memory)[0]}
+        x = F.pad(features["targets"].embedded, (0, 0, 1, -1))  # shifted right by a zero vector
+        return {"targets": Hidden(self.decoder.run(self.dropout(x), None, memory)[0])}
 
     def encode(self, batch: dict[str, Tensor]) -> LSTMState:
         """Returns the state before the first step; see `T2TModel.encode`."""

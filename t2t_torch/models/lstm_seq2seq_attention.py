@@ -25,7 +25,7 @@ from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.pooling import masked_softmax
 from t2t_torch.layers.tokens import Encoded, ReversedEncoder
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -154,17 +154,8 @@ class LSTMSeq2seqAttention(T2TModel):
     texts = (1, 1)
     hparams: LSTMSeq2seqAttentionHParams
 
-    def __init__(
-        self,
-        hparams: LSTMSeq2seqAttentionHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         self.encoder = ReversedEncoder(features, hparams, hparams.dropout)
         self.attention = Attention(hparams)
         self.dropout = Dropout(hparams.dropout)
@@ -187,15 +178,15 @@ class LSTMSeq2seqAttention(T2TModel):
         is_head = hparams.output_attention and hparams.num_heads == 1
         return hparams.head_size if is_head else hparams.hidden_size
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         state = self._start(self.encoder(features))
-        x = F.pad(features["targets"], (0, 0, 1, -1))  # shifted right by a zero vector
+        x = F.pad(features["targets"].embedded, (0, 0, 1, -1))  # shifted right by a zero vector
         outputs = []
         for read in x.unbind(1):
             output, state = self._read(read, state)
             outputs.append(output)
-        return {"targets": torch.stack(outputs, 1)}
+        return {"targets": Hidden(torch.stack(outputs, 1))}
 
     def encode(self, batch: dict[str, Tensor]) -> AttendingState:
         """Returns the state before the first step; see `T2TModel.encode`."""

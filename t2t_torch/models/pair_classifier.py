@@ -22,7 +22,7 @@ from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.sentence_encoder import Alignment, Contexts, Matches, Pool
 from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -36,17 +36,8 @@ class PairClassifier(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (2, 2)
 
-    def __init__(
-        self,
-        hparams: PairClassifierHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: PairClassifierHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         self._texts = texts_of(features)
         self._dense = dense_of(features)
         self.tokens = nn.ModuleList(Tokens(features, hparams, name) for name in self._texts)
@@ -82,10 +73,10 @@ class PairClassifier(T2TModel):
         )
         initialize(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns for each target what its perceptron makes of the pair.  [B, H] each."""
-        masks = [features[f"{name}_mask"] for name in self._texts]
-        ids = [features[f"{name}_ids"] for name in self._texts]
+        masks = [features[name].mask for name in self._texts]
+        ids = [features[name].values for name in self._texts]
         inputs = [self.dropout(tokens(features)) for tokens in self.tokens]
         if self.matches is not None:
             found = self.matches(*ids), self.matches(*reversed(ids))
@@ -102,7 +93,7 @@ class PairClassifier(T2TModel):
         pair = beside_dense(pair, self._dense, features)
         if self.matches is not None:
             pair = torch.cat([pair, self.matches.summary(*ids)], -1)
-        return {name: output(pair) for name, output in self.outputs.items()}
+        return {name: Hidden(output(pair)) for name, output in self.outputs.items()}
 
 
 class Compared(nn.Module):

@@ -21,7 +21,7 @@ from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.sentence_encoder import Contexts, Matches, Pool
 from t2t_torch.layers.tokens import texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -39,17 +39,8 @@ class PairwiseRanker(T2TModel):
     reads = (Text,)
     texts = (2, 1000)
 
-    def __init__(
-        self,
-        hparams: PairwiseRankerHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: PairwiseRankerHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         self._query, self._documents = _roles(features, hparams)
         texts = texts_of(features)
         query = Sentence(hparams)
@@ -68,7 +59,7 @@ class PairwiseRanker(T2TModel):
         width = int(hparams.hidden_size) if hparams.score == "mlp" else 1
         return width + (Matches.summary_size if hparams.match_feature else 0)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what each pair is scored by.
 
         Of a choice [B, K, H]; in TRAIN, with `in_batch_negatives`, [B, K', H]: the documents of the
@@ -77,23 +68,23 @@ class PairwiseRanker(T2TModel):
         """
         query = self._encoded("query", self._query, features)
         vectors = [self._encoded("document", name, features) for name in self._documents]
-        query_ids = features[f"{self._query}_ids"]
-        ids = _stacked([features[f"{name}_ids"] for name in self._documents])  # [B, K, S]
+        query_ids = features[self._query].values
+        ids = _stacked([features[name].values for name in self._documents])  # [B, K, S]
         documents = torch.stack(vectors, 1)  # [B, K, H]
         ((name, target),) = self.features.targets.items()
         if not isinstance(target, Choice):
-            return {name: self.score(query[:, None], documents, query_ids, ids)[:, 0]}
+            return {name: Hidden(self.score(query[:, None], documents, query_ids, ids)[:, 0])}
         if not (self.training and self.hparams.in_batch_negatives):
-            return {name: self.score(query[:, None], documents, query_ids, ids)}
+            return {name: Hidden(self.score(query[:, None], documents, query_ids, ids))}
         order = _own_first(len(query), len(self._documents), query.device)  # [B, B K]
         flat, flat_ids = documents.flatten(0, 1), ids.flatten(0, 1)  # [B K, ...]
-        right = _right_ids(ids, features[name])
+        right = _right_ids(ids, features[name].values)
         mask = _wrong_for(query_ids, right, flat_ids, order, len(self._documents))
         scores = self.score(query[:, None], flat[order], query_ids, flat_ids[order])
-        return {name: scores, f"{name}_mask": mask}
+        return {name: Hidden(scores, mask)}
 
-    def _encoded(self, role: str, name: str, features: dict[str, Tensor]) -> Tensor:
-        found: Tensor = self.encoders[role](features[name], features[f"{name}_mask"])
+    def _encoded(self, role: str, name: str, features: ModelInputs) -> Tensor:
+        found: Tensor = self.encoders[role](features[name].embedded, features[name].mask)
         return found
 
 

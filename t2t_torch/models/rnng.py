@@ -30,7 +30,7 @@ from t2t_torch.layers.tree import (
     ValidTransitions,
     structure_of,
 )
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 _MAX_OPEN = 200  # constituents in each other; the Penn Treebank has fewer than 40
@@ -175,17 +175,8 @@ class RNNG(T2TModel):
     reads = (Text, OfWords)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: RNNGHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: RNNGHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         _check_losses(hparams)
         size, layers = hparams.hidden_size, hparams.num_hidden_layers
         rate = hparams.layer_prepostprocess_dropout
@@ -210,13 +201,16 @@ class RNNG(T2TModel):
         initialize(self, hparams)
         initialize_lstm(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`.
 
         All transitions are known: the buffer and the history are one pass each, constituents are
         composed depth by depth, and the stack is gone through height by height.
         """
-        ids, labels = features[f"{self._name}_ids"], features[self._name]  # [B, T], [B, T, H]
+        ids, labels = (
+            features[self._name].values,
+            features[self._name].embedded,
+        )  # [B, T], [B, T, H]
         buffer, words = self._buffer(features)  # [B, S + 1, H], [B]
         places = buffer.size(1)
         structure = structure_of(ids, places - 1)
@@ -235,21 +229,19 @@ class RNNG(T2TModel):
         parts_of = [
             buffer.index_select(0, fronts.flatten()).view_as(labels),
             stacks.index_select(0, structure.tops.flatten()).view_as(labels),
-            self.history(before, features[f"{self._name}_mask"]),
+            self.history(before, features[self._name].mask),
         ]
-        found = {self._name: self._summary(parts_of)}
-        if self.hparams.valid_actions_only:
-            found[f"{self._name}_mask"] = self._valid(ids, words)
-        return found
+        valid = self._valid(ids, words) if self.hparams.valid_actions_only else None
+        return {self._name: Hidden(self._summary(parts_of), valid)}
 
-    def _buffer(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _buffer(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
         """Returns what the buffer gives before each word and after the last, and how many words.
 
         It reads the words from the last to the first: [B, S + 1, H], zeros from the end on; [B].
         """
         x = self.dropout(self.tokens(features))
         if self.hparams.num_encoder_layers:
-            x = self.dropout(self.encoder(x, features[f"{self._text}_mask"]))
+            x = self.dropout(self.encoder(x, features[self._text].mask))
         x = self.tokens.places.at_words(self._text, x, features)
         mask = self.tokens.places.mask(self._text, features)
         backward = backward_places(mask)

@@ -20,7 +20,7 @@ from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import AttentionPooling
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS
 
@@ -35,17 +35,8 @@ class Seqnn(T2TModel):
     reads = (Turns, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: SeqnnHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: SeqnnHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         self.tokens = Tokens(features, hparams, self._text)
@@ -64,10 +55,10 @@ class Seqnn(T2TModel):
         """Returns the width of both directions and of what stands beside them."""
         return 2 * int(hparams.lstm_size) + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the same vector of a conversation for each target, [B, H]."""
         words = self.dropout(self.tokens(features))
-        words, mask = _turns(words, features[f"{self._text}_ids"])  # [B, U, W, E], [B, U, W]
+        words, mask = _turns(words, features[self._text].values)  # [B, U, W, E], [B, U, W]
         there = mask.any(-1)  # [B, U]
         # Utterances of all conversations are one batch; what is none is not computed.
         found = self.utterance(words[there], mask[there])  # [utterances, F]
@@ -75,7 +66,7 @@ class Seqnn(T2TModel):
         utterances = utterances.masked_scatter(there[..., None], found)
         whole = self.dropout(self.conversation(self.dropout(utterances), there))
         whole = beside_dense(whole, self._dense, features)
-        return dict.fromkeys(self.features.targets, whole)
+        return dict.fromkeys(self.features.targets, Hidden(whole))
 
 
 class AttentiveLSTM(nn.Module):

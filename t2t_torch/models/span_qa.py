@@ -19,7 +19,7 @@ from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.layers.sentence_encoder import Alignment, Matches, SelfAttentive
 from t2t_torch.layers.tokens import Tokens, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -33,17 +33,8 @@ class SpanQa(T2TModel):
     reads = (Text, OfWords)
     texts = (2, 2)
 
-    def __init__(
-        self,
-        hparams: SpanQaHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: SpanQaHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         ((self._target, target),) = features.targets.items()
         assert isinstance(target, Span)
         self._context = target.of
@@ -73,15 +64,15 @@ class SpanQa(T2TModel):
         """Returns 2: each position has a score as the first and as the last word."""
         return 2
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the bilinear scores, of "no answer" first.  [B, 1 + W, 2]."""
-        question_mask = features[f"{self._question}_mask"]
-        mask = features[f"{self._context}_mask"]
-        own, asked = features[self._context], features[self._question]
+        question_mask = features[self._question].mask
+        mask = features[self._context].mask
+        own, asked = features[self._context].embedded, features[self._question].embedded
         aligned = self.aligned(self.aligned.scores(own, asked), asked, question_mask)
         parts = [self.dropout(self.context_tokens(features)), self.dropout(aligned)]
         if self.matches is not None:
-            ids = features[f"{self._context}_ids"], features[f"{self._question}_ids"]
+            ids = features[self._context].values, features[self._question].values
             parts.append(self.matches(*ids).to(aligned.dtype))
         context = self.dropout(self.context_layers(torch.cat(parts, -1), mask))
         question = self.dropout(self.question_tokens(features))
@@ -92,10 +83,8 @@ class SpanQa(T2TModel):
         places = torch.cat([nowhere, words], 1)  # [B, 1 + W, H]
         scores = [torch.matmul(places, end(asked_for)[..., None]) for end in self.ends]
         there = self.context_tokens.places.mask(self._context, features)
-        return {
-            self._target: torch.cat(scores, -1),
-            f"{self._target}_mask": nn.functional.pad(there, (1, 0), value=True),
-        }
+        mask = nn.functional.pad(there, (1, 0), value=True)
+        return {self._target: Hidden(torch.cat(scores, -1), mask)}
 
     @torch.no_grad()
     def _start_with_own_scores(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Text
 from t2t_torch.features.word import OfWords
@@ -17,7 +16,7 @@ from t2t_torch.layers.convolution import TextConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width, texts_of
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 _SLACK = 1e-5  # relative; what has been scaled down is not scaled again for its last bits
@@ -33,17 +32,8 @@ class TextCnn(T2TModel):
     reads = (Text, OfWords, Real)
     texts = (1, 1)
 
-    def __init__(
-        self,
-        hparams: TextCnnHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: TextCnnHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         self.tokens = Tokens(features, hparams, self._text)
@@ -59,11 +49,11 @@ class TextCnn(T2TModel):
         filters = len(hparams.kernel_sizes) * int(hparams.num_filters)
         return filters + dense_width(features, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the same vector for each target, [B, H]."""
-        found = self.convolution(self.tokens(features), features[f"{self._text}_mask"])
+        found = self.convolution(self.tokens(features), features[self._text].mask)
         found = self.dropout(beside_dense(found, self._dense, features))
-        return dict.fromkeys(self.features.targets, found)
+        return dict.fromkeys(self.features.targets, Hidden(found))
 
     @torch.no_grad()
     def after_step(self) -> None:

@@ -40,7 +40,7 @@ from t2t_torch.layers.transformer_layer import (
     Preprocess,
     sinusoids,
 )
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 
 _SPACES = 32  # rows of tensor2tensor's table of target spaces
@@ -215,17 +215,8 @@ class Transformer(T2TModel):
     reads_packed = True
     hparams: TransformerHParams
 
-    def __init__(
-        self,
-        hparams: TransformerHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: TransformerHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         hparams.check_prepending(features)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.has_encoder = features.has_inputs and hparams.encode_inputs
@@ -255,12 +246,12 @@ class Transformer(T2TModel):
         self.decoder_output = Preprocess(hparams)
         initialize(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         if self.hparams.prepend_mode != "none":
             return self._after_inputs(features)
         memory = memory_mask = mask = None
-        segments = features.get("targets_segmentation")
+        segments = features["targets"].segments
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
         if self.has_encoder:
@@ -269,32 +260,32 @@ class Transformer(T2TModel):
             of_inputs = self.join.segments(features)
             if segments is not None and of_inputs is not None:
                 memory_mask = same_segment(segments, of_inputs)
-        positions = features.get("targets_position")
-        hidden = self._decode(features["targets"], positions, mask, memory, memory_mask)
-        return {"targets": hidden}
+        targets = features["targets"]
+        hidden = self._decode(targets.embedded, targets.positions, mask, memory, memory_mask)
+        return {"targets": Hidden(hidden)}
 
-    def _after_inputs(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what `body` does, of targets that follow their inputs (`prepend_mode`)."""
-        if "targets_segmentation" in features:
+        targets = features["targets"]
+        if targets.segments is not None:
             raise HParamsError(
                 "prepend_mode: these are packed examples, whose inputs do not stand beside their "
                 "targets. Use the problem that is not packed."
             )
-        name = next(iter(self.features.inputs))
-        ids = features[f"{name}_ids" if self.has_encoder else name]  # [B, S]
+        ids = features[next(iter(self.features.inputs))].values  # [B, S]
         lengths = padding_mask(ids).sum(1)  # [B]
         memory = memory_mask = mask = None
         if self.has_encoder:
             memory, there = self._encode(features)
             memory_mask = attend_to(there)
-        x = prepend(self._embedded(ids), features["targets"], lengths)  # [B, S + 1 + T, H]
+        x = prepend(self._embedded(ids), targets.embedded, lengths)  # [B, S + 1 + T, H]
         if self._sees_inputs_whole:
             mask = full_over_inputs(lengths, x.size(1))
         hidden = self._decode(x, None, mask, memory, memory_mask)
-        found = {"targets": at_targets(hidden, lengths, features["targets"].size(1))}
+        states, prepended = at_targets(hidden, lengths, targets.values.size(1)), None
         if self.training and not self._sees_inputs_whole:
-            found |= {"targets_prepended": hidden[:, : ids.size(1)], "targets_prepended_ids": ids}
-        return found
+            prepended = Prepended(hidden[:, : ids.size(1)], ids)
+        return {"targets": Hidden(states, prepended=prepended)}
 
     @property
     def _sees_inputs_whole(self) -> bool:
@@ -321,12 +312,12 @@ class Transformer(T2TModel):
         hidden: Tensor = self.decoder_output(x)
         return hidden
 
-    def _encode(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _encode(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
         """Returns the encoder's output and where there is data.  [B, S, H], [B, S] bool."""
         joined = self.join(features)
         x = joined.x
         if self.hparams.use_target_space_embedding:
-            x = x + self.target_space[self.target_space_id]
+            x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask)
         segments = self.join.segments(features)

@@ -17,7 +17,7 @@ from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import attend_to, same_segment
 from t2t_torch.layers.transformer_layer import EncoderLayer, Joined, JoinInputs, Preprocess
-from t2t_torch.model import T2TModel
+from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
 
@@ -30,17 +30,8 @@ class TransformerEncoder(T2TModel):
     reads_packed = True
     produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
 
-    def __init__(
-        self,
-        hparams: TransformerEncoderHParams,
-        features: Features,
-        *,
-        input_space_id: int = 0,
-        target_space_id: int = 0,
-    ) -> None:
-        super().__init__(
-            hparams, features, input_space_id=input_space_id, target_space_id=target_space_id
-        )
+    def __init__(self, hparams: TransformerEncoderHParams, features: Features) -> None:
+        super().__init__(hparams, features)
         self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.encoder = nn.ModuleList(
@@ -56,29 +47,28 @@ class TransformerEncoder(T2TModel):
         self.encoder_output = Preprocess(hparams)
         initialize(self, hparams)
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns what each target takes; see `T2TModel.body`."""
         targets = self.features.targets
-        found: dict[str, Tensor] = {}
+        found: dict[str, Hidden] = {}
         if not all(isinstance(target, Choice) for target in targets.values()):
             joined = self.join(features)
             hidden = self._encode(joined, self.join.segments(features))
             summary = pooling.mean(hidden, joined.mask)  # [B, H]
         for name, target in targets.items():
             if isinstance(target, Choice):
-                found[name] = self._candidates(target, features)
+                found[name] = Hidden(self._candidates(target, features))
             elif isinstance(target, Tags | Span):
                 of = target.of
                 first, last = joined.places[of]
                 words = self.join.places.at_words(of, hidden[:, first:last], features)  # [B, W, H]
-                found[name] = words
                 there = self.join.places.mask(of, features)
-                if isinstance(target, Span):  # position 0 says that there is no answer
-                    found[name] = torch.cat([summary[:, None], words], 1)
+                if isinstance(target, Span):  # position 0 stands for no answer
+                    words = torch.cat([summary[:, None], words], 1)
                     there = nn.functional.pad(there, (1, 0), value=True)
-                found[f"{name}_mask"] = there
+                found[name] = Hidden(words, there)
             else:
-                found[name] = summary
+                found[name] = Hidden(summary)
         return found
 
     def _encode(self, joined: Joined, segments: Tensor | None = None) -> Tensor:
@@ -89,7 +79,7 @@ class TransformerEncoder(T2TModel):
             x = layer(x, mask)
         return self.encoder_output(x)
 
-    def _candidates(self, target: Choice, features: dict[str, Tensor]) -> Tensor:
+    def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
         """Returns a summary of each candidate with what all have in common.  [B, K, H]."""
         common = [name for name in self.join.names if name not in target.candidates]
         summaries = []

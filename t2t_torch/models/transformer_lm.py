@@ -7,10 +7,11 @@ Generative Pre-Training".
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
 from t2t_torch.layers.pooling import causal, same_segment
+from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model
 
@@ -29,17 +30,18 @@ class TransformerLm(Transformer):
     reads_streams = True
     hparams: TransformerLmHParams
 
-    def body(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
-        targets, segments = features["targets"], features.get("targets_segmentation")
+        targets, segments = features["targets"].embedded, features["targets"].segments
         mask = None
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
         x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
-        if "targets_before" in features:
-            first = self.modalities["targets"].bottom(features["targets_before"][:, None])
+        before = features["targets"].before
+        if before is not None:
+            first = self.modalities["targets"].bottom(before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
-        x = self.dropout(self._with_positions(x, features.get("targets_position")))
+        x = self.dropout(self._with_positions(x, features["targets"].positions))
         for layer in self.decoder:
             x = layer(x, mask, None, None)
-        return {"targets": self.decoder_output(x)}
+        return {"targets": Hidden(self.decoder_output(x))}

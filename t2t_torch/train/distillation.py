@@ -121,12 +121,7 @@ class _Run(NamedTuple):
     def models(self) -> dict[str, T2TModel]:
         """Returns its trained models, by problem."""
         made = {
-            name: self.model_class(
-                self.hparams,
-                problem.features(self.directory.path),
-                input_space_id=problem.input_space_id,
-                target_space_id=problem.target_space_id,
-            )
+            name: self.model_class(self.hparams, problem.features(self.directory.path))
             for name, problem in self.problems.items()
         }
         (only, *_) = made.values()

@@ -515,12 +515,7 @@ class ProblemTask(Task):
 
     def model(self) -> nn.Module:
         """Returns a new model."""
-        return self._model(
-            self.hparams,
-            self.features,
-            input_space_id=self.problem.input_space_id,
-            target_space_id=self.problem.target_space_id,
-        )
+        return self._model(self.hparams, self.features)
 
     def first_weights(self, model: nn.Module) -> list[str]:
         """Gives a model the vectors of words, and the language model, that hparams name."""

@@ -5,6 +5,7 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
+from t2t_torch.model import Hidden
 from t2t_torch.models.transformer import Transformer
 
 
@@ -62,7 +63,7 @@ class Peeking(Transformer):
     def body(self, features):
         """Returns the body's states and a little of the target itself."""
         hidden = super().body(features)
-        return {"targets": hidden["targets"] + features["targets"]}
+        return {"targets": Hidden(hidden["targets"].states + features["targets"].embedded)}
 
 
 class ReadingPadding(Transformer):
@@ -73,7 +74,7 @@ class ReadingPadding(Transformer):
     def body(self, features):
         """Returns the body's states plus the length of the row, padding counted."""
         hidden = super().body(features)
-        return {"targets": hidden["targets"] + features["targets"].size(1)}
+        return {"targets": Hidden(hidden["targets"].states + features["targets"].values.size(1))}
 
 
 @pytest.mark.parametrize(

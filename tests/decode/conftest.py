@@ -34,9 +34,9 @@ def golden_predictor(variant: str) -> Predictor:
     features = Features(
         inputs={name: text for name, text in texts.items() if name == "inputs"},
         targets={"targets": texts["targets"]},
+        target_space_id=problem["target_space_id"],
     )
-    space = problem["target_space_id"]
-    model = Transformer(transformer_hparams(record["hparams"]), features, target_space_id=space)
+    model = Transformer(transformer_hparams(record["hparams"]), features)
     load_variables(model, dict(np.load(GOLDEN / variant / "variables.npz")))
     return Predictor(model, registry.problem("tiny_algo"), features)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import threading
@@ -136,7 +137,8 @@ def test_another_model_of_the_same_weights_begins_anew(
     if change == "problem":
         monkeypatch.setattr(predictor, "problem", registry.problem("dates_to_iso"))
     else:
-        monkeypatch.setattr(predictor.model, "target_space_id", 9)
+        features = dataclasses.replace(predictor.model.features, target_space_id=9)
+        monkeypatch.setattr(predictor.model, "features", features)
     assert decode_file(predictor, source, target, hparams).before == 0
     told = {"problem": "problem=tiny_algo (now dates_to_iso)", "hparams": "other hparams"}
     assert f"out.part is of {told[change]}: all is decoded" in capsys.readouterr().err

@@ -46,8 +46,9 @@ def read(run):
 def model_of(golden, hparams):
     problem = golden["problem_hparams"]
     text = Text(IntegerEncoder(problem["vocab_size"]["targets"] - NUM_RESERVED))
-    features = Features(inputs={"inputs": text}, targets={"targets": text})
-    model = Transformer(hparams, features, target_space_id=problem["target_space_id"])
+    space = problem["target_space_id"]
+    features = Features({"inputs": text}, {"targets": text}, target_space_id=space)
+    model = Transformer(hparams, features)
     tensor2tensor.load_variables(model, INITIAL)
     return model.train()
 

@@ -55,9 +55,9 @@ def load_model(variant: str, **hparams: Any) -> Transformer:
         Features(
             inputs={name: features[name] for name in features if name == "inputs"},
             targets={"targets": features["targets"]},
+            input_space_id=problem["input_space_id"],
+            target_space_id=problem["target_space_id"],
         ),
-        input_space_id=problem["input_space_id"],
-        target_space_id=problem["target_space_id"],
     )
     load_variables(model, dict(np.load(FOLDER / variant / "variables.npz")))
     return model.eval()

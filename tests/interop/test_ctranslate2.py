@@ -39,9 +39,9 @@ def small(**changes: Any) -> TransformerHParams:
 def drawn(hparams: TransformerHParams, read: int = 19, written: int = 19) -> Loaded:
     """A model with weights as they were drawn, norms and all."""
     texts = (Text(IntegerEncoder(size - NUM_RESERVED)) for size in (read, written))
-    features = Features({"inputs": next(texts)}, {"targets": next(texts)})
+    features = Features({"inputs": next(texts)}, {"targets": next(texts)}, target_space_id=5)
     torch.manual_seed(3)
-    model = Transformer(hparams, features, target_space_id=5).eval()
+    model = Transformer(hparams, features).eval()
     for parameter in model.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     return Loaded(model, registry.problem("tiny_algo"), features, RunInfo(TASK, 1))
@@ -52,10 +52,10 @@ def golden(variant: str) -> Loaded:
     sizes = record["problem_hparams"]["vocab_size"]
     texts = {name: Text(IntegerEncoder(size - NUM_RESERVED)) for name, size in sizes.items()}
     inputs = {name: text for name, text in texts.items() if name == "inputs"}
-    features = Features(inputs, {"targets": texts["targets"]})
     space = record["problem_hparams"]["target_space_id"]
+    features = Features(inputs, {"targets": texts["targets"]}, target_space_id=space)
     hparams = transformer_hparams(record["hparams"])
-    model = Transformer(hparams, features, target_space_id=space).eval()
+    model = Transformer(hparams, features).eval()
     load_variables(model, dict(np.load(GOLDEN / variant / "variables.npz")))
     return Loaded(model, registry.problem("tiny_algo"), features, RunInfo(TASK, 1))
 

@@ -3,6 +3,7 @@
 import torch
 
 from t2t_torch.features import Features, Tags, Words, WordShape, WordStarts
+from t2t_torch.layers.tokens import ModelInput
 from t2t_torch.layers.transformer_layer import JoinInputs
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
@@ -15,13 +16,19 @@ OF_WORDS = Features(
 )
 
 
+def given(values, mask=None):
+    """An input whose vectors are its values."""
+    return ModelInput(values, values, torch.ones(values.shape[:2]).bool() if mask is None else mask)
+
+
 def test_what_belongs_to_a_word_is_added_at_its_first_id_and_read_there():
     join = JoinInputs(OF_WORDS, 2, timing=False)
     batch = {
-        "inputs": torch.zeros(2, 5, 2),
-        "inputs_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool(),
-        "inputs_shape": torch.tensor([[[1.0, 1], [2, 2], [3, 3]], [[4, 4], [0, 0], [0, 0]]]),
-        "inputs_starts": torch.tensor([[0, 2, 3], [0, 0, 0]]),
+        "inputs": given(
+            torch.zeros(2, 5, 2), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+        ),
+        "inputs_shape": given(torch.tensor([[[1.0, 1], [2, 2], [3, 3]], [[4, 4], [0, 0], [0, 0]]])),
+        "inputs_starts": given(torch.tensor([[0, 2, 3], [0, 0, 0]])),
     }
     joined = join(batch)
     assert joined.places == {"inputs": (0, 5)}
@@ -35,12 +42,7 @@ def test_what_belongs_to_a_word_is_added_at_its_first_id_and_read_there():
 def test_texts_keep_positions_of_their_own_and_say_which_they_are():
     text = Words(ByteEncoder())
     join = JoinInputs(Features({"first": text, "second": text}, TAGS), 4, timing=True)
-    batch = {
-        "first": torch.zeros(1, 2, 4),
-        "first_mask": torch.ones(1, 2).bool(),
-        "second": torch.zeros(1, 3, 4),
-        "second_mask": torch.ones(1, 3).bool(),
-    }
+    batch = {"first": given(torch.zeros(1, 2, 4)), "second": given(torch.zeros(1, 3, 4))}
     joined = join(batch)
     assert joined.places == {"first": (0, 2), "second": (2, 5)}
     torch.testing.assert_close(joined.x[0, 0] - join.which[0], joined.x[0, 2] - join.which[1])

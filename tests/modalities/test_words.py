@@ -16,7 +16,7 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
-from t2t_torch.layers.tokens import Tokens
+from t2t_torch.layers.tokens import ModelInput, Tokens
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder, TokenEncoder
 from t2t_torch.token_hparam import TokenHParams
@@ -79,7 +79,9 @@ def test_a_tokens_vector_is_its_parts_side_by_side():
     modalities, tokens, given = bottoms().eval(), Tokens(FEATURES, HPARAMS, "inputs"), batch()
     embedded = {name: m.embed(name, given) for name, m in modalities.items() if name in given}
     mask = modalities["inputs"].mask(given["inputs"])
-    found = tokens({**given, **embedded, "inputs_mask": mask})
+    found = tokens(
+        {name: ModelInput(given[name], embedded.get(name, given[name]), mask) for name in given}
+    )
     assert found.shape == (2, 3, tokens.size) and tokens.size == 6 + 5 + 5 + 2 + 4 + 3
     parts = [embedded[name] for name in FEATURES.inputs]
     torch.testing.assert_close(found[0], torch.cat(parts, -1)[0])

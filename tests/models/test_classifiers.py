@@ -53,7 +53,7 @@ def test_fasttext_is_the_mean_of_words_and_ngrams(count_once):
     model = Fasttext(hparams, ONE_TEXT).eval()
     torch.nn.init.normal_(model.ngrams.weight)
     words = model.modalities["inputs"].bottom
-    found = model.body(model.bottom(BATCH))["targets"]
+    found = model.body(model.bottom(BATCH))["targets"].states
     for b, row in enumerate(IDS):
         ids = [i for i in row.tolist() if i]
         grams = slow_rows(ids, 3, hparams.ngram_buckets)
@@ -72,7 +72,7 @@ def test_dropout_of_the_bag_takes_the_mean_of_what_is_left():
         model.ngrams.weight[1:].fill_(2.0)
     scale = model.modalities["inputs"].bottom.scale
     model.ngrams.weight.data[1:] *= scale
-    found = torch.cat([model.body(model.bottom(BATCH))["targets"] for _ in range(20)])
+    found = torch.cat([model.body(model.bottom(BATCH))["targets"].states for _ in range(20)])
     left = found.any(1)  # of one word nothing may be left
     torch.testing.assert_close(found[left], torch.full_like(found[left], 2.0 * scale))
     assert not left.all()
@@ -125,8 +125,8 @@ def losses(penalty, features=ONE_TEXT, batch=BATCH, **more):
     )
     model = BilstmAttentionClassifier(hparams, features)
     given = model.bottom(batch)
-    hidden = model.lstm(model.tokens(given), given["inputs_mask"])
-    penalties = hop_penalty(model.attention(hidden, given["inputs_mask"]).weights)
+    hidden = model.lstm(model.tokens(given), given["inputs"].mask)
+    penalties = hop_penalty(model.attention(hidden, given["inputs"].mask).weights)
     trained = model.train()(batch).losses
     return trained, model.eval()(batch).losses, penalties
 

@@ -44,7 +44,9 @@ def blocks_of(ids, length=5, streams=None):
 def logits_in_blocks(model, ids, **how):
     """All logits of a text that is read in blocks, of a model in TRAIN or EVAL."""
     top = model.modalities["targets"].top
-    found = [top(model.body(model.bottom(batch))["targets"]) for batch in blocks_of(ids, **how)]
+    found = [
+        top(model.body(model.bottom(batch))["targets"].states) for batch in blocks_of(ids, **how)
+    ]
     return torch.cat(found, 1)
 
 
@@ -78,7 +80,7 @@ def test_an_evaluation_leaves_what_training_remembers():
     logits_in_blocks(model.eval(), text(seed=7))
     assert all(torch.equal(model.state_dict()[name], values) for name, values in kept.items())
     model.train()
-    found = model.modalities["targets"].top(model.body(model.bottom(batches[1]))["targets"])
+    found = model.modalities["targets"].top(model.body(model.bottom(batches[1]))["targets"].states)
     torch.testing.assert_close(found, expected)
 
 
@@ -87,8 +89,8 @@ def test_a_pass_that_is_made_again_finds_the_same():
     model = make().train()
     first, second, *_ = blocks_of(text())
     model.body(model.bottom(first))
-    once = model.body(model.bottom(second))["targets"]
-    assert torch.equal(model.body(model.bottom(second))["targets"], once)
+    once = model.body(model.bottom(second))["targets"].states
+    assert torch.equal(model.body(model.bottom(second))["targets"].states, once)
 
 
 def test_a_loaded_model_reads_on_where_the_saved_one_stood():
@@ -195,7 +197,7 @@ def test_the_penalties_are_those_of_the_outputs_where_there_are_tokens():
     with_both = make(STILL.replace(activation_penalty=2.0, change_penalty=3.0)).train()
     ids = text(2, 6)
     ids[1, 4:] = 0
-    hidden = plain.body(plain.bottom({"targets": ids}))["targets"]
+    hidden = plain.body(plain.bottom({"targets": ids}))["targets"].states
     expected = torch.zeros(())
     for row, length in ((0, 6), (1, 4)):
         states = hidden[row, :length]

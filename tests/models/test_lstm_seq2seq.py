@@ -82,7 +82,7 @@ def test_trees_are_written_like_texts_and_words_may_have_shapes(name: str) -> No
 def test_the_first_word_is_read_last() -> None:
     model = make("lstm_seq2seq", num_hidden_layers=1)
     inputs = torch.tensor([[5, 6, 7, 0, 0]])
-    embedded = model.bottom({"inputs": inputs})["inputs"][:, :3].flip(1)
+    embedded = model.bottom({"inputs": inputs})["inputs"].embedded[:, :3].flip(1)
     encoder: Any = model.get_submodule("encoder.lstm")
     assert isinstance(encoder, LSTM)
     _, expected = encoder.run(embedded)

@@ -104,7 +104,7 @@ def test_a_batch_is_computed_as_the_paper_does_one_sentence(
     for seed in range(3):
         batch = testing.random_batch(model.features, rows=4, seed=seed)
         with torch.no_grad():
-            found = model.body(model.bottom(batch))["targets"]
+            found = model.body(model.bottom(batch))["targets"].states
             for b, ids in enumerate(trees_over(batch)):
                 words = batch["inputs"][b][batch["inputs"][b] > 0]
                 expected = slowly(model, words, ids)

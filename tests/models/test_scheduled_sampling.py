@@ -99,7 +99,7 @@ def bodies(model, monkeypatch):
     body = type(model).body
 
     def watched(self, features):
-        seen.append(features["targets"])
+        seen.append(features["targets"].embedded)
         return body(self, features)
 
     monkeypatch.setattr(type(model), "body", watched)
@@ -116,10 +116,10 @@ def test_the_loss_is_of_the_gold_targets_and_the_body_reads_guesses(passes, monk
     seen = bodies(model, monkeypatch)
     found = model(batch).losses["targets"]
     assert len(seen) == passes + 1
-    torch.testing.assert_close(seen[0], plain.bottom(batch)["targets"])
+    torch.testing.assert_close(seen[0], plain.bottom(batch)["targets"].embedded)
     read = torch.where(batch["targets"] != 0, 7, 0)
-    torch.testing.assert_close(seen[-1], plain.bottom({"targets": read})["targets"])
-    hidden = plain.body(plain.bottom({**batch, "targets": read}))["targets"]
+    torch.testing.assert_close(seen[-1], plain.bottom({"targets": read})["targets"].embedded)
+    hidden = plain.body(plain.bottom({**batch, "targets": read}))["targets"].states
     expected = plain.modalities["targets"].training_loss(hidden, batch["targets"])
     torch.testing.assert_close(found, expected)
 

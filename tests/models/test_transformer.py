@@ -1,5 +1,7 @@
 """The Transformer beyond the contract and the golden vectors."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ HPARAMS = registry.hparams("transformer_test")
 
 def transformer(hparams=HPARAMS, **options):
     torch.manual_seed(0)
-    return Transformer(hparams, testing.text_features(), **options).eval()
+    return Transformer(hparams, dataclasses.replace(testing.text_features(), **options)).eval()
 
 
 def test_one_table_serves_inputs_targets_and_softmax():

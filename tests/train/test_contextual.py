@@ -122,7 +122,7 @@ def test_the_states_are_those_of_the_language_model_frozen(made, tmp_path, capsy
         for read in range(1, length + 1):  # the state that foretells what follows
             prefix = torch.cat([ids[row, :read], torch.tensor([3])])[None]
             with torch.no_grad():
-                expected = model.body(model.bottom({"targets": prefix}))["targets"][0, -1]
+                expected = model.body(model.bottom({"targets": prefix}))["targets"].states[0, -1]
             torch.testing.assert_close(states[row, read - 1], expected)
     vectors = bottom.eval()(ids)
     assert vectors.shape == (2, 4, 12) and not vectors[1, 2:].any()
