@@ -29,8 +29,8 @@ from t2t_torch.loading import trial_of
 from t2t_torch.params import Params, hp
 
 if TYPE_CHECKING:
-    from t2t_torch.export.request import Exported, Request
-    from t2t_torch.export.verification import Verified
+    from t2t_torch.export.exporter import Exporter
+    from t2t_torch.export.request import Request
 
 
 class ExporterOptions(Params):
@@ -130,20 +130,35 @@ def _run() -> int:
         decode_hparams=parse_decode_hparams(_flag("decode_hparams"), to_write=False),
     )
     request.check()
+    exporter = _exporter(request, is_trial=is_trial)
     with _ended_by_sigterm():
-        if is_trial:
-            _export_trial(request)
-        else:
-            _export(request)
+        print(exporter.export(request))
     return 0
 
 
-def _export_trial(request: Request) -> None:
-    from t2t_torch.trial import exporter
+def _exporter(request: Request, *, is_trial: bool) -> type[Exporter]:
+    """Returns the exporter of a format; raises UsageError if a trial has no such format."""
+    if is_trial:
+        from t2t_torch.trial import exporter as trial
 
-    exporter.check_is_met(request)
-    export: Any = exporter.export_weights if request.form == "safetensors" else exporter.export
-    print(export(request))
+        trial.check_is_met(request)
+        return trial.TrialWeightsExporter if request.form == "safetensors" else trial.TrialExporter
+    if request.form == "ctranslate2":
+        from t2t_torch.interop import ctranslate2
+
+        if request.quantize and request.quantize not in ctranslate2.QUANTIZATIONS:
+            raise UsageError(
+                f"--quantize={request.quantize}: CTranslate2 has "
+                f"{', '.join(ctranslate2.QUANTIZATIONS)}; or leave it out."
+            )
+        return ctranslate2.CTranslate2Exporter
+    if request.form == "torch":
+        from t2t_torch.export.torch_package import TorchExporter
+
+        return TorchExporter
+    from t2t_torch.export import exporter
+
+    return exporter.WeightsExporter if request.form == "safetensors" else exporter.OnnxExporter
 
 
 def _check_of_trial() -> None:
@@ -173,26 +188,6 @@ def _check_flags() -> None:
         raise UsageError(_NO_ROWS.format(unread[0]))
 
 
-def _export(request: Request) -> None:
-    if request.form == "ctranslate2":
-        from t2t_torch.interop import ctranslate2
-
-        if request.quantize and request.quantize not in ctranslate2.QUANTIZATIONS:
-            raise UsageError(
-                f"--quantize={request.quantize}: CTranslate2 has "
-                f"{', '.join(ctranslate2.QUANTIZATIONS)}; or leave it out."
-            )
-        print(ctranslate2.export(request))
-        return
-    if request.form == "torch":
-        from t2t_torch.export.torch_package import export
-    elif request.form == "safetensors":
-        from t2t_torch.export.exporter import export_weights as export
-    else:
-        from t2t_torch.export.exporter import export
-    _report(export(request))
-
-
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
     """Lets SIGTERM end the process as an exception does: what was begun is removed."""
@@ -208,49 +203,6 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _report(done: Exported) -> None:
-    signature, verified = done.signature, done.verified
-    size = sum(written.bytes for written in signature.files.values())
-    file, largest = max(signature.files.items(), key=lambda one: one[1].bytes)
-    print(f"{done.folder}: {signature.model} of {signature.problem}, {signature.checkpoint}")
-    for member in signature.members:
-        print(f"  member    {member}")
-    print(f"  size      {size / 2**20:.1f} MiB, of these {file} {largest.bytes / 2**20:.1f}")
-    if verified is None:
-        print("  verified  what is loaded from there: the same weights to the bit")
-    else:
-        rows = len(verified.rows)
-        own = _own(verified)
-        print(
-            f"  verified  {rows} rows ({own} of the dev split, {rows - own} made up), each alone "
-            f"and with the others: the same values, scores within {verified.difference:.1e}"
-        )
-        if verified.ties:
-            print(f"            {verified.ties} of them other texts of equal scores")
-        if verified.attention is not None:
-            ties = f", but of {verified.looks} words of equal weights" if verified.looks else ""
-            print(
-                f"            the same alignments{ties}, attention within {verified.attention:.1e}"
-            )
-    if verified is not None and done.times is not None:
-        own = _own(verified)
-        before, after = done.times
-        for name, (plain, quantized) in done.metrics.items():
-            print(f"  {signature.quantized}      {name} {plain:.4f} -> {quantized:.4f}")
-        print(
-            f"  {signature.quantized}      {before / own * 1e3:.2f} -> {after / own * 1e3:.2f} ms "
-            "an input, one at a time, one thread"
-        )
-    if signature.needs_extensions:
-        print("  needs     onnxruntime and onnxruntime-extensions")
-    print(f"  took      {done.seconds:.0f} seconds")
-
-
-def _own(verified: Verified) -> int:
-    """Returns how many rows are of the dev split."""
-    return sum(row.number >= 0 for row in verified.rows)
 
 
 if __name__ == "__main__":

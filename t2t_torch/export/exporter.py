@@ -1,33 +1,40 @@
-"""From a run to an artifact: one graph with all that is in it, verified, or nothing."""
+"""Export of a model: one procedure for all formats, the ONNX graph and the weights.
+
+Every format subclasses `Exporter`, which loads the model, writes it to a temporary folder, verifies
+the folder against the model, and publishes it only then.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import importlib.metadata
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import onnx
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
+import t2t_torch
 from t2t_torch.checkpoint.checkpoint import MODEL as CHECKPOINT_MODEL
 from t2t_torch.checkpoint.tensors import model_tensors
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ExportError
-from t2t_torch.export.quantization import Times, check_faster, check_quality
+from t2t_torch.export.graph import OPSETS
+from t2t_torch.export.quantization import check_faster, check_quality
 from t2t_torch.export.request import (
-    Exported,
     Request,
     copy_explanations,
     joined,
     remove_leftovers,
     staged_folder,
-    with_members,
     write_examples,
     write_signature,
     write_task,
@@ -36,72 +43,301 @@ from t2t_torch.export.targets import (
     ExportTarget,
     LabelExportTarget,
     TextExportTarget,
-    about,
     check_writes,
     target_kind,
 )
 from t2t_torch.export.verification import Verified
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.runtime.signature import EXAMPLES, MODEL, SAFETENSORS
+from t2t_torch.runtime.signature import (
+    CTRANSLATE2,
+    EXAMPLES,
+    MODEL,
+    ONNX,
+    SAFETENSORS,
+    Signature,
+)
 
 _LARGEST = 1_900_000_000  # bytes of weights: a file of ONNX has 2 GiB at most
 
 
-def export(request: Request) -> Exported:
-    """Writes the artifact of a run, if it answers as the run's model does.
+class Report(Protocol):
+    """Result of the verification of an export."""
+
+    def lines(self, signature: Signature) -> list[str]:
+        """Returns the lines that the command prints."""
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Returns the inputs and answers that are stored with the artifact."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """Result of an export.
+
+    Attributes:
+      folder: the artifact.
+      signature: its signature.
+      verified: the comparison with the model.
+      seconds: duration of the export.
+    """
+
+    folder: Path
+    signature: Signature
+    verified: Report
+    seconds: float
+
+    def __str__(self) -> str:
+        """Returns what the command prints."""
+        signature = self.signature
+        name = f"{signature.model} of {signature.problem}, {signature.checkpoint}"
+        engine = ", for CTranslate2" if signature.form == CTRANSLATE2 else ""
+        size = sum(written.bytes for written in signature.files.values()) / 2**20
+        file, written = max(signature.files.items(), key=lambda one: one[1].bytes)
+        largest = f"of these {file} {written.bytes / 2**20:.1f}"
+        lines = [f"{self.folder}: {name}{engine}"]
+        lines += [f"  member    {member}" for member in signature.members]
+        lines.append(f"  size      {size:.1f} MiB, {largest}")
+        lines += self.verified.lines(signature)
+        if signature.needs_extensions:
+            lines.append("  needs     onnxruntime and onnxruntime-extensions")
+        return "\n".join([*lines, f"  took      {self.seconds:.0f} seconds"])
+
+
+class Origin(NamedTuple):
+    """The model that is exported.
+
+    Attributes:
+      problem: full name of the problem or trial.
+      model: name of the model.
+      step: of the checkpoint.
+      chosen: how the checkpoint was chosen, such as "step 500".
+      members: the models of an ensemble; see `Signature.members`.
+    """
+
+    problem: str
+    model: str
+    step: int
+    chosen: str
+    members: tuple[str, ...] = ()
+
+
+class Exporter(ABC):
+    """One format of export.  Subclasses define its parts; `export` runs them in order.
 
     Args:
-      request: what, and where to.
+      request: the options of the export.
+      scratch: a temporary folder.
 
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      DataError: there is no dev split.
-      ExportError: the model cannot be exported, or the artifact does not answer as it does.
-      UsageError: the request cannot be met.
+    Attributes:
+      form: name of the format.
+      packages: packages whose versions are recorded.
+      origin: the model that is exported.
     """
-    start = time.perf_counter()
-    remove_leftovers(request.export_dir)
-    request.check()
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole, averaged = scratch / "whole", scratch / "run"
+
+    form: ClassVar[str] = ONNX
+    packages: ClassVar[tuple[str, ...]] = ("t2t_torch", "torch", "onnx", "onnxruntime")
+    origin: Origin
+
+    def __init__(self, request: Request, scratch: Path) -> None:
+        self.request = request
+
+    @classmethod
+    def check(cls, request: Request) -> None:
+        """Checks options before anything is loaded; raises UsageError."""
+        request.check()
+
+    @abstractmethod
+    def write(self, folder: Path) -> Signature:
+        """Writes the model and its metadata to an empty folder; returns its signature.
+
+        Raises:
+          DataError: there is no dev split.
+          ExportError: the model cannot be exported in this format.
+        """
+
+    def readme(self, signature: Signature) -> str:
+        """Returns the README of the folder; "" writes none."""
+        return ""
+
+    @abstractmethod
+    def verify(self, folder: Path) -> Report:
+        """Compares what was written with the model.
+
+        Raises:
+          ExportError: they differ.
+        """
+
+    def quantize(self, folder: Path) -> None:
+        """Replaces the weights in a folder by quantized ones."""
+        raise NotImplementedError
+
+    def compare(self, plain: Path, quantized: Path, verified: Any) -> Report:
+        """Compares quality and speed of a quantized artifact with those of the plain one.
+
+        Args:
+          plain: the artifact before it was quantized.
+          quantized: the same afterwards.
+          verified: the report of `verify`.
+
+        Raises:
+          ExportError: it is worse, or not faster.
+        """
+        raise NotImplementedError
+
+    def signature(self, **parts: Any) -> Signature:
+        """Returns the signature of the model without its files; `parts` are the format's own."""
+        names = list(self.packages)
+        if parts.get("needs_extensions"):
+            names.append("onnxruntime_extensions")
+        origin = self.origin
+        return Signature(
+            problem=origin.problem,
+            model=origin.model,
+            step=origin.step,
+            checkpoint=origin.chosen,
+            members=origin.members,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            made_with={name: _version(name) for name in names},
+            form=self.form,
+            **parts,
+        )
+
+    @classmethod
+    def export(cls, request: Request) -> Exported:
+        """Writes an artifact that answers as the model does, or nothing.
+
+        Args:
+          request: the options.
+
+        Raises:
+          CheckpointError: there is no such run or checkpoint, or it is damaged.
+          DataError: there is no dev split.
+          ExportError: the model cannot be exported, or the artifact differs from it.
+          TrialError: the code or the data of a trial are missing or broken.
+          UsageError: the request cannot be met.
+        """
+        start = time.perf_counter()
+        remove_leftovers(request.export_dir)
+        cls.check(request)
+        with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
+            folder = scratch / "whole"
+            exporter = cls(request, scratch)
+            signature = exporter.write(folder)
+            if page := exporter.readme(signature):
+                (folder / "README.md").write_text(page, "utf-8")
+            signature = write_signature(signature, folder)
+            verified = exporter.verify(folder)
+            if request.quantize:
+                plain = Path(shutil.copytree(folder, scratch / "plain"))
+                exporter.quantize(folder)
+                signature = dataclasses.replace(signature, quantized=request.quantize)
+                signature = write_signature(signature, folder)
+                verified = exporter.compare(plain, folder, verified)
+            if examples := verified.examples():
+                write_examples(examples, folder / EXAMPLES)
+                signature = write_signature(signature, folder)
+        return Exported(request.export_dir, signature, verified, time.perf_counter() - start)
+
+
+def _version(package: str) -> str:
+    if package == "t2t_torch":
+        return t2t_torch.__version__
+    return importlib.metadata.version(package)
+
+
+def check_size(model: nn.Module, otherwise: str) -> None:
+    """Raises ExportError if the weights of a model do not fit into a file of ONNX.
+
+    Args:
+      model: in any floating-point type; float32 is what is stored.
+      otherwise: the end of the message, what to do instead.
+    """
+    size = sum(p.numel() * 4 for p in {id(p): p for p in model.parameters()}.values())
+    if size > _LARGEST:
+        raise ExportError(
+            f"the model has weights of {size:,} bytes, and a file of ONNX holds 2 GiB at most. "
+            f"{otherwise}"
+        )
+
+
+class RunExporter(Exporter):
+    """Exports the model of a run, or the mean of the models of several.
+
+    Attributes:
+      loaded: the model.
+    """
+
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        averaged = scratch / "run"
         averaged.mkdir()
         members = request.load_members(averaged)
-        loaded, chosen = joined(members)
-        subject = subject_of(loaded, request.decode_hparams)
-        rows = subject.rows(request.data_dir, request.verify_rows)
-        network = subject.network(rows)
-        graph = subject.graph(network)
-        onnx.save(graph.model(), whole / MODEL)
-        copy_explanations(request.runs, loaded, whole)
-        signature = subject.signature(chosen, needs_extensions=graph.needs_extensions)
-        signature = with_members(signature, members)
-        write_signature(signature, whole)
-        verified = subject.verify(Artifact(whole), rows)
-        metrics: dict[str, tuple[float, float]] = {}
-        times, answers = None, verified.answers
-        if request.quantize:
-            plain = scratch / "plain"
-            shutil.copytree(whole, plain)
-            onnx.save(subject.graph(subject.quantized(network)).model(), whole / MODEL)
-            signature = dataclasses.replace(signature, quantized=request.quantize)
-            write_signature(signature, whole)
-            metrics, times, answers = _compared(request, subject, verified, plain, whole)
-        write_examples(verified.rows, answers, whole / EXAMPLES)
-        signature = write_signature(signature, whole)
-    took = time.perf_counter() - start
-    return Exported(request.export_dir, signature, verified, metrics, times, took)
+        self.loaded, chosen = joined(members)
+        names = dict.fromkeys(member.loaded.info.task.model for member in members)
+        self.origin = Origin(
+            self.loaded.problem.full_name,
+            " and ".join(names),
+            self.loaded.info.step,
+            chosen,
+            tuple(map(str, members)) if len(members) > 1 else (),
+        )
 
 
-def subject_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
-    """Returns what is exported of a model.
+class OnnxExporter(RunExporter):
+    """Exports one ONNX graph, from the fields of an input to answers."""
+
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        self._target = target_of(self.loaded, request.decode_hparams)
+
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`."""
+        target, request = self._target, self.request
+        self._rows = target.rows(request.data_dir, request.verify_rows)
+        self._network = target.network(self._rows)
+        graph = target.graph(self._network)
+        onnx.save(graph.model(), folder / MODEL)
+        copy_explanations(request.runs, self.loaded, folder)
+        parts = {**target.signature_parts(), "needs_extensions": graph.needs_extensions}
+        return self.signature(opset=OPSETS[""], **parts)
+
+    def verify(self, folder: Path) -> Verified:
+        """See `Exporter.verify`."""
+        return self._target.verify(Artifact(folder), self._rows)
+
+    def quantize(self, folder: Path) -> None:
+        """See `Exporter.quantize`."""
+        network = self._target.quantized(self._network)
+        onnx.save(self._target.graph(network).model(), folder / MODEL)
+
+    def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
+        """See `Exporter.compare`."""
+        rows, places = verified.rows, list(verified.answers)
+        before, after = (Artifact(folder, threads=1) for folder in (plain, quantized))
+        answers = dict(zip(places, after.predict([rows[p].sample for p in places]), strict=True))
+        known = [place for place in places if rows[place].number >= 0]
+        first, second = (
+            self._target.metrics(
+                self.request.data_dir, {rows[place].number: its[place] for place in known}
+            )
+            for its in (verified.answers, answers)
+        )
+        check_quality(first, second)
+        times = check_faster(before, after, [rows[place].sample for place in known])
+        metrics = {name: (first[name], second[name]) for name in first}
+        return verified._replace(answers=answers, metrics=metrics, times=times)
+
+
+def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
+    """Returns the target of an export: a model that labels, or one that generates texts.
 
     Args:
       loaded: the model.
-      hparams: how to decode, of what writes texts.
+      hparams: how texts are decoded.
 
     Raises:
-      ExportError: the model is of a kind that has no artifact; says why.
-      HParamsError: `hparams` has set what a graph does not read.
+      ExportError: the model cannot be exported; says why.
+      HParamsError: `hparams` has options that a graph does not read.
     """
     check_exportable(loaded)
     if any(feature.generates for feature in loaded.features.targets.values()):
@@ -111,59 +347,31 @@ def subject_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
 
 
 def check_exportable(loaded: Loaded) -> None:
-    """Raises ExportError if a model is of a kind that has no artifact; says why."""
-    features = loaded.features
-    if any(feature.generates for feature in features.targets.values()):
+    """Raises ExportError if a model cannot be exported; says why."""
+    targets = loaded.features.targets
+    if any(feature.generates for feature in targets.values()):
         check_writes(loaded)
-        _check_size(loaded)
-        return
-    unread = [t for t, feature in features.targets.items() if target_kind(feature) is None]
-    if unread:
-        kind = type(features.targets[unread[0]]).__name__
-        raise ExportError(
-            f"the target {unread[0]!r} of {loaded.problem.full_name!r} is a {kind}, for which a "
-            "graph has no answer. This model answers with  t2t-decoder"
-        )
-    _check_size(loaded)
-
-
-def _check_size(loaded: Loaded) -> None:
-    size = sum(p.numel() * 4 for p in {id(p): p for p in loaded.model.parameters()}.values())
-    if size > _LARGEST:
-        raise ExportError(
-            f"the model has weights of {size:,} bytes, and a file of ONNX holds 2 GiB at most. "
-            "Train a smaller one; the vocabulary's vectors are often the largest part."
-        )
-
-
-def _compared(
-    request: Request, subject: ExportTarget, verified: Verified, plain: Path, whole: Path
-) -> tuple[dict[str, tuple[float, float]], Times, dict[int, Any]]:
-    """Returns metrics and times before and after quantizing, and the answers after.
-
-    Raises:
-      ExportError: it is worse, or not faster.
-    """
-    rows, places = verified.rows, list(verified.answers)
-    before, after = (Artifact(folder, threads=1) for folder in (plain, whole))
-    answers = dict(zip(places, after.predict([rows[p].sample for p in places]), strict=True))
-    known = [place for place in places if rows[place].number >= 0]
-    found = [
-        subject.metrics(request.data_dir, {rows[place].number: its[place] for place in known})
-        for its in (verified.answers, answers)
-    ]
-    check_quality(*found)
-    times = check_faster(before, after, [rows[place].sample for place in known])
-    return {name: (found[0][name], found[1][name]) for name in found[0]}, times, answers
+    else:
+        unread = [name for name, feature in targets.items() if target_kind(feature) is None]
+        if unread:
+            kind = type(targets[unread[0]]).__name__
+            raise ExportError(
+                f"the target {unread[0]!r} of {loaded.problem.full_name!r} is a {kind}, for which "
+                "a graph has no answer. This model answers with  t2t-decoder"
+            )
+    check_size(
+        loaded.model,
+        "Train a smaller one; the vocabulary's vectors are often the largest part.",
+    )
 
 
 # A folder with a model's weights as safetensors, which is loaded as a run is.
 
 
-_READ_ME = """# {model} of {problem}
+_READ_ME = """# {signature.model} of {signature.problem}
 
-`t2t-exporter --format=safetensors` wrote this folder, of {checkpoint}: {tensors} tensors with
-{numbers:,} numbers. t2t_torch loads it as it loads a run:
+`t2t-exporter --format=safetensors` wrote this folder, of {signature.checkpoint}: {tensors} tensors
+with {numbers:,} numbers. t2t_torch loads it as it loads a run:
 
 ```python
 import t2t_torch
@@ -183,55 +391,53 @@ weights = load_file("model.safetensors")
 """
 
 
-def export_weights(request: Request) -> Exported:
-    """Writes the weights of a run, if what is loaded from there is the same to the bit.
+class WeightsReport:
+    """Report of an export of weights, which are compared bit by bit."""
 
-    Args:
-      request: what, and where to; no data is read.
+    def lines(self, signature: Signature) -> list[str]:
+        """See `Report.lines`."""
+        return ["  verified  what is loaded from there: the same weights to the bit"]
 
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      ExportError: what was written is not what is read.
-      UsageError: the request cannot be met.
-    """
-    start = time.perf_counter()
-    remove_leftovers(request.export_dir)
-    request.check()
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole, averaged = scratch / "whole", scratch / "run"
-        averaged.mkdir()
-        loaded, chosen = joined(request.load_members(averaged))
-        tensors = {
+    def examples(self) -> list[dict[str, Any]]:
+        """Returns none."""
+        return []
+
+
+class WeightsExporter(RunExporter):
+    """Exports the weights as safetensors, in a folder that is loaded as a run is."""
+
+    form = SAFETENSORS
+    packages = ("t2t_torch", "torch")
+
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`; no data is read."""
+        self._tensors = {
             name: tensor.detach().cpu().contiguous()
-            for name, tensor in model_tensors(loaded.model).items()
+            for name, tensor in model_tensors(self.loaded.model).items()
         }
-        save_file(tensors, whole / CHECKPOINT_MODEL, metadata={"format": "pt"})
-        copy_explanations(request.runs, loaded, whole)
-        write_task(loaded, whole)
-        signature = about(loaded, chosen, form=SAFETENSORS)
-        read_me = _READ_ME.format(
-            model=signature.model,
-            problem=signature.problem,
-            checkpoint=chosen,
-            folder=request.export_dir.name,
-            tensors=len(tensors),
-            numbers=sum(tensor.numel() for tensor in tensors.values()),
+        save_file(self._tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
+        copy_explanations(self.request.runs, self.loaded, folder)
+        write_task(self.loaded, folder)
+        return self.signature()
+
+    def readme(self, signature: Signature) -> str:
+        """See `Exporter.readme`."""
+        return _READ_ME.format(
+            signature=signature,
+            folder=self.request.export_dir.name,
+            tensors=len(self._tensors),
+            numbers=sum(tensor.numel() for tensor in self._tensors.values()),
         )
-        (whole / "README.md").write_text(read_me, "utf-8")
-        signature = write_signature(signature, whole)
-        _check_same(tensors, load_file(whole / CHECKPOINT_MODEL), "the file")
-        _check_same(loaded.model.state_dict(), _reloaded(whole), "a model that is loaded from it")
-    took = time.perf_counter() - start
-    return Exported(request.export_dir, signature, None, {}, None, took)
+
+    def verify(self, folder: Path) -> WeightsReport:
+        """See `Exporter.verify`."""
+        check_same(self._tensors, load_file(folder / CHECKPOINT_MODEL), "the file")
+        read = load_run(folder).model.state_dict()
+        check_same(self.loaded.model.state_dict(), read, "a model that is loaded from it")
+        return WeightsReport()
 
 
-def _reloaded(folder: Path) -> Mapping[str, Tensor]:
-    loaded: Loaded = load_run(folder)
-    found: Mapping[str, Tensor] = loaded.model.state_dict()
-    return found
-
-
-def _check_same(written: Mapping[str, Tensor], read: Mapping[str, Tensor], where: str) -> None:
+def check_same(written: Mapping[str, Tensor], read: Mapping[str, Tensor], where: str) -> None:
     """Raises ExportError if tensors differ in a bit."""
     differ = [
         name

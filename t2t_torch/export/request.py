@@ -19,8 +19,6 @@ from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
-from t2t_torch.export.quantization import Times
-from t2t_torch.export.verification import Row, Verified
 from t2t_torch.files import STAGED_SUFFIX, sync
 from t2t_torch.runtime.signature import (
     CTRANSLATE2,
@@ -370,32 +368,6 @@ def _is_alive(process: int) -> bool:
 # The files of an artifact, beside what holds its weights.
 
 
-_EXAMPLES = 20
-_ODD_EXAMPLES = 5  # of these, that are no rows of the data
-
-
-@dataclasses.dataclass(frozen=True)
-class Exported:
-    """What was written.
-
-    Attributes:
-      folder: the artifact.
-      signature: what it says of itself.
-      verified: the rows that were compared, before anything was quantized; None of weights, which
-        are compared themselves.
-      metrics: of the verified rows, before and after quantizing; empty without.
-      times: seconds before and after quantizing; None without.
-      seconds: that it took in all.
-    """
-
-    folder: Path
-    signature: Signature
-    verified: Verified | None
-    metrics: dict[str, tuple[float, float]]
-    times: Times | None
-    seconds: float
-
-
 def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> None:
     """Copies what explains a model: its hyperparameters and vocabularies.
 
@@ -417,29 +389,17 @@ def write_task(loaded: Loaded, folder: Path) -> None:
     (folder / "task.json").write_text(task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def with_members(signature: Signature, members: Sequence[Member]) -> Signature:
-    """Returns what an artifact says of itself, if it is one of several models, of which ones."""
-    if len(members) == 1:
-        return signature
-    names = dict.fromkeys(member.loaded.info.task.model for member in members)
-    told = tuple(map(str, members))
-    return dataclasses.replace(signature, model=" and ".join(names), members=told)
-
-
 def write_signature(signature: Signature, folder: Path) -> Signature:
-    """Writes what an artifact says of itself and of the files that are there; returns it."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
-    files = {name: Written.of(folder / name) for name in names}
+    """Writes the signature of a folder with the checksums of all files in it; returns it."""
+    paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = {name: Written.of(folder / name) for name in sorted(paths) if name != FILE}
     signature = dataclasses.replace(signature, files=files)
     (folder / FILE).write_text(signature.to_json(), encoding="utf-8")
     return signature
 
 
-def write_examples(rows: Sequence[Row], answers: Mapping[int, Any], path: Path) -> None:
-    """Writes some inputs with their answers, a line each."""
-    odd = [place for place in answers if rows[place].number < 0][:_ODD_EXAMPLES]
-    usual = [place for place in answers if rows[place].number >= 0][: _EXAMPLES - len(odd)]
+def write_examples(examples: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes inputs with their answers, one JSON object a line."""
     with path.open("w", encoding="utf-8") as file:
-        for place in (*usual, *odd):
-            told = {"input": rows[place].sample, "answer": dataclasses.asdict(answers[place])}
-            file.write(json.dumps(told, ensure_ascii=False) + "\n")
+        for example in examples:
+            file.write(json.dumps(example, ensure_ascii=False) + "\n")

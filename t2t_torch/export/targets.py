@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import importlib.metadata
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +12,17 @@ import onnx
 import torch
 from torch import Tensor
 
-import t2t_torch
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.decode.predictor import Predictor, RunInfo
+from t2t_torch.decode.predictor import Predictor
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import ContextWindows, add_answers, windows_of
 from t2t_torch.export.attention import add_attention
 from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
-from t2t_torch.export.graph import OPSETS, Graph
+from t2t_torch.export.graph import Graph
 from t2t_torch.export.network import export_network
 from t2t_torch.export.quantization import metrics_of, quantize
 from t2t_torch.export.search import (
@@ -64,7 +61,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import attention_names, wanted_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.runtime.signature import ONNX, Field, Signature, Target
+from t2t_torch.runtime.signature import Field, Target
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 
@@ -99,13 +96,8 @@ class ExportTarget(ABC):
         """Returns the whole graph: fields in, answers out."""
 
     @abstractmethod
-    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
-        """Returns what the artifact says of itself, without its files.
-
-        Args:
-          chosen: how the checkpoint was chosen.
-          needs_extensions: whether the graph has operators of onnxruntime-extensions.
-        """
+    def signature_parts(self) -> dict[str, Any]:
+        """Returns the `fields` and `targets` of the signature, and `search` of a text."""
 
     @abstractmethod
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
@@ -206,77 +198,7 @@ def _size(sample: Any) -> int:
     return sum(len(value) for value in sample.values() if isinstance(value, str | list))
 
 
-# What an artifact says of itself, as a predictor tells it.
-
-
-_PACKAGES = ("t2t_torch", "torch", "onnx", "onnxruntime")
-
-
-def signature_of(predictor: LabelPredictor, chosen: str, *, needs_extensions: bool) -> Signature:
-    """Returns what an artifact says of itself, without its files.
-
-    Args:
-      predictor: of which it is made.
-      chosen: how the checkpoint was chosen.
-      needs_extensions: whether its graph has operators of onnxruntime-extensions.
-
-    Raises:
-      ExportError: a field is of a kind that a graph cannot be given.
-    """
-    loaded = Loaded(predictor.model, predictor.problem, predictor.features, _run(predictor))
-    found = about(loaded, chosen)
-    if needs_extensions:
-        found = with_extensions(found)
-    return dataclasses.replace(
-        found,
-        fields=signature_fields(predictor),
-        targets=tuple(_target(predictor, name) for name in predictor.features.targets),
-        opset=OPSETS[""],
-    )
-
-
-def about(loaded: Loaded, chosen: str, *, form: str = ONNX) -> Signature:
-    """Returns what an artifact says of the model that it is made of.
-
-    Args:
-      loaded: the model.
-      chosen: how its checkpoint was chosen.
-      form: what holds the weights.
-    """
-    packages = _PACKAGES if form == ONNX else _PACKAGES[:2]
-    return Signature(
-        problem=loaded.problem.full_name,
-        model=loaded.info.task.model,
-        step=loaded.info.step,
-        checkpoint=chosen,
-        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        fields=(),
-        targets=(),
-        needs_extensions=False,
-        quantized="",
-        opset=0,
-        made_with={name: _version(name) for name in packages},
-        files={},
-        form=form,
-    )
-
-
-def with_extensions(signature: Signature) -> Signature:
-    """Returns what an artifact says of itself whose graph needs onnxruntime-extensions."""
-    name = "onnxruntime_extensions"
-    versions = {**signature.made_with, name: _version(name)}
-    return dataclasses.replace(signature, needs_extensions=True, made_with=versions)
-
-
-def _run(predictor: LabelPredictor) -> RunInfo:
-    assert predictor.run is not None
-    return predictor.run
-
-
-def _version(package: str) -> str:
-    if package == "t2t_torch":
-        return t2t_torch.__version__
-    return importlib.metadata.version(package)
+# The inputs and outputs of an artifact.
 
 
 def signature_fields(predictor: LabelPredictor) -> tuple[Field, ...]:
@@ -385,9 +307,10 @@ class LabelExportTarget(ExportTarget):
         add_answers(graph, self.predictor.features, found, windows)
         return graph
 
-    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
-        """See `ExportTarget.signature`."""
-        return signature_of(self.predictor, chosen, needs_extensions=needs_extensions)
+    def signature_parts(self) -> dict[str, Any]:
+        """See `ExportTarget.signature_parts`."""
+        targets = tuple(_target(self.predictor, name) for name in self.predictor.features.targets)
+        return {"fields": signature_fields(self.predictor), "targets": targets}
 
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
         """See `ExportTarget.verify`."""
@@ -530,18 +453,15 @@ class TextExportTarget(ExportTarget):
         graph.output(of_read, told.read, "string", ["batch", None])
         graph.output(of_written, told.written, "string", [*axes, None])
 
-    def signature(self, chosen: str, *, needs_extensions: bool) -> Signature:
-        """See `ExportTarget.signature`."""
+    def signature_parts(self) -> dict[str, Any]:
+        """See `ExportTarget.signature_parts`."""
         hparams = self._search.hparams
-        told = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
-        found = dataclasses.replace(
-            about(self._loaded, chosen),
-            fields=(Field(self._field, "text"),),
-            targets=(Target(self._target, "text", size=self._search.outputs),),
-            search={name: getattr(hparams, name) for name in told},
-            opset=OPSETS[""],
-        )
-        return with_extensions(found) if needs_extensions else found
+        read = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
+        return {
+            "fields": (Field(self._field, "text"),),
+            "targets": (Target(self._target, "text", size=self._search.outputs),),
+            "search": {name: getattr(hparams, name) for name in read},
+        }
 
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
         """See `ExportTarget.verify`."""

@@ -7,7 +7,6 @@ import json
 import operator
 import pickle
 import re
-import time
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -25,26 +24,16 @@ from t2t_torch.decode.predictor import RunInfo
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
+from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.network import Network, axes_of, frozen, quiet
-from t2t_torch.export.request import (
-    Exported,
-    Request,
-    copy_explanations,
-    joined,
-    remove_leftovers,
-    staged_folder,
-    with_members,
-    write_examples,
-    write_signature,
-    write_task,
-)
-from t2t_torch.export.targets import about, example_of
-from t2t_torch.export.verification import rows_of, verify
+from t2t_torch.export.request import Request, copy_explanations, write_task
+from t2t_torch.export.targets import example_of
+from t2t_torch.export.verification import Verified, rows_of, verify
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import Guesses
 from t2t_torch.model import T2TModel
-from t2t_torch.runtime.signature import EXAMPLES, TORCH, Signature
+from t2t_torch.runtime.signature import TORCH, Signature
 from t2t_torch.train.run_directory import RunDirectory
 
 # A model's network as a program of torch.export: numbers of features in, guesses out.
@@ -354,10 +343,10 @@ def _pairs(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 PROGRAM = "model.pt2"
 TENSORS = "tensors.json"
 
-_READ_ME = """# {model} of {problem}
+_READ_ME = """# {signature.model} of {signature.problem}
 
-`t2t-exporter --format=torch` wrote this folder, of {checkpoint}. `model.pt2` is the network, a
-program of torch.export; torch alone runs it:
+`t2t-exporter --format=torch` wrote this folder, of {signature.checkpoint}. `model.pt2` is the
+network, a program of torch.export; torch alone runs it:
 
 ```python
 import json
@@ -387,52 +376,40 @@ model = t2t_torch.load("{folder}")
 """
 
 
-def export(request: Request) -> Exported:
-    """Writes the network of a run as a program, if it answers as the run's model does.
+class TorchExporter(RunExporter):
+    """Exports the network as a program of torch.export, in a folder that is loaded as a run is."""
 
-    Args:
-      request: what, and where to.
+    form = TORCH
+    packages = ("t2t_torch", "torch")
 
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      DataError: there is no dev split.
-      ExportError: the model cannot be exported, or what was exported does not answer as it does.
-      UsageError: the request cannot be met.
-    """
-    start = time.perf_counter()
-    remove_leftovers(request.export_dir)
-    request.check()
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole, averaged = scratch / "whole", scratch / "run"
-        averaged.mkdir()
-        members = request.load_members(averaged)
-        loaded, chosen = joined(members)
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        loaded = self.loaded
         check_exportable(loaded)
-        given = in_float32(loaded.model), loaded.problem, loaded.features, loaded.info
-        predictor = LabelPredictor(*given)
-        rows = rows_of(predictor, request.data_dir, request.verify_rows)
-        example = example_of(predictor, rows)
+        model = in_float32(loaded.model)
+        self._predictor = LabelPredictor(model, loaded.problem, loaded.features, loaded.info)
+
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`."""
+        predictor, request = self._predictor, self.request
+        self._rows = rows_of(predictor, request.data_dir, request.verify_rows)
+        example = example_of(predictor, self._rows)
         program = program_of(predictor.model, example)
         with quiet():
-            torch.export.save(program, whole / PROGRAM)
-        told = _tensors(loaded.features, example)
-        (whole / TENSORS).write_text(json.dumps(told, ensure_ascii=False, indent=2) + "\n", "utf-8")
-        copy_explanations(request.runs, loaded, whole)
-        write_task(loaded, whole)
-        signature = with_members(about(loaded, chosen, form=TORCH), members)
-        read_me = _READ_ME.format(
-            model=signature.model,
-            problem=signature.problem,
-            checkpoint=chosen,
-            folder=request.export_dir.name,
-        )
-        (whole / "README.md").write_text(read_me, "utf-8")
-        write_signature(signature, whole)
-        verified = verify(predictor, load_package(whole), rows)
-        write_examples(verified.rows, verified.answers, whole / EXAMPLES)
-        signature = write_signature(signature, whole)
-    took = time.perf_counter() - start
-    return Exported(request.export_dir, signature, verified, {}, None, took)
+            torch.export.save(program, folder / PROGRAM)
+        tensors = json.dumps(_tensors(predictor.features, example), ensure_ascii=False, indent=2)
+        (folder / TENSORS).write_text(tensors + "\n", "utf-8")
+        copy_explanations(request.runs, self.loaded, folder)
+        write_task(self.loaded, folder)
+        return self.signature()
+
+    def readme(self, signature: Signature) -> str:
+        """See `Exporter.readme`."""
+        return _READ_ME.format(signature=signature, folder=self.request.export_dir.name)
+
+    def verify(self, folder: Path) -> Verified:
+        """See `Exporter.verify`."""
+        return verify(self._predictor, load_package(folder), self._rows)
 
 
 def check_exportable(loaded: Loaded) -> None:
@@ -447,7 +424,7 @@ def check_exportable(loaded: Loaded) -> None:
 
 
 def load_package(folder: str | Path, *, device: str | torch.device | None = None) -> LabelPredictor:
-    """Loads what `export` has written.
+    """Loads what `TorchExporter` has written.
 
     Texts are encoded by the problem; the network is the program, and no model is built.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -38,7 +39,9 @@ from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.export.quantization import Times
     from t2t_torch.runtime.session import Artifact
+    from t2t_torch.runtime.signature import Signature
 
 
 # Parts of a text that a model takes for equally probable answers.
@@ -289,16 +292,22 @@ class Row(NamedTuple):
     number: int = -1
 
 
+_EXAMPLES = 20  # that an artifact holds
+_ODD_EXAMPLES = 5  # of these, synthetic ones
+
+
 class Verified(NamedTuple):
-    """What was found.
+    """Result of the comparison of an artifact with its model.
 
     Attributes:
-      rows: that were asked.
-      answers: of the artifact, by place among the rows; none of those that both refuse.
-      difference: the greatest of a score.
+      rows: the inputs.
+      answers: of the artifact, by the index of the row; without rows that both refuse.
+      difference: the greatest difference of a score.
       ties: rows in which both write other texts of equal scores, or find other parts of one.
-      attention: the greatest difference of a weight; None where no attention is told.
-      looks: words that look at two words of the input alike, and are aligned otherwise.
+      attention: the greatest difference of a weight; None without attention.
+      looks: words that attend to two words of the input alike, and are aligned otherwise.
+      metrics: over the rows of the data, before and after quantizing.
+      times: seconds before and after quantizing; None without.
     """
 
     rows: Sequence[Row]
@@ -307,6 +316,42 @@ class Verified(NamedTuple):
     ties: int = 0
     attention: float | None = None
     looks: int = 0
+    metrics: Mapping[str, tuple[float, float]] = {}
+    times: Times | None = None
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Returns some inputs with their answers."""
+        odd = [place for place in self.answers if self.rows[place].number < 0][:_ODD_EXAMPLES]
+        usual = [place for place in self.answers if self.rows[place].number >= 0]
+        return [
+            {"input": self.rows[place].sample, "answer": dataclasses.asdict(self.answers[place])}
+            for place in (*usual[: _EXAMPLES - len(odd)], *odd)
+        ]
+
+    def lines(self, signature: Signature) -> list[str]:
+        """Returns the lines that the command prints."""
+        rows = len(self.rows)
+        own = sum(row.number >= 0 for row in self.rows)
+        lines = [
+            f"  verified  {rows} rows ({own} of the dev split, {rows - own} made up), each alone "
+            f"and with the others: the same values, scores within {self.difference:.1e}"
+        ]
+        if self.ties:
+            lines.append(f"            {self.ties} of them other texts of equal scores")
+        if self.attention is not None:
+            ties = f", but of {self.looks} words of equal weights" if self.looks else ""
+            lines.append(
+                f"            the same alignments{ties}, attention within {self.attention:.1e}"
+            )
+        label = f"  {signature.quantized:10}"
+        for name, (before, after) in self.metrics.items():
+            lines.append(f"{label}{name} {before:.4f} -> {after:.4f}")
+        if self.times is not None:
+            before, after = (seconds / own * 1e3 for seconds in self.times)
+            lines.append(
+                f"{label}{before:.2f} -> {after:.2f} ms an input, one at a time, one thread"
+            )
+        return lines
 
 
 def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:

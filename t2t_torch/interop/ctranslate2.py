@@ -12,8 +12,6 @@ not is refused by name: nothing is left out.  What it has in another form is bro
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,15 +25,8 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, ExportError, UsageError, install_extra
-from t2t_torch.export.request import (
-    FEWEST_ROWS,
-    Request,
-    copy_explanations,
-    remove_leftovers,
-    staged_folder,
-    write_signature,
-)
-from t2t_torch.export.targets import about
+from t2t_torch.export.exporter import RunExporter
+from t2t_torch.export.request import FEWEST_ROWS, Request, copy_explanations
 from t2t_torch.export.verification import TOLERANCE, stored
 from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.layers.transformer_layer import sinusoids
@@ -366,97 +357,49 @@ _LOST = 0.5  # points of BLEU that quantizing may cost, as in export/quantizatio
 _LONGER = 20  # ids that an output may be longer than the longest row, where both are asked
 
 
-@dataclasses.dataclass(frozen=True)
-class Converted:
-    """What was written.
+class CTranslate2Exporter(RunExporter):
+    """Exports a transformer for CTranslate2; `quantize` is one of `QUANTIZATIONS` or ""."""
 
-    Attributes:
-      folder: the model.
-      name: of what problem and which checkpoint.
-      bytes: of all its files.
-      rows: of the dev split that were compared, before anything was quantized.
-      difference: the greatest of a log-probability.
-      same: of the rows, how many had the same output of a beam search of four.
-      quality: BLEU of these rows before and after quantizing; None without.
-      seconds: that it took in all.
-    """
+    form = CTRANSLATE2
+    packages = ("t2t_torch", "torch", "ctranslate2")
 
-    folder: Path
-    name: str
-    bytes: int
-    rows: int
-    difference: float
-    same: int
-    quality: tuple[float, float] | None
-    seconds: float
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        check_convertible(self.loaded)
+        self.loaded.model.float()
 
-    def __str__(self) -> str:
-        """What `t2t-exporter` prints."""
-        few = "" if self.rows >= FEWEST_ROWS else f" (of {FEWEST_ROWS}: the split has no more)"
-        lines = [
-            f"{self.folder}: {self.name}, for CTranslate2",
-            f"  size      {self.bytes / 2**20:.1f} MiB",
-            f"  verified  {self.rows} rows of the dev split{few}: the same greedy outputs, "
-            f"log-probabilities within {self.difference:.1e}",
-            f"  beam {_BEAM}    the same outputs for {self.same} of {self.rows}; the two searches "
-            "stop by different rules",
-        ]
-        if self.quality is not None:
-            lines.append(f"  quantized BLEU {self.quality[0]:.2f} -> {self.quality[1]:.2f}")
-        return "\n".join([*lines, f"  took      {self.seconds:.0f} seconds"])
+    @classmethod
+    def check(cls, request: Request) -> None:
+        """See `Exporter.check`; raises ExportError without CTranslate2."""
+        require()
+        super().check(request)
+        searches = "a model for CTranslate2, which is told how to search when it is asked,"
+        request.decode_hparams.check_read((), searches)
 
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`."""
+        convert(self.loaded, folder)
+        request = self.request
+        self._rows = rows_of(self.loaded, request.data_dir, request.verify_rows)
+        copy_explanations(request.runs, self.loaded, folder)
+        return self.signature()
 
-def export(request: Request) -> Converted:
-    """Writes the model of a run for CTranslate2, if it answers as the run's model does.
+    def readme(self, signature: Signature) -> str:
+        """See `Exporter.readme`."""
+        return recipe(self.loaded)
 
-    Args:
-      request: what, and where to; `quantize` is one of `ctranslate2.QUANTIZATIONS` or "".
+    def verify(self, folder: Path) -> Verified:
+        """See `Exporter.verify`."""
+        return verify(self.loaded, folder, self._rows)
 
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      DataError: there is no dev split.
-      ExportError: the model does not fit CTranslate2, or is not answered for as it answers.
-      UsageError: the request cannot be met.
-    """
-    start = time.perf_counter()
-    require()
-    remove_leftovers(request.export_dir)
-    request.check()
-    searches = "a model for CTranslate2, which is told how to search when it is asked,"
-    request.decode_hparams.check_read((), searches)
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole, averaged = scratch / "whole", scratch / "run"
-        averaged.mkdir()
-        loaded, chosen = request.load(averaged)
-        check_convertible(loaded)
-        loaded.model.float()
-        plain = whole
-        if request.quantize:
-            plain = scratch / "plain"
-            plain.mkdir()
-        convert(loaded, plain)
-        rows = rows_of(loaded, request.data_dir, request.verify_rows)
-        verified = verify(loaded, plain, rows)
-        quality = None
-        if request.quantize:
-            convert(loaded, whole, request.quantize)
-            quality = _compared(loaded, plain, whole, rows)
-        copy_explanations(request.runs, loaded, whole)
-        (whole / "README.md").write_text(recipe(loaded), encoding="utf-8")
-        write_signature(_signature(loaded, chosen, request.quantize), whole)
-        size = sum(path.stat().st_size for path in whole.iterdir())
-    name = f"{loaded.info.task.model} of {loaded.problem.full_name}, {chosen}"
-    seconds = time.perf_counter() - start
-    return Converted(
-        request.export_dir, name, size, len(rows), *verified, quality=quality, seconds=seconds
-    )
+    def quantize(self, folder: Path) -> None:
+        """See `Exporter.quantize`."""
+        convert(self.loaded, folder, self.request.quantize)
 
-
-def _signature(loaded: Loaded, chosen: str, quantize: str) -> Signature:
-    """Returns what the folder says of itself: so it can be checked, and replaced."""
-    found = about(loaded, chosen, form=CTRANSLATE2)
-    made_with = {**found.made_with, "ctranslate2": require().__version__}
-    return dataclasses.replace(found, quantized=quantize, made_with=made_with)
+    def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
+        """See `Exporter.compare`."""
+        quality = _compared(self.loaded, plain, quantized, self._rows)
+        return verified._replace(quality=quality)
 
 
 class Row(NamedTuple):
@@ -498,10 +441,36 @@ def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
 
 
 class Verified(NamedTuple):
-    """What was found: see `Converted`."""
+    """Result of the comparison of a converted model with its own.
 
+    Attributes:
+      rows: of the dev split that were compared, before anything was quantized.
+      difference: the greatest of a log-probability.
+      same: rows with the same output of a beam search of four.
+      quality: BLEU of these rows before and after quantizing; None without.
+    """
+
+    rows: int
     difference: float
     same: int
+    quality: tuple[float, float] | None = None
+
+    def lines(self, signature: Signature) -> list[str]:
+        """Returns the lines that the command prints."""
+        few = "" if self.rows >= FEWEST_ROWS else f" (of {FEWEST_ROWS}: the split has no more)"
+        lines = [
+            f"  verified  {self.rows} rows of the dev split{few}: the same greedy outputs, "
+            f"log-probabilities within {self.difference:.1e}",
+            f"  beam {_BEAM}    the same outputs for {self.same} of {self.rows}; the two searches "
+            "stop by different rules",
+        ]
+        if self.quality is not None:
+            lines.append(f"  quantized BLEU {self.quality[0]:.2f} -> {self.quality[1]:.2f}")
+        return lines
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Returns none: CTranslate2 has no place for them."""
+        return []
 
 
 def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
@@ -532,7 +501,8 @@ def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
         expected = model.log_probs(row.inputs, found.ids_and_end)
         greatest = max(greatest, _compared_scores(row, [sum(expected)], [found.score]))
     outputs = model.search(inputs, _BEAM, limit)
-    return Verified(greatest, sum(a == b.ids for a, b in zip(outputs, beams, strict=True)))
+    same = sum(a == b.ids for a, b in zip(outputs, beams, strict=True))
+    return Verified(len(rows), greatest, same)
 
 
 def _compared_scores(row: Row, ours: Sequence[float], theirs: Sequence[float]) -> float:

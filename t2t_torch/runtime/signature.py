@@ -140,13 +140,13 @@ class Signature:
     step: int
     checkpoint: str
     created: str
-    fields: Sequence[Field]
-    targets: Sequence[Target]
-    needs_extensions: bool
-    quantized: str
-    opset: int
-    made_with: Mapping[str, str]
-    files: Mapping[str, Written]
+    fields: Sequence[Field] = ()
+    targets: Sequence[Target] = ()
+    needs_extensions: bool = False
+    quantized: str = ""
+    opset: int = 0
+    made_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, Written] = dataclasses.field(default_factory=dict)
     form: str = ONNX
     members: Sequence[str] = ()
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
-import datetime
-import importlib.metadata
-import json
 import linecache
 import shutil
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,28 +23,25 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-import t2t_torch
 from t2t_torch.checkpoint.checkpoint import MODEL as CHECKPOINT_MODEL
 from t2t_torch.checkpoint.tensors import model_tensors
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import DataError, ExportError, UsageError
+from t2t_torch.export.exporter import Exporter, Origin, WeightsReport, check_same, check_size
 from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.network import exported
-from t2t_torch.export.request import Request, remove_leftovers, staged_folder, write_signature
+from t2t_torch.export.request import Request
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import (
-    EXAMPLES,
-    FILE,
     MODEL,
     ONNX,
     SAFETENSORS,
     Field,
     Signature,
     Target,
-    Written,
 )
 from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
@@ -354,21 +346,41 @@ _Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Verified(NamedTuple):
-    """What was found.
+    """Result of the comparison of an artifact with the model of a trial.
 
     Attributes:
-      rows: that were compared.
-      batches: that they came in.
+      rows: number of rows that were compared.
+      batches: number of batches.
       largest: rows of the largest batch.
-      difference: the greatest of a number, as a share of what is above 1.
-      examples: of the first rows the input and the answer of the artifact, as JSON has them.
+      difference: the greatest difference of a number, relative above 1.
+      first: inputs and answers of the first rows, as JSON has them.
     """
 
     rows: int
     batches: int
     largest: int
     difference: float
-    examples: Sequence[dict[str, Any]]
+    first: list[dict[str, Any]]
+
+    def examples(self) -> list[dict[str, Any]]:
+        """Returns `first`."""
+        return self.first
+
+    def lines(self, signature: Signature) -> list[str]:
+        """Returns the lines that the command prints."""
+        batches = "batch" if self.batches == 1 else "batches"
+        return [
+            f"  inputs    {_signature_text(signature.fields)}",
+            f"  outputs   {_signature_text(signature.targets)}",
+            f"  verified  {self.rows} rows of the validation loader, each alone and in its "
+            f"batch ({self.batches} {batches} of {self.largest} at most): within "
+            f"{self.difference:.1e}",
+        ]
+
+
+def _signature_text(parts: Sequence[Any]) -> str:
+    shapes = (f"{one.name} {one.dtype} {['batch', *one.shape]}" for one in parts)
+    return ", ".join(shapes).replace("'", "")
 
 
 def verify(
@@ -512,106 +524,11 @@ def _shown(array: npt.NDArray[Any]) -> str:
     return f"[{some}{', ...' if array.size > _SHOWN else ''}] {array.dtype} {list(array.shape)}"
 
 
-_LARGEST = 1_900_000_000  # bytes of weights: a file of ONNX has 2 GiB at most
 _EXAMPLE_NUMBERS = 200_000  # of all examples together; as JSON some megabytes
-_PACKAGES = ("torch", "onnx", "onnxruntime")
-
-
-class TrialExported(NamedTuple):
-    """What was written.
-
-    Attributes:
-      folder: the artifact.
-      signature: what it says of itself.
-      verified: the rows that were compared.
-      seconds: that it took in all.
-    """
-
-    folder: Path
-    signature: Signature
-    verified: Verified
-    seconds: float
-
-    def __str__(self) -> str:
-        """What the command tells."""
-        signature, verified = self.signature, self.verified
-        size = sum(written.bytes for written in signature.files.values())
-        batches = "batch" if verified.batches == 1 else "batches"
-        return "\n".join(
-            [
-                f"{self.folder}: {signature.model} of {signature.problem}, {signature.checkpoint}",
-                f"  size      {size / 2**20:.1f} MiB",
-                f"  inputs    {_signature_text(signature.fields)}",
-                f"  outputs   {_signature_text(signature.targets)}",
-                f"  verified  {verified.rows} rows of the validation loader, each alone and in its "
-                f"batch ({verified.batches} {batches} of {verified.largest} at most): within "
-                f"{verified.difference:.1e}",
-                f"  took      {self.seconds:.0f} seconds",
-            ]
-        )
-
-
-def export(request: Request) -> TrialExported:
-    """Writes the artifact of a trial's run, if it answers as the run's model does.
-
-    Args:
-      request: what, and where to; no data directory is read.
-
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      ExportError: the model cannot be exported, or the artifact does not answer as it does.
-      TrialError: the trial's code or data are gone or broken.
-      UsageError: the request cannot be met.
-    """
-    start = time.perf_counter()
-    remove_leftovers(request.export_dir)
-    request.check()
-    check_is_met(request)
-    run = OpenedRun.of(request.run_dir, World(0, 1, torch.device("cpu")))
-    chosen = run.load(request.checkpoint)
-    model, name = run.model, type(run.model).__name__
-    _check_size(model)
-    batches = list(validation_inputs(run.task, model, run.device, rows=request.verify_rows))
-    arguments = arguments_of(model)
-    with torch.no_grad():
-        outputs = [forward(model, inputs, arguments) for inputs in batches]
-    taken = taken_by(model, batches, outputs, arguments)
-    graph = graph_of(model, taken, batches, run.task.definition)
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole = scratch / "whole"
-        onnx.save(graph, whole / MODEL)
-        shutil.copyfile(request.run_dir / NAME, whole / NAME)
-        signature = Signature(
-            problem=run.task.name,
-            model=name,
-            step=chosen.step,
-            checkpoint=chosen.told,
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            fields=taken.fields,
-            targets=taken.targets,
-            needs_extensions=False,
-            quantized="",
-            opset=OPSETS[""],
-            made_with=_versions(),
-            files={},
-            form=ONNX,
-            nesting={"inputs": taken.inputs, "outputs": taken.outputs},
-        )
-        write_signature(signature, whole)
-        artifact = TensorArtifact(whole)
-        verified = verify(model, taken, artifact, batches, examples=_EXAMPLE_NUMBERS)
-        _write_examples(verified.examples, whole / EXAMPLES)
-        signature = write_signature(signature, whole)
-    took = time.perf_counter() - start
-    return TrialExported(request.export_dir, signature, verified, took)
 
 
 def check_is_met(request: Request) -> None:
-    """Checks that a request asks for nothing that a trial has not.
-
-    Raises:
-      UsageError: it does; all is told.
-    """
+    """Raises UsageError if a request has options that an export of a trial does not support."""
     faults = []
     if request.form not in (ONNX, SAFETENSORS):
         faults.append(
@@ -633,39 +550,55 @@ def check_is_met(request: Request) -> None:
         raise UsageError("\n".join(faults))
 
 
-def _check_size(model: torch.nn.Module) -> None:
-    size = sum(one.numel() * one.element_size() for one in model.parameters())
-    if size > _LARGEST:
-        raise ExportError(
-            f"the model has weights of {size:,} bytes, and a file of ONNX holds 2 GiB at most. "
-            "t2t_torch.load of the run itself answers, with PyTorch."
+class TrialExporter(Exporter):
+    """Exports the model of a trial as an ONNX graph."""
+
+    @classmethod
+    def check(cls, request: Request) -> None:
+        """See `Exporter.check`."""
+        super().check(request)
+        check_is_met(request)
+
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        run = OpenedRun.of(request.run_dir, World(0, 1, torch.device("cpu")))
+        chosen = run.load(request.checkpoint)
+        self._model = model = run.model
+        check_size(model, "t2t_torch.load of the run itself answers, with PyTorch.")
+        self.origin = Origin(run.task.name, type(model).__name__, *chosen)
+        rows = request.verify_rows
+        self._batches = list(validation_inputs(run.task, model, run.device, rows=rows))
+        self._code = run.task.definition
+
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`."""
+        model, batches = self._model, self._batches
+        arguments = arguments_of(model)
+        with torch.no_grad():
+            outputs = [forward(model, inputs, arguments) for inputs in batches]
+        self._taken = taken = taken_by(model, batches, outputs, arguments)
+        onnx.save(graph_of(model, taken, batches, self._code), folder / MODEL)
+        shutil.copyfile(self.request.run_dir / NAME, folder / NAME)
+        return self.signature(
+            fields=taken.fields,
+            targets=taken.targets,
+            opset=OPSETS[""],
+            nesting={"inputs": taken.inputs, "outputs": taken.outputs},
         )
 
-
-def _versions() -> dict[str, str]:
-    known = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {"t2t_torch": t2t_torch.__version__, **known}
-
-
-def _write_examples(examples: Sequence[dict[str, Any]], path: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for example in examples:
-            file.write(json.dumps(example, ensure_ascii=False) + "\n")
-
-
-def _signature_text(parts: Sequence[Any]) -> str:
-    return ", ".join(f"{one.name} {one.dtype} {['batch', *one.shape]}" for one in parts).replace(
-        "'", ""
-    )
+    def verify(self, folder: Path) -> Verified:
+        """See `Exporter.verify`."""
+        given = self._model, self._taken, TensorArtifact(folder), self._batches
+        return verify(*given, examples=_EXAMPLE_NUMBERS)
 
 
 # The weights of a trial's run as safetensors, in a folder that is loaded as the run is.
 
 
-_READ_ME = """# {model} of {trial}
+_READ_ME = """# {signature.model} of {signature.problem}
 
-`t2t-exporter --format=safetensors` wrote this folder, of {checkpoint}. t2t_torch loads it as it
-loads a run, with the trial's code, of which `code/` is a copy:
+`t2t-exporter --format=safetensors` wrote this folder, of {signature.checkpoint}. t2t_torch loads it
+as it loads a run, with the trial's code, of which `code/` is a copy:
 
 ```python
 import t2t_torch
@@ -683,92 +616,42 @@ weights = load_file("model.safetensors")
 """
 
 
-class WeightsExported(NamedTuple):
-    """What was written.
+class TrialWeightsExporter(Exporter):
+    """Exports the weights of a trial's run, with a copy of its code."""
 
-    Attributes:
-      request: where to.
-      signature: what it says of itself.
-      seconds: that it took in all.
-    """
+    form = SAFETENSORS
+    packages = ("t2t_torch", "torch")
 
-    request: Request
-    signature: Signature
-    seconds: float
+    @classmethod
+    def check(cls, request: Request) -> None:
+        """See `Exporter.check`."""
+        super().check(request)
+        check_is_met(request)
 
-    def __str__(self) -> str:
-        """What the command tells."""
-        signature = self.signature
-        size = sum(written.bytes for written in signature.files.values())
-        about = f"{signature.model} of {signature.problem}, {signature.checkpoint}"
-        return (
-            f"{self.request.export_dir}: {about}\n"
-            f"  size      {size / 2**20:.1f} MiB\n"
-            "  verified  what is loaded from there: the same weights to the bit\n"
-            f"  took      {self.seconds:.0f} seconds"
-        )
+    def __init__(self, request: Request, scratch: Path) -> None:
+        super().__init__(request, scratch)
+        predictor = load_trial(request.run_dir, request.checkpoint, device="cpu")
+        self._model = predictor.model
+        self.origin = Origin(predictor.name, type(self._model).__name__, *predictor.chosen)
 
-
-def export_weights(request: Request) -> WeightsExported:
-    """Writes the weights, if what is loaded from there is the same to the bit.
-
-    Args:
-      request: what, and where to; no data is read.
-
-    Raises:
-      CheckpointError: there is no such run or checkpoint, or it is broken.
-      ExportError: what was written is not what is read.
-      TrialError: the trial's code is gone or broken.
-      UsageError: the request cannot be met.
-    """
-    start = time.perf_counter()
-    remove_leftovers(request.export_dir)
-    request.check()
-    run = request.run_dir
-    predictor = load_trial(run, request.checkpoint, device="cpu")
-    state, name = predictor.model.state_dict(), type(predictor.model).__name__
-    tensors = {n: one.contiguous() for n, one in model_tensors(predictor.model).items()}
-    with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
-        whole = scratch / "whole"
-        save_file(tensors, whole / CHECKPOINT_MODEL, metadata={"format": "pt"})
+    def write(self, folder: Path) -> Signature:
+        """See `Exporter.write`; no data is read."""
+        run = self.request.run_dir
+        tensors = {name: one.contiguous() for name, one in model_tensors(self._model).items()}
+        save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
         for file in ("task.json", NAME):
-            shutil.copyfile(run / file, whole / file)
-        told = {"model": name, "trial": predictor.name, "checkpoint": predictor.chosen.told}
-        read_me = _READ_ME.format(**told, folder=request.export_dir.name)
-        (whole / "README.md").write_text(read_me, "utf-8")
-        signature = Signature(
-            problem=predictor.name,
-            model=name,
-            step=predictor.chosen.step,
-            checkpoint=predictor.chosen.told,
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            fields=(),
-            targets=(),
-            needs_extensions=False,
-            quantized="",
-            opset=0,
-            made_with={"t2t_torch": t2t_torch.__version__, "torch": torch.__version__},
-            files={},
-            form=SAFETENSORS,
-        )
+            shutil.copyfile(run / file, folder / file)
         if (run / FOLDER).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(run / FOLDER, whole / FOLDER, ignore=ignored)
-        signature = _written(signature, whole)
-        read = load_trial(whole, device="cpu").model.state_dict()
-        differ = [n for n in state if n not in read or not torch.equal(state[n], read[n])]
-        if differ:
-            raise ExportError(
-                f"what is loaded from there has other weights than the run: {differ[0]}. Nothing "
-                "was written. This is a fault of the export: please report it with the run."
-            )
-    return WeightsExported(request, signature, time.perf_counter() - start)
+            shutil.copytree(run / FOLDER, folder / FOLDER, ignore=ignored)
+        return self.signature()
 
+    def readme(self, signature: Signature) -> str:
+        """See `Exporter.readme`."""
+        return _READ_ME.format(signature=signature, folder=self.request.export_dir.name)
 
-def _written(signature: Signature, folder: Path) -> Signature:
-    """Writes what the folder says of itself and of all files below it; returns it."""
-    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    files = {name.as_posix(): Written.of(folder / name) for name in names}
-    signature = dataclasses.replace(signature, files=files)
-    (folder / FILE).write_text(signature.to_json(), encoding="utf-8")
-    return signature
+    def verify(self, folder: Path) -> WeightsReport:
+        """See `Exporter.verify`."""
+        read = load_trial(folder, device="cpu").model.state_dict()
+        check_same(self._model.state_dict(), read, "what is loaded from there")
+        return WeightsReport()

@@ -17,8 +17,9 @@ from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.export import encoders
 from t2t_torch.export import exporter as export_room
+from t2t_torch.export.exporter import Exported, WeightsReport
 from t2t_torch.export.quantization import Times
-from t2t_torch.export.request import Exported, Request
+from t2t_torch.export.request import Request
 from t2t_torch.export.verification import Row, Verified
 from t2t_torch.runtime.signature import MODEL, Signature, Written
 from t2t_torch.text.encoder import TokenEncoder
@@ -56,10 +57,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
         rows = [Row("row 0", {}, 0), Row("row 1", {}, 1), Row("an emoji", {})]
         metrics = {"metrics-topics/targets/accuracy": (0.9, 0.899)} if request.quantize else {}
         times = Times(0.004, 0.002) if request.quantize else None
-        verified = Verified(rows, {}, 2.5e-7)
-        return Exported(request.export_dir, signature, verified, metrics, times, 12.0)
+        verified = Verified(rows, {}, 2.5e-7, metrics=metrics, times=times)
+        return Exported(request.export_dir, signature, verified, 12.0)
 
-    monkeypatch.setattr(export_room, "export", export)
+    monkeypatch.setattr(export_room.OnnxExporter, "export", export)
     return requests
 
 
@@ -178,11 +179,13 @@ def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, cap
             fields=(), targets=(), needs_extensions=False, quantized="", opset=0, made_with={},
             files=files, form=request.form, members=("a: text_cnn, step 7", "b: text_cnn, step 8"),
         )  # fmt: skip
-        return Exported(request.export_dir, signature, None, {}, None, 1.0)
+        return Exported(request.export_dir, signature, WeightsReport(), 1.0)
 
-    monkeypatch.setattr("t2t_torch.export.exporter.export_weights", exported)
-    monkeypatch.setattr("t2t_torch.export.torch_package.export", exported)
-    monkeypatch.setattr("t2t_torch.interop.ctranslate2.export", lambda request: request.form)
+    monkeypatch.setattr("t2t_torch.export.exporter.WeightsExporter.export", exported)
+    monkeypatch.setattr("t2t_torch.export.torch_package.TorchExporter.export", exported)
+    monkeypatch.setattr(
+        "t2t_torch.interop.ctranslate2.CTranslate2Exporter.export", lambda request: request.form
+    )
     without_data = [flag for flag in flags if "data_dir" not in flag]
     assert exporter.main([*without_data, "--format=safetensors"]) == 0
     told = capsys.readouterr().out.splitlines()

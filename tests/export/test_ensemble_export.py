@@ -11,14 +11,14 @@ import t2t_torch
 from t2t_torch.decode.loading import as_one, load_run
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import HParamsError
-from t2t_torch.export.exporter import export
+from t2t_torch.export.exporter import OnnxExporter
 from t2t_torch.export.request import Request
 
 
 def test_a_graph_answers_as_the_mean_of_its_runs_does(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
-    done = export(
+    done = OnnxExporter.export(
         Request(
             run_dir=run / "ckpt-1",
             others=[run / "ckpt-3"],

@@ -23,7 +23,7 @@ from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
 from t2t_torch.export import exporter, quantization, targets
-from t2t_torch.export.exporter import Exported, export
+from t2t_torch.export.exporter import Exported, OnnxExporter
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.request import Request
 from t2t_torch.export.targets import network_of
@@ -70,7 +70,7 @@ def done(
 ) -> Exported:
     """The run, exported once; each test has a copy."""
     if not _DONE:
-        first = export(request_of())
+        first = OnnxExporter.export(request_of())
         kept = tmp_path_factory.mktemp("kept") / "artifact"
         shutil.move(first.folder, kept)
         _DONE.append((first, kept))
@@ -162,9 +162,9 @@ def test_a_checkpoint_that_is_not_there_is_refused(
         ("newest", "is not a checkpoint. Expected a step"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            export(request_of(checkpoint=checkpoint))
+            OnnxExporter.export(request_of(checkpoint=checkpoint))
     with pytest.raises(UsageError, match="as in average:8"):
-        export(request_of(checkpoint="average:0"))
+        OnnxExporter.export(request_of(checkpoint="average:0"))
     assert not list(tmp_path.iterdir())
 
 
@@ -185,7 +185,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
 
     monkeypatch.setattr(targets, "add_answers", wrong)
     with pytest.raises(ExportError) as error:
-        export(request_of())
+        OnnxExporter.export(request_of())
     told = str(error.value)
     assert "asked alone: row 0 of the dev split" in told
     assert "'intent': 'go'" in told and "'intent': 'stay'" in told and "Nothing was written" in told
@@ -195,7 +195,7 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
 def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], monkeypatch) -> None:
     monkeypatch.setattr("t2t_torch.export.verification.TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="asked alone: row 0"):
-        export(request_of())
+        OnnxExporter.export(request_of())
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_an_artifact_with_other_files_in_it_is_not_replaced(
     thesis = done.folder / "thesis.txt"
     thesis.write_text("years of work")
     with pytest.raises(UsageError, match=r"files that are not of it: thesis\.txt\. Nothing in it"):
-        export(request)
+        OnnxExporter.export(request)
     assert thesis.read_text() == "years of work"
     thesis.unlink()
     (done.folder / "signature.json").write_text("{")
@@ -241,19 +241,19 @@ def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
 ) -> None:
     before = (done.folder / "signature.json").read_bytes()
     with pytest.raises(UsageError, match=r"is an artifact already\. Replace it with --overwrite"):
-        export(request_of(checkpoint="average:1"))
+        OnnxExporter.export(request_of(checkpoint="average:1"))
     assert (done.folder / "signature.json").read_bytes() == before
-    export(request_of(checkpoint="average:1", overwrite=True))
+    OnnxExporter.export(request_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "mean of steps 3"
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="nothing in it is touched"):
-        export(request_of(export_dir=mine, overwrite=True))
+        OnnxExporter.export(request_of(export_dir=mine, overwrite=True))
     with pytest.raises(UsageError, match="no folder"):
-        export(request_of(export_dir=mine / "thesis.txt", overwrite=True))
+        OnnxExporter.export(request_of(export_dir=mine / "thesis.txt", overwrite=True))
     with pytest.raises(UsageError, match=r"thesis\.txt is no folder"):
-        export(request_of(export_dir=mine / "thesis.txt" / "b"))
+        OnnxExporter.export(request_of(export_dir=mine / "thesis.txt" / "b"))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", "mine"}
     assert (mine / "thesis.txt").read_text() == "years of work"
 
@@ -261,14 +261,14 @@ def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
 def test_folders_that_are_not_there_are_made(
     request_of: Callable[..., Request], tmp_path: Path
 ) -> None:
-    export(request_of(export_dir=tmp_path / "own" / "artifacts" / "first"))
+    OnnxExporter.export(request_of(export_dir=tmp_path / "own" / "artifacts" / "first"))
     assert (tmp_path / "own" / "artifacts" / "first" / "signature.json").exists()
     assert [path.name for path in (tmp_path / "own" / "artifacts").iterdir()] == ["first"]
 
 
 def test_an_empty_folder_is_filled(request_of: Callable[..., Request], tmp_path: Path) -> None:
     (tmp_path / "artifact").mkdir()
-    assert export(request_of()).signature.step == 3
+    assert OnnxExporter.export(request_of()).signature.step == 3
 
 
 def test_a_full_disk_leaves_what_was_there(
@@ -279,7 +279,7 @@ def test_a_full_disk_leaves_what_was_there(
 
     monkeypatch.setattr(exporter, "write_examples", full)
     with pytest.raises(ExportError, match="No space left"):
-        export(request_of(checkpoint="average:1", overwrite=True))
+        OnnxExporter.export(request_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "step 3"
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
@@ -296,9 +296,9 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     alive = tmp_path / f".artifact.{os.getppid()}.incomplete"
     alive.mkdir()
     with pytest.raises(UsageError, match="--overwrite"):
-        export(request_of())
+        OnnxExporter.export(request_of())
     assert Artifact(done.folder).signature.step == 3
-    export(request_of(overwrite=True))
+    OnnxExporter.export(request_of(overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
 
 
@@ -306,15 +306,15 @@ def test_what_cannot_be_exported_says_why(
     request_of: Callable[..., Request], tmp_path: Path, data: Path
 ) -> None:
     with pytest.raises(CheckpointError, match="is not a run directory"):
-        export(request_of(run_dir=tmp_path))
+        OnnxExporter.export(request_of(run_dir=tmp_path))
     with pytest.raises(DataError, match="small_requests"):
-        export(request_of(data_dir=tmp_path))
+        OnnxExporter.export(request_of(data_dir=tmp_path))
     with pytest.raises(UsageError, match="is a run of problem 'small_requests', not of 'other'"):
-        export(request_of(problem="other"))
+        OnnxExporter.export(request_of(problem="other"))
     with pytest.raises(UsageError, match="expected int8"):
-        export(request_of(quantize="int4"))
+        OnnxExporter.export(request_of(quantize="int4"))
     with pytest.raises(UsageError, match="expected 200 or more"):
-        export(request_of(verify_rows=10))
+        OnnxExporter.export(request_of(verify_rows=10))
     assert not list(tmp_path.iterdir())
 
 
@@ -324,7 +324,7 @@ def test_a_field_that_no_graph_is_given_is_refused_before_anything_is_read(
     problem = type(load_run(run).problem)
     monkeypatch.setattr(problem, "inputs_of", lambda self, sample: [sample])
     with pytest.raises(ExportError, match="makes inputs of a sample in Python"):
-        export(request_of(data_dir=tmp_path))  # where there is no data
+        OnnxExporter.export(request_of(data_dir=tmp_path))  # where there is no data
 
 
 def test_int8_answers_about_as_well_or_is_not_written(
@@ -333,23 +333,23 @@ def test_int8_answers_about_as_well_or_is_not_written(
     times = iter([2.0, 1.0] * quantization._ROUNDS)
     monkeypatch.setattr(quantization, "_seconds", lambda *_: next(times))
     monkeypatch.setattr(quantization, "POINTS", 1.0)  # nothing was learnt: any row may change
-    done = export(request_of(quantize="int8"))
+    done = OnnxExporter.export(request_of(quantize="int8"))
     graph = onnx.load(done.folder / "model.onnx").graph
     kinds = {node.op_type for node in graph.node}
     assert kinds & {"DynamicQuantizeLSTM", "MatMulInteger", "MatMulIntegerToFloat"}
     assert done.signature.quantized == "int8"
-    assert "metrics-small_requests/slots/span_f1" in done.metrics
-    assert done.times == (2.0, 1.0)
+    assert "metrics-small_requests/slots/span_f1" in done.verified.metrics
+    assert done.verified.times == (2.0, 1.0)
     assert len(Artifact(done.folder)([{"inputs": "go to Rome"}])[0]["slots"]) == 3
 
     times = iter([1.0, 2.0] * quantization._ROUNDS)
     with pytest.raises(ExportError, match=r"is not faster: .* Nothing was written"):
-        export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
+        OnnxExporter.export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
     worse = iter([{"m/targets/accuracy": 0.9}, {"m/targets/accuracy": 0.8}])
     monkeypatch.setattr(targets, "metrics_of", lambda *_: next(worse))
     monkeypatch.setattr(quantization, "POINTS", 0.005)
     with pytest.raises(ExportError, match=r"accuracy: 0\.9000 -> 0\.8000"):
-        export(request_of(quantize="int8", export_dir=tmp_path / "bad"))
+        OnnxExporter.export(request_of(quantize="int8", export_dir=tmp_path / "bad"))
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 

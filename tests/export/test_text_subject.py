@@ -29,7 +29,7 @@ from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import ExportError, HParamsError
 from t2t_torch.export import quantization, targets, text_verification
-from t2t_torch.export.exporter import subject_of
+from t2t_torch.export.exporter import target_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search import Search, SearchNetworks
 from t2t_torch.export.text_graph import encode
@@ -309,11 +309,11 @@ def test_texts_are_written_with_eight_bits_one_at_a_time(
 
 
 def test_what_was_exported_without_alignments_says_so(made: Path) -> None:
-    subject = subject_of(load_run(made / ATTENDING), DecodeHParams())
+    subject = target_of(load_run(made / ATTENDING), DecodeHParams())
     signature = subject.signature("step 1", needs_extensions=False)
     assert "write_alignments" not in signature.search
     with pytest.raises(HParamsError, match="a language model goes on with its input"):
-        subject_of(load_run(made / "lstm_lm"), DecodeHParams(write_alignments=True))
+        target_of(load_run(made / "lstm_lm"), DecodeHParams(write_alignments=True))
 
 
 def test_what_a_search_in_a_graph_does_not_read_is_refused(made: Path) -> None:
@@ -321,11 +321,11 @@ def test_what_a_search_in_a_graph_does_not_read_is_refused(made: Path) -> None:
     with pytest.raises(
         HParamsError, match="the search in a graph does not read sampling_method, top_p"
     ):
-        subject_of(loaded, DecodeHParams().parse("sampling_method=random,top_p=0.5", "flag"))
+        target_of(loaded, DecodeHParams().parse("sampling_method=random,top_p=0.5", "flag"))
 
 
 def test_a_prompt_is_cut_as_the_predictor_cuts_it(made: Path) -> None:
-    subject: Any = subject_of(load_run(made / "lstm_lm"), DecodeHParams())
+    subject: Any = target_of(load_run(made / "lstm_lm"), DecodeHParams())
     predictor, graph = subject._predictor, Graph("prompts")
     given = (subject._given, subject._cutters)
     ids = encode(graph, predictor.problem, predictor.features, Limits(), *given)
@@ -339,7 +339,7 @@ def test_a_prompt_is_cut_as_the_predictor_cuts_it(made: Path) -> None:
 
 
 def test_a_language_model_has_no_metric_for_int8(made: Path) -> None:
-    subject = subject_of(load_run(made / "lstm_lm"), DecodeHParams())
+    subject = target_of(load_run(made / "lstm_lm"), DecodeHParams())
     with pytest.raises(ExportError, match="of a language model there is no right output"):
         subject.metrics(made / "data", {})
 

@@ -21,8 +21,14 @@ import t2t_torch
 from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.export import torch_package
-from t2t_torch.export.request import Exported, Request
-from t2t_torch.export.torch_package import check_exportable, check_program, export, load_package
+from t2t_torch.export.exporter import Exported
+from t2t_torch.export.request import Request
+from t2t_torch.export.torch_package import (
+    TorchExporter,
+    check_exportable,
+    check_program,
+    load_package,
+)
 from t2t_torch.features.text import words_of
 
 _DONE: list[Exported] = []
@@ -35,7 +41,9 @@ def done(run: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Exp
     if not _DONE:
         folder = tmp_path_factory.mktemp("packages") / "package"
         steps = {"run_dir": run / "ckpt-2", "others": [run / "ckpt-3"]}
-        _DONE.append(export(Request(export_dir=folder, data_dir=data, form="torch", **steps)))
+        _DONE.append(
+            TorchExporter.export(Request(export_dir=folder, data_dir=data, form="torch", **steps))
+        )
     return _DONE[0]
 
 
@@ -146,7 +154,7 @@ def test_nothing_is_written_of_a_program_that_answers_otherwise(
     monkeypatch.setattr(torch_package, "program_of", changed)
     request = Request(run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch")
     with pytest.raises(ExportError, match="asked alone: row 0 of the dev split"):
-        export(request)
+        TorchExporter.export(request)
     assert not list(tmp_path.iterdir())
 
 
@@ -156,7 +164,7 @@ def test_runs_of_other_checkpoints_are_refused(run: Path, data: Path, tmp_path: 
         others=[run / "ckpt-9"],
     )  # fmt: skip
     with pytest.raises(CheckpointError):
-        export(request)
+        TorchExporter.export(request)
 
 
 class _Bomb:

@@ -23,7 +23,6 @@ from t2t_torch.runtime.prediction import InputError
 from t2t_torch.runtime.session import Artifact, TensorArtifact
 from t2t_torch.runtime.signature import Signature
 from t2t_torch.trial import exporter, pytorch_trial, source
-from t2t_torch.trial.exporter import TrialExported
 
 TRIALS = Path(__file__).parents[1] / "trial" / "trials"
 
@@ -47,9 +46,9 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     source._Loaded.forget()
 
 
-def _export(folder: Path, trial: str | Path, **more: Any) -> TrialExported:
+def _export(folder: Path, trial: str | Path, **more: Any) -> Any:
     run = made_run(folder / "made", trial, **more)
-    return exporter.export(Request(run, folder / "artifact", Path()))
+    return exporter.TrialExporter.export(Request(run, folder / "artifact", Path()))
 
 
 def _refused(folder: Path, **parts: Any) -> str:

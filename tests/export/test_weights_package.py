@@ -14,7 +14,7 @@ import t2t_torch
 from t2t_torch.decode.loading import load, load_run
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export import exporter
-from t2t_torch.export.exporter import export_weights
+from t2t_torch.export.exporter import WeightsExporter
 from t2t_torch.export.request import Request
 
 
@@ -30,7 +30,7 @@ def request_of(run: Path, tmp_path: Path) -> Callable[..., Request]:
 
 
 def test_weights_are_those_of_the_run_to_the_bit(request_of, run: Path) -> None:
-    done = export_weights(request_of(checkpoint="2"))
+    done = WeightsExporter.export(request_of(checkpoint="2"))
     assert (done.signature.form, done.signature.checkpoint) == ("safetensors", "step 2")
     right = load_run(run, 2).model.state_dict()
     read = load_file(done.folder / "model.safetensors")
@@ -41,7 +41,7 @@ def test_weights_are_those_of_the_run_to_the_bit(request_of, run: Path) -> None:
 
 
 def test_weights_are_loaded_as_a_run_is(request_of, run: Path) -> None:
-    done = export_weights(request_of())
+    done = WeightsExporter.export(request_of())
     asked: Any = [{"inputs": ["go", "to", "Rome"]}, {"inputs": ""}]
     expected = t2t_torch.load(run, device="cpu").predict(asked)
     assert t2t_torch.load(done.folder, device="cpu").predict(asked) == expected
@@ -50,7 +50,7 @@ def test_weights_are_loaded_as_a_run_is(request_of, run: Path) -> None:
 
 
 def test_a_mean_of_checkpoints_is_written(request_of, run: Path) -> None:
-    done = export_weights(request_of(checkpoint="average:3"))
+    done = WeightsExporter.export(request_of(checkpoint="average:3"))
     read = load_file(done.folder / "model.safetensors")
     members = [load_run(run, step).model.state_dict() for step in (1, 2, 3)]
     for name, tensor in read.items():
@@ -60,19 +60,19 @@ def test_a_mean_of_checkpoints_is_written(request_of, run: Path) -> None:
 
 
 def test_what_is_there_is_replaced_if_it_was_exported(request_of, tmp_path: Path) -> None:
-    export_weights(request_of(checkpoint="1"))
+    WeightsExporter.export(request_of(checkpoint="1"))
     with pytest.raises(UsageError, match="--overwrite"):
-        export_weights(request_of())
-    assert export_weights(request_of(overwrite=True)).signature.step == 3
+        WeightsExporter.export(request_of())
+    assert WeightsExporter.export(request_of(overwrite=True)).signature.step == 3
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
 def test_what_weights_have_not_is_refused(request_of, run: Path) -> None:
     with pytest.raises(UsageError, match="--quantize=int8 is not for --format=safetensors"):
-        export_weights(request_of(quantize="int8"))
+        WeightsExporter.export(request_of(quantize="int8"))
     with pytest.raises(UsageError, match="holds the weights of one model"):
-        export_weights(request_of(others=[run]))
-    done = export_weights(request_of())
+        WeightsExporter.export(request_of(others=[run]))
+    done = WeightsExporter.export(request_of())
     with pytest.raises(UsageError, match="is an exported model of step 3 and has no checkpoint 2"):
         load_run(done.folder, 2)
     with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
@@ -80,7 +80,7 @@ def test_what_weights_have_not_is_refused(request_of, run: Path) -> None:
 
 
 def test_weights_that_were_altered_are_refused(request_of) -> None:
-    done = export_weights(request_of())
+    done = WeightsExporter.export(request_of())
     content = bytearray((done.folder / "model.safetensors").read_bytes())
     content[-1] ^= 1
     (done.folder / "model.safetensors").write_bytes(content)
@@ -91,7 +91,7 @@ def test_weights_that_were_altered_are_refused(request_of) -> None:
 def test_an_altered_task_is_refused_by_its_name_before_its_problem_is_looked_for(
     request_of,
 ) -> None:
-    done = export_weights(request_of())
+    done = WeightsExporter.export(request_of())
     task = done.folder / "task.json"
     task.write_text(task.read_text().replace("small_requests", "s1all_requests"))
     with pytest.raises(ArtifactError, match=r"task\.json: another content"):
@@ -103,5 +103,5 @@ def test_weights_that_are_not_read_as_they_were_are_not_written(
 ) -> None:
     monkeypatch.setattr(exporter, "load_run", lambda folder: load_run(run, 1))
     with pytest.raises(ExportError, match="has other weights than the run"):
-        export_weights(request_of())
+        WeightsExporter.export(request_of())
     assert not list(tmp_path.iterdir())
