@@ -255,6 +255,19 @@ class Modality(nn.Module, abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no guess")
 
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns logits that stand for answers, of which metrics are computed.
+
+        Args:
+          feature: the target.
+          values: answers, as `Feature.decode` returns them.
+          scores: by label, of each answer; None where it has none.
+          targets: the right answers, as they are in a batch.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no answers")
+
 
 class ExtraLossInputs(NamedTuple):
     """What goes into the training loss beside the states of one pass.

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError

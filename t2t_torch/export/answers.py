@@ -20,17 +20,7 @@ from t2t_torch.export.strings import (
     re2,
     tokens,
 )
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-)
+from t2t_torch.features import Features
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import IDEOGRAPHS, SpanQAProblem, marks, token_pattern
 
@@ -108,23 +98,23 @@ class ContextWindows:
         counts = {name: count_of(graph, words) for name, words in found.items()}
         fewest = graph.add("Min", counts[_QUESTION], counts[_CONTEXT])
         fewest = graph.add("ReduceMin", fewest, keepdims=0)
-        there = graph.add("Greater", fewest, graph.constant(0))
+        there = graph.add("Greater", fewest, 0)
         message = "a question or a context without a word"
         total = graph.require(there, message, counts[_CONTEXT])
         beyond = graph.add("Sub", total, graph.constant(problem.max_context))
-        beyond = graph.add("Max", beyond, graph.constant(0))
+        beyond = graph.add("Max", beyond, 0)
         stride = graph.constant(self._stride)
         steps = graph.add("Add", beyond, graph.constant(self._stride - 1))
-        count = graph.add("Add", graph.add("Div", steps, stride), graph.constant(1))  # [B]
+        count = graph.add("Add", graph.add("Div", steps, stride), 1)  # [B]
         most = graph.add("ReduceMax", count, keepdims=0)
-        numbers = graph.add("Range", graph.constant(0), most, graph.constant(1))
-        upright = graph.add("Unsqueeze", count, graph.constant([1]))
+        numbers = graph.add("Range", 0, most, 1)
+        upright = graph.add("Unsqueeze", count, [1])
         self._there = graph.add("Less", numbers, upright)  # [B, K]
         places = graph.add("NonZero", self._there)  # [2, N], row by row
         self._places = graph.add("Transpose", places)
-        self.rows = graph.add("Gather", places, graph.constant(0))
-        self._starts = graph.add("Mul", graph.add("Gather", places, graph.constant(1)), stride)
-        whole = graph.add("Mul", self._starts, graph.constant(0))
+        self.rows = graph.add("Gather", places, 0)
+        self._starts = graph.add("Mul", graph.add("Gather", places, 1), stride)
+        whole = graph.add("Mul", self._starts, 0)
         width = graph.add("Squeeze", graph.add("Shape", found[_QUESTION], start=1, end=2))
         question = self._cut(found[_QUESTION], whole, width)
         context = self._cut(found[_CONTEXT], self._starts, graph.constant(problem.max_context))
@@ -141,14 +131,14 @@ class ContextWindows:
         graph = self._graph
         width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
         kept = graph.add("Min", width, size)
-        numbers = graph.add("Range", graph.constant(0), kept, graph.constant(1))
+        numbers = graph.add("Range", 0, kept, 1)
         place = graph.add("Add", _upright(graph, starts), numbers)  # [N, W]
         inside = graph.add("Less", place, width)
         first = graph.add("Mul", _upright(graph, self.rows), width)
-        place = graph.add("Where", inside, graph.add("Add", first, place), graph.constant(0))
-        flat = graph.add("Reshape", words, graph.constant([-1]))
+        place = graph.add("Where", inside, graph.add("Add", first, place), 0)
+        flat = graph.add("Reshape", words, [-1])
         found = graph.add("Gather", flat, place)
-        return graph.add("Where", inside, found, graph.constant([""]))
+        return graph.add("Where", inside, found, [""])
 
     def of_each(self, values: str) -> str:
         """Returns for each window the numbers that its input has.  [B, ...] -> [N, ...]."""
@@ -166,17 +156,15 @@ class ContextWindows:
         firsts = graph.add("Gather", spans, zero, axis=1)
         found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
         # A probability of 0 is more than that there is no answer, or no such window.
-        rated = graph.add("Where", found, probabilities, graph.constant(-1.0))
+        rated = graph.add("Where", found, probabilities, -1.0)
         rated = self._by_input(rated, -2.0)  # [B, K]
         best = graph.add("ArgMax", rated, axis=1, keepdims=0)
-        most = graph.add("ReduceMax", rated, graph.constant([1]), keepdims=0)
+        most = graph.add("ReduceMax", rated, [1], keepdims=0)
         least = self._by_input(probabilities, _CERTAIN + 1)
-        least = graph.add("ReduceMin", least, graph.constant([1]), keepdims=0)
-        has_one = graph.add("GreaterOrEqual", most, graph.constant(0.0))  # [B]
+        least = graph.add("ReduceMin", least, [1], keepdims=0)
+        has_one = graph.add("GreaterOrEqual", most, 0.0)  # [B]
         # Windows stand input by input, so the best's number follows from how many are before.
-        counts = graph.add(
-            "ReduceSum", graph.integers(self._there), graph.constant([1]), keepdims=0
-        )
+        counts = graph.add("ReduceSum", graph.integers(self._there), [1], keepdims=0)
         before = graph.add("CumSum", counts, zero, exclusive=1)
         window = graph.add("Add", before, best)
         start = graph.add("Gather", self._starts, window)
@@ -195,7 +183,7 @@ class ContextWindows:
         """Returns texts and places of the words from first to last, [B] each, where there are."""
         graph = self._graph
         letters = at_least_one(graph, characters_of(graph, self._texts), "")  # [B, L]
-        inside = graph.add("Unsqueeze", has_one, graph.constant([1]))
+        inside = graph.add("Unsqueeze", has_one, [1])
         number = _word_numbers(graph, letters)
         for bound, is_within in ((first, "GreaterOrEqual"), (last, "LessOrEqual")):
             within = graph.add(is_within, number, _upright(graph, bound))
@@ -206,26 +194,26 @@ class ContextWindows:
         start = graph.add("ArgMax", each, axis=1, keepdims=0)
         end = graph.add("ArgMax", each, axis=1, keepdims=0, select_last_index=1)
         width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
-        places = graph.add("Range", graph.constant(0), width, graph.constant(1))
-        kept = graph.add("Unsqueeze", has_one, graph.constant([1]))
+        places = graph.add("Range", 0, width, 1)
+        kept = graph.add("Unsqueeze", has_one, [1])
         for bound, is_within in ((start, "GreaterOrEqual"), (end, "LessOrEqual")):
             within = graph.add(is_within, places, _upright(graph, bound))
             kept = graph.add("And", kept, within)
-        texts = joined(graph, graph.add("Where", kept, letters, graph.constant([""])))
-        end = graph.add("Add", end, graph.constant(1))
+        texts = joined(graph, graph.add("Where", kept, letters, [""]))
+        end = graph.add("Add", end, 1)
         spans = graph.add("Concat", _upright(graph, start), _upright(graph, end), axis=1)
-        has_one = graph.add("Unsqueeze", has_one, graph.constant([1]))
-        return texts, graph.add("Where", has_one, spans, graph.constant(-1))
+        has_one = graph.add("Unsqueeze", has_one, [1])
+        return texts, graph.add("Where", has_one, spans, -1)
 
 
 def _upright(graph: Graph, values: str) -> str:
-    return graph.add("Unsqueeze", values, graph.constant([1]))
+    return graph.add("Unsqueeze", values, [1])
 
 
 def _is_space(graph: Graph, letters: str) -> str:
     """Returns which characters are spaces, or none at all.  [B, L] bool."""
     spaces = dict.fromkeys(["", *filter(str.isspace, characters())], 1)
-    return graph.add("Equal", numbered(graph, letters, spaces, 0), graph.constant(1))
+    return graph.add("Equal", numbered(graph, letters, spaces, 0), 1)
 
 
 def _word_numbers(graph: Graph, letters: str) -> str:
@@ -257,8 +245,8 @@ def _word_numbers(graph: Graph, letters: str) -> str:
     goes_on = graph.add("And", is_kind(kinds, _WORD), in_word)
     marked = graph.add("And", is_kind(kinds, _MARK), is_kind(before, _IDEOGRAPH, _WORD, _MARK))
     goes_on = graph.add("Or", goes_on, graph.add("Or", marked, is_kind(kinds, _SPACE)))
-    number = graph.add("CumSum", graph.integers(graph.add("Not", goes_on)), graph.constant(1))
-    return graph.add("Sub", number, graph.constant(1))
+    number = graph.add("CumSum", graph.integers(graph.add("Not", goes_on)), 1)
+    return graph.add("Sub", number, 1)
 
 
 def _last_unmarked(graph: Graph, kinds: str) -> str:
@@ -266,14 +254,14 @@ def _last_unmarked(graph: Graph, kinds: str) -> str:
 
     At the beginning of a text that is a space's, as if one stood there.
     """
-    plain = graph.add("Not", graph.add("Equal", kinds, graph.constant(_MARK)))
+    plain = graph.add("Not", graph.add("Equal", kinds, _MARK))
     begin = graph.add("And", is_first(graph, kinds), graph.add("Not", plain))
-    kinds = graph.add("Where", begin, graph.constant(_SPACE), kinds)
+    kinds = graph.add("Where", begin, _SPACE, kinds)
     plain = graph.add("Or", plain, begin)
-    flat = graph.add("Reshape", kinds, graph.constant([-1]))
-    plain = graph.add("Reshape", plain, graph.constant([-1]))
-    place = graph.add("CumSum", graph.integers(plain), graph.constant(0))  # from 1
-    place = graph.add("Sub", place, graph.constant(1))
+    flat = graph.add("Reshape", kinds, [-1])
+    plain = graph.add("Reshape", plain, [-1])
+    place = graph.add("CumSum", graph.integers(plain), 0)  # from 1
+    place = graph.add("Sub", place, 1)
     found = graph.add("Gather", graph.add("Compress", flat, plain, axis=0), place)
     return graph.add("Reshape", found, graph.add("Shape", kinds))
 
@@ -302,54 +290,22 @@ def add_answers(
       ExportError: a target is of a kind that a graph cannot name yet.
     """
     for name, feature in features.targets.items():
-        numbers = found[f"{name}.numbers"]
-        if isinstance(feature, Span) and windows is not None:
-            part = windows.answers(numbers, _float(graph, found[f"{name}.probability"]))
-            graph.output(name, part.texts, "string", ["batch"])
-            graph.output(f"{name}_span", part.spans, "int64", ["batch", 2])
-            graph.output(f"{name}_probability", part.probabilities, "float32", ["batch"])
+        if feature.selects_words and windows is not None:
+            probability = _float(graph, found[f"{name}.probability"])
+            part = windows.answers(found[f"{name}.numbers"], probability)
+            graph.output(name, part.texts, "string", [BATCH])
+            graph.output(f"{name}_span", part.spans, "int64", [BATCH, 2])
+            graph.output(f"{name}_probability", part.probabilities, "float32", [BATCH])
             continue
-        match feature:
-            case ClassLabel() | Choice():
-                only = graph.add("Squeeze", numbers, graph.constant([1]))
-                graph.output(name, _named(graph, feature, only), "string", ["batch"])
-            case MultiLabel():
-                there = graph.add("Greater", numbers, graph.constant([0]))
-                graph.output(name, there, "bool", ["batch", None])
-            case Tags():
-                tags = _named(graph, feature, numbers)
-                if mask := found.get(f"{name}.mask"):
-                    tags = graph.add("Where", mask, tags, graph.constant([""]))
-                graph.output(name, tags, "string", ["batch", "words"])
-            case Real():
-                values = _unscaled(graph, feature, numbers)
-                graph.output(name, values, "float32", ["batch", feature.size])
-            case SoftLabel():
-                graph.output(name, numbers, "float32", ["batch", None])
-            case _:
-                raise ExportError(
-                    f"target {name!r} is a {type(feature).__name__}, which no artifact can answer "
-                    "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
-                    "text in problems of questions about one (SpanQAProblem) can be exported."
-                )
-        if probability := found.get(f"{name}.probability"):
-            graph.output(f"{name}_probability", _float(graph, probability), "float32", ["batch"])
-        if scores := found.get(f"{name}.scores"):
-            axis = "words" if isinstance(feature, Tags) else None
-            graph.output(f"{name}_scores", _float(graph, scores), "float32", ["batch", axis])
-
-
-def _named(graph: Graph, feature: Feature, numbers: str) -> str:
-    """Returns the labels of numbers.  [...] int64 -> [...] string."""
-    return graph.add("Gather", graph.constant(list(feature.labels)), numbers)
-
-
-def _unscaled(graph: Graph, feature: Real, numbers: str) -> str:
-    """Returns numbers as `Real.decode` does: not standardized any more.  [B, n] float32."""
-    if not feature.mean:
-        return numbers
-    scaled = graph.add("Mul", numbers, graph.constant(list(feature.std), "float32"))
-    return graph.add("Add", scaled, graph.constant(list(feature.mean), "float32"))
+        value, dtype, axes = feature.decode_graph(name, found, graph)
+        graph.output(name, value, dtype, [BATCH, *axes])
+        if f"{name}.probability" in found:
+            probability = _float(graph, found[f"{name}.probability"])
+            graph.output(f"{name}_probability", probability, "float32", [BATCH])
+        if f"{name}.scores" in found:
+            scores = _float(graph, found[f"{name}.scores"])
+            last = "words" if feature.is_sequence else None
+            graph.output(f"{name}_scores", scores, "float32", [BATCH, last])
 
 
 def _float(graph: Graph, values: str) -> str:

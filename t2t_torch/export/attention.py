@@ -51,7 +51,7 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str
       [N, T] int64.
     """
     counts = _counts(graph, encoder, ids, kept)
-    numbers = graph.add("Max", graph.add("Sub", counts, graph.constant(1)), graph.constant(0))
+    numbers = graph.add("Max", graph.add("Sub", counts, 1), 0)
     return graph.add("Where", kept, numbers, graph.constant(np.int64(-1)))
 
 
@@ -60,19 +60,19 @@ def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
     if isinstance(encoder, TokenEncoder):
         # Between the names of ids there is a space; one may itself be several words, or none.
         sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
-        return graph.add("CumSum", _gathered(graph, sizes, ids, kept), graph.constant(1))
-    there = graph.add("And", kept, graph.add("Not", graph.add("Equal", ids, graph.constant(PAD))))
+        return graph.add("CumSum", _gathered(graph, sizes, ids, kept), 1)
+    there = graph.add("And", kept, graph.add("Not", graph.add("Equal", ids, PAD)))
     if isinstance(encoder, IntegerEncoder):
-        return graph.add("CumSum", graph.integers(there), graph.constant(1))
+        return graph.add("CumSum", graph.integers(there), 1)
     if isinstance(encoder, CharacterEncoder):
         names = encoder.characters
         spaces = [NUM_RESERVED + 1 + i for i, name in enumerate(names) if name.isspace()]
         line = _Line.of(graph, ids, there)
         return line.read(graph, _counts_of_characters(graph, line, spaces))
     if isinstance(encoder, ByteEncoder):
-        octets = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
-        is_byte = graph.add("GreaterOrEqual", octets, graph.constant(0))
-        is_byte = graph.add("And", is_byte, graph.add("Less", octets, graph.constant(256)))
+        octets = graph.add("Sub", ids, NUM_RESERVED)
+        is_byte = graph.add("GreaterOrEqual", octets, 0)
+        is_byte = graph.add("And", is_byte, graph.add("Less", octets, 256))
         line = _Line.of(graph, octets, graph.add("And", there, is_byte))
         return line.read(graph, _counts_of_bytes(graph, line))
     return _counts_of_beginnings(graph, encoder, ids, kept)
@@ -81,19 +81,19 @@ def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
 def _gathered(graph: Graph, numbers: Sequence[int], ids: str, kept: str) -> str:
     """Returns the number of each id that is kept; 0 of others, and behind the last number."""
     kept = graph.add("And", kept, graph.add("Less", ids, graph.constant(len(numbers))))
-    known = graph.add("Where", kept, ids, graph.constant(PAD))
+    known = graph.add("Where", kept, ids, PAD)
     return graph.add("Gather", graph.constant(np.array(numbers, np.int64)), known)
 
 
 def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
     """Returns the same of any encoder: how many words the text of the ids up to each has."""
     width = graph.add("Squeeze", graph.add("Shape", ids, start=1, end=2))
-    places = graph.add("Range", graph.constant(0), width, graph.constant(1))
+    places = graph.add("Range", 0, width, 1)
     body = graph.body("words")
     number = body.input("number", "int64", [])
     body.input("more", "bool", [])
     before = body.add("And", kept, body.add("LessOrEqual", places, number))
-    part = body.add("Where", before, ids, body.constant(PAD))
+    part = body.add("Where", before, ids, PAD)
     count = count_of(body, words_of(body, decoded(body, encoder, part)))
     body.output("more", body.constant(True), "bool", [])
     body.output("count", count, "int64", [None])
@@ -120,16 +120,16 @@ class _Line(NamedTuple):
     def of(cls, graph: Graph, values: str, there: str) -> _Line:
         """Puts values together, those that are there: [N, T] int64 and bool."""
         ones = graph.integers(there)
-        places = graph.add("CumSum", ones, graph.constant(1))
+        places = graph.add("CumSum", ones, 1)
         first_one = graph.constant([0, 1, 0, 0])
-        blank = graph.add("Pad", graph.add("Mul", ones, graph.constant(0)), first_one)
+        blank = graph.add("Pad", graph.add("Mul", ones, 0), first_one)
         # What is not there adds nothing where it is put.
         together: dict[str, Any] = {"axis": 1, "reduction": "add"}
         its_there = graph.add("ScatterElements", blank, places, ones, **together)
-        shifted = graph.add("Sub", values, graph.constant(_NONE))
-        shifted = graph.add("Where", there, shifted, graph.constant(0))
+        shifted = graph.add("Sub", values, _NONE)
+        shifted = graph.add("Where", there, shifted, 0)
         its_values = graph.add("ScatterElements", blank, places, shifted, **together)
-        its_values = graph.add("Add", its_values, graph.constant(_NONE))
+        its_values = graph.add("Add", its_values, _NONE)
         return cls(its_values, its_there, places)
 
     def read(self, graph: Graph, values: str) -> str:
@@ -139,9 +139,9 @@ class _Line(NamedTuple):
 
 def _are_of(graph: Graph, values: str, numbers: Sequence[int]) -> str:
     """Returns 1 of values that are one of some numbers, 0 of others.  [N, T] int64."""
-    each = graph.add("Unsqueeze", values, graph.constant([2]))
+    each = graph.add("Unsqueeze", values, [2])
     equal = graph.add("Equal", each, graph.constant(np.array(numbers, np.int64)))
-    return graph.add("ReduceSum", graph.integers(equal), graph.constant([2]), keepdims=0)
+    return graph.add("ReduceSum", graph.integers(equal), [2], keepdims=0)
 
 
 def _before(graph: Graph, values: str) -> str:
@@ -151,7 +151,7 @@ def _before(graph: Graph, values: str) -> str:
 
 def _others(graph: Graph, values: str) -> str:
     """Returns 1 for 0 and 0 for 1."""
-    return graph.add("Sub", graph.constant(1), values)
+    return graph.add("Sub", 1, values)
 
 
 def _words_begun(graph: Graph, inside: str) -> str:
@@ -162,7 +162,7 @@ def _words_begun(graph: Graph, inside: str) -> str:
       inside: 1 of what is in a word, [N, T] int64.
     """
     begins = graph.add("Mul", inside, _others(graph, _before(graph, inside)))
-    return graph.add("CumSum", begins, graph.constant(1))
+    return graph.add("CumSum", begins, 1)
 
 
 def _counts_of_characters(graph: Graph, line: _Line, spaces: Sequence[int]) -> str:
@@ -192,7 +192,7 @@ def _counts_of_bytes(graph: Graph, line: _Line) -> str:
     for numbers in by_size:
         starts.append(_are_of(graph, number, numbers))
         octet = beside(graph, octet, _NONE)[1]
-        number = graph.add("Add", graph.add("Mul", number, graph.constant(_RADIX)), octet)
+        number = graph.add("Add", graph.add("Mul", number, _RADIX), octet)
     one, two, three = starts
     longer = graph.add("Add", two, three)
     spaces = graph.add("Add", one, graph.add("Add", longer, _before(graph, longer)))
@@ -283,9 +283,9 @@ def _attention(
     encoders: tuple[TextEncoder, TextEncoder],
 ) -> WordAttention:
     """Returns what `add_attention` does, where it is wanted."""
-    read_ids = graph.add("Unsqueeze", ids[0], graph.constant([1]))  # [B, 1, S]
+    read_ids = graph.add("Unsqueeze", ids[0], [1])  # [B, 1, S]
     # A place behind the ids, so that there is one.
-    written_ids = graph.add("Pad", ids[1], graph.constant([0, 0, 0, 0, 0, 1]), graph.constant(PAD))
+    written_ids = graph.add("Pad", ids[1], [0, 0, 0, 0, 0, 1], PAD)
     read, written = (
         _words(graph, encoder, each)
         for encoder, each in zip(encoders, (read_ids, written_ids), strict=True)
@@ -293,16 +293,16 @@ def _attention(
     weights = _weights(graph, network, begun, written_ids)  # [B, n, T, S]
     of_words = graph.add("Transpose", written.parts, perm=[0, 1, 3, 2])  # [B, n, W, T]
     sums = graph.add("MatMul", graph.add("MatMul", of_words, weights), read.parts)  # [B, n, W, R]
-    counts = graph.add("ReduceSum", of_words, graph.constant([3]))
-    means = graph.add("Div", sums, graph.add("Max", counts, graph.constant(1.0)))
+    counts = graph.add("ReduceSum", of_words, [3])
+    means = graph.add("Div", sums, graph.add("Max", counts, 1.0))
     there = graph.add(
         "And",
-        graph.add("Unsqueeze", written.there, graph.constant([3])),
-        graph.add("Unsqueeze", read.there, graph.constant([2])),
+        graph.add("Unsqueeze", written.there, [3]),
+        graph.add("Unsqueeze", read.there, [2]),
     )
     return WordAttention(
-        graph.add("Where", there, means, graph.constant(-1.0)),
-        graph.add("Squeeze", read.names, graph.constant([1])),
+        graph.add("Where", there, means, -1.0),
+        graph.add("Squeeze", read.names, [1]),
         written.names,
     )
 
@@ -310,13 +310,13 @@ def _attention(
 def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], ids: str) -> str:
     """Returns what is attended to at each id.  [B, n, T] -> [B, n, T, S]."""
     state = {
-        name: graph.add("Gather", begun[name], graph.constant(0), axis=network.axes[name])
+        name: graph.add("Gather", begun[name], 0, axis=network.axes[name])
         if name in network.axes
         else begun[name]
         for name in (*network.carried, *network.kept)
     }
     before = graph.constant([0, 0, 1, 0, 0, 0])
-    reads = graph.add("Pad", ids, before, graph.constant(PAD))  # a search begins with PAD
+    reads = graph.add("Pad", ids, before, PAD)  # a search begins with PAD
     kinds = {one.name: one.type.tensor_type for one in network.step.graph.input}
     shapes = {name: [None] * len(kinds[name].shape.dim) for name in network.carried}
     body = graph.body("reading")
@@ -340,7 +340,7 @@ def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], 
     if not network.read:
         return found
     end = graph.add("Shape", found, start=2, end=3)  # what is asked at PAD is no id's
-    return graph.add("Slice", found, graph.constant([1]), end, graph.constant([2]))
+    return graph.add("Slice", found, [1], end, [2])
 
 
 def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
@@ -351,17 +351,17 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
     flat = graph.add("Reshape", ids, graph.add("Concat", every, width, axis=0))  # [N, T]
     kept = _content(graph, flat)
     numbers = word_numbers(graph, encoder, flat, kept)
-    count = graph.add("Add", graph.add("ReduceMax", numbers, every), graph.constant(1))  # [N, 1]
-    most = graph.add("Max", graph.add("ReduceMax", count, keepdims=0), graph.constant([1]))  # [1]
-    places = graph.add("Range", graph.constant(0), graph.add("Squeeze", most), graph.constant(1))
+    count = graph.add("Add", graph.add("ReduceMax", numbers, every), 1)  # [N, 1]
+    most = graph.add("Max", graph.add("ReduceMax", count, keepdims=0), [1])  # [1]
+    places = graph.add("Range", 0, graph.add("Squeeze", most), 1)
     there = graph.add("Less", places, count)  # [N, W]
-    text = decoded(graph, encoder, graph.add("Where", kept, flat, graph.constant(PAD)))
+    text = decoded(graph, encoder, graph.add("Where", kept, flat, PAD))
     blank = graph.add("Expand", graph.constant(""), graph.add("Shape", there))
     names = first(graph, graph.add("Concat", words_of(graph, text), blank, axis=1), most)
     names = graph.add("Where", there, names, graph.constant(""))
     shape = graph.add("Concat", outer, every, axis=0)
     numbers = graph.add("Reshape", numbers, graph.add("Shape", ids))
-    each = graph.add("Unsqueeze", numbers, graph.constant([3]))
+    each = graph.add("Unsqueeze", numbers, [3])
     parts = graph.add("Cast", graph.add("Equal", each, places), to=TensorProto.FLOAT)
     there, names = (graph.add("Reshape", part, shape) for part in (there, names))
     return _Words(numbers, parts, there, names)
@@ -369,10 +369,10 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
 
 def _content(graph: Graph, ids: str) -> str:
     """Returns which ids are before the end symbol and what fills up.  [N, T] bool."""
-    ends = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
-    before = graph.add("Equal", graph.add("CumSum", ends, graph.constant(1)), graph.constant(0))
-    there = graph.add("Not", graph.add("Equal", ids, graph.constant(PAD)))
+    ends = graph.integers(graph.add("Equal", ids, EOS))
+    before = graph.add("Equal", graph.add("CumSum", ends, 1), 0)
+    there = graph.add("Not", graph.add("Equal", ids, PAD))
     there = graph.integers(graph.add("And", before, there))
     # What is filled up inside belongs to it: kept is all up to the last that is there.
-    behind = graph.add("CumSum", there, graph.constant(1), reverse=1)
-    return graph.add("Greater", behind, graph.constant(0))
+    behind = graph.add("CumSum", there, 1, reverse=1)
+    return graph.add("Greater", behind, 0)

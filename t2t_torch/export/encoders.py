@@ -64,32 +64,32 @@ class ByteGraph(EncoderGraph):
     def of_texts(self, field: FieldText) -> Rows:
         """Returns one id for each byte of a text."""
         graph, letters = self._graph, field.letters
-        octets = utf8(graph, graph.add("Reshape", letters, graph.constant([-1])))
-        octets = graph.add("Reshape", octets, graph.constant([-1]))
-        there = graph.add("GreaterOrEqual", octets, graph.constant(0))
+        octets = utf8(graph, graph.add("Reshape", letters, [-1]))
+        octets = graph.add("Reshape", octets, [-1])
+        there = graph.add("GreaterOrEqual", octets, 0)
         ids = graph.add("Compress", octets, there, axis=0)
-        ids = graph.add("Add", ids, graph.constant(NUM_RESERVED))
+        ids = graph.add("Add", ids, NUM_RESERVED)
         count = graph.add("Shape", letters, start=0, end=1)
-        by_text = graph.add("Concat", count, graph.constant([-1]), axis=0)
+        by_text = graph.add("Concat", count, [-1], axis=0)
         there = graph.add("Reshape", graph.integers(there), by_text)
-        lengths = graph.add("ReduceSum", there, graph.constant([1]), keepdims=0)
+        lengths = graph.add("ReduceSum", there, [1], keepdims=0)
         return of_flat(graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id for each byte of the words and of the spaces between them."""
         graph = self._graph
         ids = self.of_texts(FieldText(graph, words=field.words))
-        begins = graph.add("Greater", ids.values, graph.constant(PAD))
+        begins = graph.add("Greater", ids.values, PAD)
         begins = graph.add("And", begins, is_first(graph, ids.values))
-        space = graph.add("Equal", ids.values, graph.constant(_SPACE))
+        space = graph.add("Equal", ids.values, _SPACE)
         begins = graph.add("NonZero", graph.add("Or", begins, space))
-        starts = graph.add("Gather", begins, graph.constant(1))
+        starts = graph.add("Gather", begins, 1)
         return WordIds(ids, of_flat(graph, starts, field.word_counts))
 
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the bytes of each text."""
         graph, ids = self._graph, self.of_texts(field).values
-        between = graph.add("Equal", ids, graph.constant(PAD))
+        between = graph.add("Equal", ids, PAD)
         for space in (_SPACE, *_OTHER_SPACES):
             is_space = graph.add("Equal", ids, graph.constant(space))
             between = graph.add("Or", between, is_space)
@@ -107,11 +107,11 @@ def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
     Returns:
       [B] string.
     """
-    octets = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
-    above = graph.add("GreaterOrEqual", octets, graph.constant(0))
-    known = graph.add("And", above, graph.add("Less", octets, graph.constant(256)))
+    octets = graph.add("Sub", ids, NUM_RESERVED)
+    above = graph.add("GreaterOrEqual", octets, 0)
+    known = graph.add("And", above, graph.add("Less", octets, 256))
     known = graph.add("And", known, kept)
-    return texts_of(graph, graph.add("Where", known, octets, graph.constant(NONE)))
+    return texts_of(graph, graph.add("Where", known, octets, NONE))
 
 
 # Subwords as ids in a graph, by onnxruntime_extensions, and ids as text.
@@ -144,19 +144,17 @@ class SubwordGraph(EncoderGraph):
         words = at_least_one(graph, self._escaped(field).words, "")
         blank = graph.add("Equal", words, graph.constant(""))
         shape = graph.add("Shape", words)
-        ids, counts = self._encoded(
-            graph.add("Reshape", spaced(graph, words), graph.constant([-1]))
-        )
+        ids, counts = self._encoded(graph.add("Reshape", spaced(graph, words), [-1]))
         counts = graph.add("Reshape", counts, shape)
-        starts = graph.add("CumSum", counts, graph.constant(1), exclusive=1)
-        starts = graph.add("Where", blank, graph.constant(0), starts)
-        lengths = graph.add("ReduceSum", counts, graph.constant([1]), keepdims=0)
+        starts = graph.add("CumSum", counts, 1, exclusive=1)
+        starts = graph.add("Where", blank, 0, starts)
+        lengths = graph.add("ReduceSum", counts, [1], keepdims=0)
         return WordIds(of_flat(graph, ids, lengths), Rows(starts, field.word_counts))
 
     def _escaped(self, field: FieldText) -> FieldText:
         graph, texts = self._graph, field.texts
         sound = graph.integers(graph.add("RegexFullMatch", texts, pattern=r"[^\x{0}]*"))
-        sound = graph.add("Equal", graph.add("ReduceMin", sound, keepdims=0), graph.constant(1))
+        sound = graph.add("Equal", graph.add("ReduceMin", sound, keepdims=0), 1)
         texts = graph.require(sound, f"{self._field}: a text holds the character NUL", texts)
         unchanged = f"[^{''.join(ESCAPES)}]*"
         return FieldText(graph, replaced(graph, texts, unchanged, self._escape))
@@ -184,8 +182,8 @@ class SubwordGraph(EncoderGraph):
             2,
             "SentencepieceTokenizer",
             texts,
-            graph.constant([0]),  # the best one, not one of several at random
-            graph.constant([0.0]),
+            [0],  # the best one, not one of several at random
+            [0.0],
             no,  # nothing before it,
             no,  # nor after it,
             no,  # not reversed,
@@ -193,8 +191,8 @@ class SubwordGraph(EncoderGraph):
             domain=EXTENSIONS,
             model=self._encoder.model,
         )
-        starts = graph.add("Slice", ends, graph.constant([0]), graph.constant([-1]))
-        after = graph.add("Slice", ends, graph.constant([1]), graph.add("Shape", ends))
+        starts = graph.add("Slice", ends, [0], [-1])
+        after = graph.add("Slice", ends, [1], graph.add("Shape", ends))
         return graph.integers(ids), graph.add("Sub", after, starts)
 
 
@@ -211,11 +209,11 @@ def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
     Returns:
       [B] string.
     """
-    end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
-    before = graph.add("Equal", graph.add("CumSum", end, graph.constant(1)), graph.constant(0))
+    end = graph.integers(graph.add("Equal", ids, EOS))
+    before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     known = graph.add(  # sentencepiece's unknown, the id after the reserved ones, is no text
         "And",
-        graph.add("Greater", ids, graph.constant(NUM_RESERVED)),
+        graph.add("Greater", ids, NUM_RESERVED),
         graph.add("Less", ids, graph.constant(encoder.vocab_size)),
     )
     kept = graph.add("And", before, known)
@@ -302,15 +300,15 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
         return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
     kept = _kept(graph, ids)
     if isinstance(encoder, IntegerEncoder):
-        numbers = graph.add("Sub", ids, graph.constant(NUM_RESERVED))
+        numbers = graph.add("Sub", ids, NUM_RESERVED)
         words = graph.add("Cast", numbers, to=TensorProto.STRING)
-        words = graph.add("Where", kept, words, graph.constant([""]))
+        words = graph.add("Where", kept, words, [""])
     else:
         assert isinstance(encoder, TokenEncoder)
         words = _named(graph, encoder.tokens, ids, "", kept)
-    number = graph.add("CumSum", graph.integers(kept), graph.constant(1))
-    follows = graph.add("And", kept, graph.add("Greater", number, graph.constant(1)))
-    between = graph.add("Where", follows, graph.constant([" "]), graph.constant([""]))
+    number = graph.add("CumSum", graph.integers(kept), 1)
+    follows = graph.add("And", kept, graph.add("Greater", number, 1))
+    between = graph.add("Where", follows, [" "], [""])
     return joined(graph, graph.add("StringConcat", between, words))
 
 
@@ -326,17 +324,17 @@ def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
       [B, n] string.
     """
     shape = graph.add("Shape", ids, start=0, end=2)
-    ids = graph.add("Pad", ids, graph.constant([0, 0, 0, 0, 0, 1]), graph.constant(PAD))
+    ids = graph.add("Pad", ids, [0, 0, 0, 0, 0, 1], PAD)
     width = graph.add("Shape", ids, start=2, end=3)
-    flat = graph.add("Reshape", ids, graph.add("Concat", graph.constant([-1]), width, axis=0))
+    flat = graph.add("Reshape", ids, graph.add("Concat", [-1], width, axis=0))
     return graph.add("Reshape", decoded(graph, encoder, flat), shape)
 
 
 def _kept(graph: Graph, ids: str) -> str:
     """Returns which ids are of the text.  [B, T] bool."""
-    end = graph.integers(graph.add("Equal", ids, graph.constant(EOS)))
-    before = graph.add("Equal", graph.add("CumSum", end, graph.constant(1)), graph.constant(0))
-    return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, graph.constant(PAD))))
+    end = graph.integers(graph.add("Equal", ids, EOS))
+    before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
+    return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, PAD)))
 
 
 def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) -> str:
@@ -350,7 +348,7 @@ def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) 
         values_strings=list(names),
         default_string=other,
     )
-    return graph.add("Where", kept, found, graph.constant([""]))
+    return graph.add("Where", kept, found, [""])
 
 
 # Whole words as ids, in a graph.
@@ -389,9 +387,7 @@ class WordTable(EncoderGraph):
         unknown = next(iter(self._encoder.unknown_ids), -1)
         ids = at_least_one(graph, numbered(graph, words, self._numbers, unknown), PAD)
         if unknown < 0:
-            known = graph.add(
-                "GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), graph.constant(0)
-            )
+            known = graph.add("GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), 0)
             ids = graph.require(known, f"{self._field}: a word is not in the vocabulary", ids)
         return Rows(ids, lengths)
 
@@ -428,7 +424,7 @@ class SymbolTable(EncoderGraph):
         is_letter = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
         begins = graph.add("And", is_letter, is_first(graph, letters))
         begins = graph.add("Or", begins, graph.add("Equal", letters, graph.constant(" ")))
-        starts = graph.add("Gather", graph.add("NonZero", begins), graph.constant(1))
+        starts = graph.add("Gather", graph.add("NonZero", begins), 1)
         ids = Rows(self.ids_of(letters), count_of(graph, letters))
         return WordIds(ids, of_flat(graph, starts, field.word_counts))
 
@@ -436,7 +432,7 @@ class SymbolTable(EncoderGraph):
         """Returns the characters of each text."""
         graph, letters = self._graph, field.letters
         between = numbered(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
-        between = graph.add("Equal", between, graph.constant(1))
+        between = graph.add("Equal", between, 1)
         return Spelling(self.ids_of(letters), between)
 
 
@@ -476,16 +472,16 @@ class IntegerTable(EncoderGraph):
         written = graph.add("RegexFullMatch", words, pattern="[+-]?[0-9]{1,18}")
         words = self._required(written, words, "a word is no integer")
         ids = graph.add("Cast", words, to=TensorProto.INT64)
-        ids = graph.add("Add", ids, graph.constant(NUM_RESERVED))
-        least = graph.add("GreaterOrEqual", ids, graph.constant(NUM_RESERVED))
+        ids = graph.add("Add", ids, NUM_RESERVED)
+        least = graph.add("GreaterOrEqual", ids, NUM_RESERVED)
         within = graph.add("And", least, graph.add("Less", ids, graph.constant(self._size)))
         most = self._size - NUM_RESERVED - 1
         ids = self._required(within, ids, f"an integer is not from 0 to {most}")
-        return Rows(graph.add("Where", blank, graph.constant(PAD), ids), lengths)
+        return Rows(graph.add("Where", blank, PAD, ids), lengths)
 
     def _required(self, each: str, values: str, otherwise: str) -> str:
         """Returns values as they are; the graph fails where not each of them is as it should."""
         graph = self._graph
         every = graph.add("ReduceMin", graph.integers(each), keepdims=0)
-        every = graph.add("Equal", every, graph.constant(1))
+        every = graph.add("Equal", every, 1)
         return graph.require(every, f"{self._field}: {otherwise}", values)

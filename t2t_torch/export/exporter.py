@@ -44,7 +44,7 @@ from t2t_torch.export.targets import (
     LabelExportTarget,
     TextExportTarget,
     check_writes,
-    target_kind,
+    is_exportable,
 )
 from t2t_torch.export.verification import Verified
 from t2t_torch.runtime.session import Artifact
@@ -352,7 +352,7 @@ def check_exportable(loaded: Loaded) -> None:
     if any(feature.generates for feature in targets.values()):
         check_writes(loaded)
     else:
-        unread = [name for name, feature in targets.items() if target_kind(feature) is None]
+        unread = [name for name, feature in targets.items() if not is_exportable(feature)]
         if unread:
             kind = type(targets[unread[0]]).__name__
             raise ExportError(

@@ -29,6 +29,9 @@ EXTENSIONS = "ai.onnx.contrib"
 Shape: TypeAlias = Sequence[int | str | None]
 """The sizes of a tensor's axes; a name stands for one that varies."""
 
+Input: TypeAlias = str | float | list[Any]
+"""A value by its name, or a constant: a number or a list of numbers; see `Graph.constant`."""
+
 
 class Graph:
     """Operators over named values, all in one graph.
@@ -96,12 +99,12 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [value], [name], name=name))
         self._outputs.append(_value_info(name, dtype, shape))
 
-    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+    def add(self, op: str, *inputs: Input, domain: str = "", **attributes: Any) -> str:
         """Adds an operator and returns the value that it computes.
 
         Args:
           op: its name.
-          inputs: values; an empty name is an input that is left out.
+          inputs: values, or constant numbers; an empty name is an input that is left out.
           domain: of the operator, one of `OPSETS`.
           attributes: of the operator; a `Graph` among them is a body; "name" names the operator,
             as errors of onnxruntime do.
@@ -109,7 +112,7 @@ class Graph:
         return self.several(1, op, *inputs, domain=domain, **attributes)[0]
 
     def several(
-        self, count: int, op: str, *inputs: str, domain: str = "", **attributes: Any
+        self, count: int, op: str, *inputs: Input, domain: str = "", **attributes: Any
     ) -> tuple[str, ...]:
         """Adds an operator and returns the `count` values that it computes; else as `add`."""
         name = attributes.pop("name", None)
@@ -119,7 +122,8 @@ class Graph:
             for key, value in attributes.items()
         }
         name = name or values[0]
-        self.nodes.append(helper.make_node(op, inputs, values, name=name, domain=domain, **given))
+        named = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        self.nodes.append(helper.make_node(op, named, values, name=name, domain=domain, **given))
         return values
 
     def constant(self, value: Any, dtype: str | None = None) -> str:
@@ -320,13 +324,13 @@ def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
     pads = graph.constant([max(-by, 0), max(by, 0)])
     longer = graph.add("Pad", line, pads, graph.constant(padding))
     start, end = max(by, 0), min(by, 0) or _END
-    return graph.add("Slice", longer, graph.constant([start]), graph.constant([end]))
+    return graph.add("Slice", longer, [start], [end])
 
 
 def places(graph: Graph, line: str) -> str:
     """Returns 0, 1, 2 and so on: as many as a line, [N], is long.  [N] int64."""
     count = graph.add("Squeeze", graph.add("Shape", line))
-    return graph.add("Range", graph.constant(0), count, graph.constant(1))
+    return graph.add("Range", 0, count, 1)
 
 
 def latest(graph: Graph, flags: str) -> str:
@@ -336,7 +340,7 @@ def latest(graph: Graph, flags: str) -> str:
       graph: that the operators are added to.
       flags: [N] bool.
     """
-    found = graph.add("Concat", graph.constant([-1]), _true_places(graph, flags), axis=0)
+    found = graph.add("Concat", [-1], _true_places(graph, flags), axis=0)
     return graph.add("Gather", found, _count(graph, flags))
 
 
@@ -362,17 +366,17 @@ def before_each(graph: Graph, counts: str) -> str:
     Returns:
       [N + 1] int64.
     """
-    longer = graph.add("Pad", counts, graph.constant([1, 0]), graph.constant(0))
-    return graph.add("CumSum", longer, graph.constant(0))
+    longer = graph.add("Pad", counts, [1, 0], 0)
+    return graph.add("CumSum", longer, 0)
 
 
 _END = 2**63 - 1
 
 
 def _true_places(graph: Graph, flags: str) -> str:
-    return graph.add("Squeeze", graph.add("NonZero", flags), graph.constant([0]))
+    return graph.add("Squeeze", graph.add("NonZero", flags), [0])
 
 
 def _count(graph: Graph, flags: str) -> str:
     """Returns how many places up to each are true.  [N] int64."""
-    return graph.add("CumSum", graph.integers(flags), graph.constant(0))
+    return graph.add("CumSum", graph.integers(flags), 0)

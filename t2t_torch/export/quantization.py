@@ -18,18 +18,7 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
 from t2t_torch.errors import ExportError
 from t2t_torch.export.verification import stored, text_of
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Words,
-)
+from t2t_torch.features import Feature, Features
 from t2t_torch.loss import Loss
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import lower_is_better
@@ -187,7 +176,6 @@ def _seconds(answerer: Callable[[Sequence[Any]], Any], inputs: Sequence[Any]) ->
 
 
 _CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
-_LEAST = 1e-30  # a probability that has a logarithm
 _OF_ALL_PROBABILITIES = ("neg_log_perplexity",)
 """Metrics that read more than which label is the likeliest."""
 
@@ -216,17 +204,16 @@ def metrics_of(
         name: _right(feature, stored(shards, features.columns[name], numbers))
         for name, feature in {**features.targets, **features.notes}.items()
     }
-    logits = {
-        name: _of_spans(
-            _contexts(features, feature, shards, numbers),
-            [answer.values[name] for answer in answers],
-            batch[name].tolist(),
-        )
-        if isinstance(feature, Span)
-        else _logits(feature, [answer.values[name] for answer in answers],
-                      [answer.scores.get(name) for answer in answers], batch[name])
-        for name, feature in features.targets.items()
-    }  # fmt: skip
+    logits = {}
+    for name, feature in features.targets.items():
+        values = [answer.values[name] for answer in answers]
+        if feature.selects_words:
+            contexts = _contexts(features, feature, shards, numbers)
+            logits[name] = _of_spans(contexts, values, batch[name].tolist())
+            continue
+        modality: Any = predictor.model.modalities[name]
+        scores = [answer.scores.get(name) for answer in answers]
+        logits[name] = modality.answer_logits(feature, values, scores, batch[name])
     metrics = {
         name: [one for one in problem.metrics_of(name) if one not in _OF_ALL_PROBABILITIES]
         for name in features.targets
@@ -244,38 +231,13 @@ def _right(feature: Feature, rows: Sequence[Any]) -> Tensor:
     return torch.from_numpy(padded(feature, ragged))
 
 
-def _logits(feature: Any, values: Sequence[Any], scores: Sequence[Any], right: Tensor) -> Tensor:
-    """Returns logits that stand for answers, of the shape that metrics read."""
-    if isinstance(feature, Real):
-        return torch.tensor([feature.encode(value) for value in values])
-    if isinstance(feature, Tags):
-        return _of_tags(feature, values, right)
-    rows: Sequence[Mapping[str, float]] = values if isinstance(feature, SoftLabel) else scores
-    labels = feature.candidates if isinstance(feature, Choice) else feature.encoder.labels
-    found = np.array([[row[label] for label in labels] for row in rows], np.float64)
-    logits = np.log(np.maximum(found, _LEAST))
-    if isinstance(feature, MultiLabel):
-        logits -= np.log(np.maximum(1.0 - found, _LEAST))
-    else:
-        assert isinstance(feature, ClassLabel | SoftLabel | Choice)
-    return torch.from_numpy(logits).float()
-
-
-def _of_tags(feature: Tags, values: Sequence[Sequence[str]], right: Tensor) -> Tensor:
-    logits = torch.zeros(*right.shape, feature.vocab_size)
-    for row, tags in enumerate(values):
-        for place, tag in enumerate(tags[: right.size(1)]):
-            logits[row, place, feature.encoder.encode(tag)] = _CERTAIN
-    return logits
-
-
 def _contexts(
-    features: Features, feature: Span, shards: Shards, numbers: Sequence[int]
+    features: Features, feature: Feature, shards: Shards, numbers: Sequence[int]
 ) -> list[list[str]]:
     """Returns the words of the texts of which parts are answers."""
-    words = features.all[feature.of]
-    assert isinstance(words, Words)
-    rows = stored(shards, features.columns[feature.of], numbers)
+    of = str(feature.refers_to)
+    words = features.all[of]
+    rows = stored(shards, features.columns[of], numbers)
     return [text_of(words, ids).split(" ") for ids in rows]
 
 

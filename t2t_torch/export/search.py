@@ -595,7 +595,7 @@ class _Loop:
         found = {name: self._input(body, name) for name in BEAM}
         after = body.inline(self._networks.step, {"length": number, **now})
         now |= {name: after[f"next.{name}"] for name in (*BEAM, *self._networks.carried)}
-        place = body.add("Unsqueeze", its_rows, body.constant([1]))
+        place = body.add("Unsqueeze", its_rows, [1])
         for name in BEAM:
             if name.endswith("ids"):  # they have grown by one
                 found[name] = body.add("Pad", found[name], body.constant([0] * 5 + [1]))
@@ -629,9 +629,9 @@ class _Loop:
 
 def _numbers(graph: Graph, flags: str) -> str:
     """Returns the places of those that are true.  [R] bool -> [R'] int64."""
-    return graph.add("Squeeze", graph.add("NonZero", flags), graph.constant([0]))
+    return graph.add("Squeeze", graph.add("NonZero", flags), [0])
 
 
 def _are_any(graph: Graph, numbers: str) -> str:
     """Returns whether there is one.  [R] -> [] bool."""
-    return graph.add("Greater", graph.add("Size", numbers), graph.constant(0))
+    return graph.add("Greater", graph.add("Size", numbers), 0)

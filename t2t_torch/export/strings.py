@@ -39,13 +39,13 @@ def tokens(graph: Graph, texts: str, **cut: Any) -> str:
 def at_least_one(graph: Graph, rows: str, padding: Any) -> str:
     """Returns rows as they are, or with one column of padding if they have none.  [B, W]."""
     column = graph.add("Expand", graph.constant(padding), _column(graph, rows))
-    width = graph.add("Max", graph.add("Shape", rows, start=1, end=2), graph.constant([1]))
+    width = graph.add("Max", graph.add("Shape", rows, start=1, end=2), [1])
     return first(graph, graph.add("Concat", rows, column, axis=1), width)
 
 
 def first(graph: Graph, rows: str, width: str) -> str:
     """Returns the first `width`, [1] int64, columns of rows.  [B, W, ...]."""
-    return graph.add("Slice", rows, graph.constant([0]), width, graph.constant([1]))
+    return graph.add("Slice", rows, [0], width, [1])
 
 
 def characters_of(graph: Graph, texts: str) -> str:
@@ -70,7 +70,7 @@ def numbered(graph: Graph, strings: str, numbers: Mapping[str, int], other: int)
 def without_first(graph: Graph, rows: str) -> str:
     """Returns all columns of rows but the first."""
     end = graph.add("Shape", rows, start=1, end=2)
-    return graph.add("Slice", rows, graph.constant([1]), end, graph.constant([1]))
+    return graph.add("Slice", rows, [1], end, [1])
 
 
 def beside(graph: Graph, rows: str, padding: Any) -> tuple[str, str]:
@@ -94,13 +94,13 @@ def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str],
       change: from strings, [N] and an empty one behind them, to N or more, the first N of which are
         put in the place of the others.
     """
-    flat = graph.add("Reshape", strings, graph.constant([-1]))
+    flat = graph.add("Reshape", strings, [-1])
     others = graph.add("Not", graph.add("RegexFullMatch", flat, pattern=unchanged))
     places = graph.add("Transpose", graph.add("NonZero", others))  # [N, 1]
     some = graph.add("Compress", flat, others, axis=0)
-    changed = change(graph.add("Concat", some, graph.constant([""]), axis=0))
+    changed = change(graph.add("Concat", some, [""], axis=0))
     count = graph.add("Shape", places, start=0, end=1)
-    changed = graph.add("Slice", changed, graph.constant([0]), count)
+    changed = graph.add("Slice", changed, [0], count)
     flat = graph.add("ScatterND", flat, places, changed)
     return graph.add("Reshape", flat, graph.add("Shape", strings), allowzero=1)
 
@@ -117,10 +117,10 @@ def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> 
       [N'] string.
     """
     lines = graph.add("StringConcat", words, graph.constant("\n"))
-    text = joined(graph, graph.add("Unsqueeze", lines, graph.constant([0])))
+    text = joined(graph, graph.add("Unsqueeze", lines, [0]))
     text = joined(graph, change(characters_of(graph, text)))
     lines = tokens(graph, text, separators=["\n"])
-    return graph.add("Reshape", lines, graph.constant([-1]))
+    return graph.add("Reshape", lines, [-1])
 
 
 def spaced(graph: Graph, words: str) -> str:
@@ -139,8 +139,8 @@ def spaced(graph: Graph, words: str) -> str:
 def is_first(graph: Graph, rows: str) -> str:
     """Returns which column is the first, of rows [B, W].  [W] bool."""
     width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
-    numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
-    return graph.add("Equal", numbers, graph.constant(0))
+    numbers = graph.add("Range", 0, width, 1)
+    return graph.add("Equal", numbers, 0)
 
 
 def joined(graph: Graph, strings: str) -> str:
@@ -156,29 +156,27 @@ def joined(graph: Graph, strings: str) -> str:
     count = body.add("Shape", rows, start=0, end=1)
     size, axis = body.constant([_TOGETHER]), body.constant([1])
     blank = body.add("Expand", body.constant(""), body.add("Concat", count, size, axis=0))
-    width = body.add("Add", body.add("Shape", rows, start=1, end=2), body.constant([_TOGETHER - 1]))
+    width = body.add("Add", body.add("Shape", rows, start=1, end=2), [_TOGETHER - 1])
     width = body.add("Max", body.add("Mul", body.add("Div", width, size), size), size)
     rows = body.add("Concat", rows, blank, axis=1)
     whole = ""
     for first_one in range(_TOGETHER):
-        part = body.add("Slice", rows, body.constant([first_one]), width, axis, size)
+        part = body.add("Slice", rows, [first_one], width, axis, size)
         whole = body.add("StringConcat", whole, part) if whole else part
     body.output("wide", _is_not_one(body, whole), "bool", [])
     body.output("rows", whole, "string", [None, None])
     whole = graph.add("Loop", "", _is_not_one(graph, strings), strings, body=body)
-    return graph.add("Squeeze", whole, graph.constant([1]))
+    return graph.add("Squeeze", whole, [1])
 
 
 def _column(graph: Graph, rows: str) -> str:
     """Returns the shape of a single column beside rows.  [2] int64."""
-    return graph.add(
-        "Concat", graph.add("Shape", rows, start=0, end=1), graph.constant([1]), axis=0
-    )
+    return graph.add("Concat", graph.add("Shape", rows, start=0, end=1), [1], axis=0)
 
 
 def _is_not_one(graph: Graph, rows: str) -> str:
     width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
-    return graph.add("Not", graph.add("Equal", width, graph.constant(1)))
+    return graph.add("Not", graph.add("Equal", width, 1))
 
 
 # Rows of numbers of different lengths in a graph, filled up with 0.
@@ -219,11 +217,11 @@ def counted(graph: Graph, lengths: str) -> Rows:
 
 def with_end(graph: Graph, rows: Rows) -> Rows:
     """Returns rows with `EOS` behind each."""
-    values = graph.add("Pad", rows.values, graph.constant([0, 0, 0, 1]), graph.constant(0))
+    values = graph.add("Pad", rows.values, [0, 0, 0, 1], 0)
     numbers = _numbers(graph, graph.add("Shape", values, start=1, end=2))
     end = graph.add("Equal", numbers, _upright(graph, rows.lengths))
-    values = graph.add("Where", end, graph.constant(EOS), values)
-    return Rows(values, graph.add("Add", rows.lengths, graph.constant(1)))
+    values = graph.add("Where", end, EOS, values)
+    return Rows(values, graph.add("Add", rows.lengths, 1))
 
 
 def turned(graph: Graph, rows: Rows) -> Rows:
@@ -249,13 +247,13 @@ def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
 
 def longest(graph: Graph, lengths: str) -> str:
     """Returns the largest of lengths, but at least 1.  [1] int64."""
-    return graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), graph.constant([1]))
+    return graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), [1])
 
 
 def _numbers(graph: Graph, width: str) -> str:
     """Returns [width] int64 from 0 on."""
     end = graph.add("Squeeze", width)
-    return graph.add("Range", graph.constant(0), end, graph.constant(1))
+    return graph.add("Range", 0, end, 1)
 
 
 def _mask(graph: Graph, lengths: str, width: str) -> str:
@@ -264,7 +262,7 @@ def _mask(graph: Graph, lengths: str, width: str) -> str:
 
 
 def _upright(graph: Graph, lengths: str) -> str:
-    return graph.add("Unsqueeze", lengths, graph.constant([1]))  # [B, 1]
+    return graph.add("Unsqueeze", lengths, [1])  # [B, 1]
 
 
 # Classes of characters as Python knows them, for the regular expressions of a graph.
@@ -414,23 +412,23 @@ def _is_final(graph: Graph, letters: str) -> str:
     """
     kinds = numbered(graph, letters, _kinds(), _OTHER)
     # One that has no case stands before and after each text.
-    kinds = graph.add("Pad", kinds, graph.constant([0, 1, 0, 1]), graph.constant(_OTHER))
+    kinds = graph.add("Pad", kinds, [0, 1, 0, 1], _OTHER)
     shape = graph.add("Shape", kinds)
-    flat = graph.add("Reshape", kinds, graph.constant([-1]))
-    counts = graph.add("Not", graph.add("Equal", flat, graph.constant(_IGNORED)))
+    flat = graph.add("Reshape", kinds, [-1])
+    counts = graph.add("Not", graph.add("Equal", flat, _IGNORED))
     counted = graph.add("Compress", flat, counts, axis=0)  # [K], at most [B * (L + 2)]
-    counted = graph.add("Pad", counted, graph.constant([0, 1]), graph.constant(_OTHER))
-    place = graph.add("CumSum", graph.add("Cast", counts, to=7), graph.constant(0))  # from 1
-    before = graph.add("Gather", counted, graph.add("Sub", place, graph.constant(2)))
+    counted = graph.add("Pad", counted, [0, 1], _OTHER)
+    place = graph.add("CumSum", graph.add("Cast", counts, to=7), 0)  # from 1
+    before = graph.add("Gather", counted, graph.add("Sub", place, 2))
     after = graph.add("Gather", counted, place)
     ends = graph.add(
         "And",
-        graph.add("Equal", before, graph.constant(_CASED)),
-        graph.add("Not", graph.add("Equal", after, graph.constant(_CASED))),
+        graph.add("Equal", before, _CASED),
+        graph.add("Not", graph.add("Equal", after, _CASED)),
     )
     ends = graph.add("Reshape", ends, shape)
     axis = graph.constant([1])
-    ends = graph.add("Slice", ends, graph.constant([1]), graph.constant([-1]), axis)
+    ends = graph.add("Slice", ends, [1], [-1], axis)
     return graph.add("And", ends, graph.add("Equal", letters, graph.constant(_SIGMA)))
 
 
@@ -493,24 +491,24 @@ def utf8(graph: Graph, letters: str) -> str:
     """
     plain = {"": NONE, **{chr(number): number for number in range(0x80)}}
     packed = numbered(graph, letters, plain, _WORD)
-    others = graph.add("Equal", packed, graph.constant(_WORD))
+    others = graph.add("Equal", packed, _WORD)
     places = graph.add("Transpose", graph.add("NonZero", others))
     unhashed = _unhashed(graph, graph.add("Compress", letters, others, axis=0))
     packed = graph.add("ScatterND", packed, places, unhashed)
-    packed = graph.add("Unsqueeze", packed, graph.constant([1]))
+    packed = graph.add("Unsqueeze", packed, [1])
     octets = graph.add("Div", packed, graph.constant([1 << 8 * i for i in range(_MOST)]))
-    octets = graph.add("BitwiseAnd", octets, graph.constant(0xFF))
-    first = graph.add("BitwiseAnd", packed, graph.constant(0xFF))
+    octets = graph.add("BitwiseAnd", octets, 0xFF)
+    first = graph.add("BitwiseAnd", packed, 0xFF)
     there = graph.add("GreaterOrEqual", first, graph.constant(list(_LEAST)))
-    there = graph.add("And", there, graph.add("GreaterOrEqual", packed, graph.constant(0)))
-    return graph.add("Where", there, octets, graph.constant(NONE))
+    there = graph.add("And", there, graph.add("GreaterOrEqual", packed, 0))
+    return graph.add("Where", there, octets, NONE)
 
 
 def code_points(graph: Graph, letters: str) -> str:
     """Returns the numbers of characters: [N] string, none empty, to [N] int64."""
     octets = utf8(graph, letters)
-    count = graph.integers(graph.add("GreaterOrEqual", octets, graph.constant(0)))
-    count = graph.add("ReduceSum", count, graph.constant([1]), keepdims=0)
+    count = graph.integers(graph.add("GreaterOrEqual", octets, 0))
+    count = graph.add("ReduceSum", count, [1], keepdims=0)
     # For each number of bytes: what each byte counts, and what the marks of all count.
     weights = np.zeros((_MOST + 1, _MOST), np.int64)
     marks = np.zeros(_MOST + 1, np.int64)
@@ -518,9 +516,7 @@ def code_points(graph: Graph, letters: str) -> str:
         weights[size, :size] = _RADIX ** np.arange(size - 1, -1, -1)
         marks[size] = weights[size, 0] * _LEAST[size - 1] + weights[size, 1:].sum() * _CONTINUES[0]
     weight = graph.add("Gather", graph.constant(weights), count)
-    number = graph.add(
-        "ReduceSum", graph.add("Mul", octets, weight), graph.constant([1]), keepdims=0
-    )
+    number = graph.add("ReduceSum", graph.add("Mul", octets, weight), [1], keepdims=0)
     return graph.add("Sub", number, graph.add("Gather", graph.constant(marks), count))
 
 
@@ -533,7 +529,7 @@ def characters_with(graph: Graph, points: str) -> str:
     for place in range(_MOST):
         left = graph.add("Sub", behind, graph.constant(place))  # bytes behind this one
         scale = graph.constant([_RADIX**i for i in range(_MOST)])
-        scale = graph.add("Gather", scale, graph.add("Max", left, graph.constant(0)))
+        scale = graph.add("Gather", scale, graph.add("Max", left, 0))
         octet = graph.add("Div", points, scale)
         if place:
             octet = graph.add("BitwiseAnd", octet, graph.constant(_RADIX - 1))
@@ -542,8 +538,8 @@ def characters_with(graph: Graph, points: str) -> str:
             octet = graph.add(
                 "Add", octet, graph.add("Gather", graph.constant(list(_LEAST)), behind)
             )
-        there = graph.add("GreaterOrEqual", left, graph.constant(0))
-        octet = graph.add("Where", there, octet, graph.constant(_NOTHING))
+        there = graph.add("GreaterOrEqual", left, 0)
+        octet = graph.add("Where", there, octet, _NOTHING)
         part = graph.add("Gather", graph.constant(_WRITTEN), octet)
         whole = graph.add("StringConcat", whole, part) if whole else part
     return whole
@@ -559,9 +555,9 @@ def texts_of(graph: Graph, octets: str) -> str:
     Returns:
       [B] string.
     """
-    ended = graph.add("Pad", octets, graph.constant([0, 0, 0, 1]), graph.constant(_END))
-    places = graph.add("GreaterOrEqual", ended, graph.constant(0))
-    flat = graph.add("Compress", ended, graph.add("Reshape", places, graph.constant([-1])))
+    ended = graph.add("Pad", octets, [0, 0, 0, 1], _END)
+    places = graph.add("GreaterOrEqual", ended, 0)
+    flat = graph.add("Compress", ended, graph.add("Reshape", places, [-1]))
     letters = graph.add("Gather", graph.constant(_WRITTEN), _sound(graph, flat))
     blank = graph.add("Expand", graph.constant(""), graph.add("Shape", ended))
     places = graph.add("Transpose", graph.add("NonZero", places))
@@ -593,15 +589,15 @@ def _sound(graph: Graph, line: str) -> str:
         length = graph.add("Add", length, graph.integers(fits))
         lowest, highest = (graph.constant(limit) for limit in _CONTINUES)
     whole = graph.add("Equal", length, size)
-    sound = graph.add("Where", whole, line, graph.constant(_REPLACED))
+    sound = graph.add("Where", whole, line, _REPLACED)
     for back in range(1, _MOST):
         over = graph.add("Greater", shifted(graph, length, -back, 0), graph.constant(back))
         is_whole = shifted(graph, graph.integers(whole), -back, 0)
-        is_whole = graph.add("Equal", is_whole, graph.constant(1))
-        inside = graph.add("Where", is_whole, line, graph.constant(_NOTHING))
+        is_whole = graph.add("Equal", is_whole, 1)
+        inside = graph.add("Where", is_whole, line, _NOTHING)
         sound = graph.add("Where", over, inside, sound)
-    ends = graph.add("Equal", line, graph.constant(_END))
-    return graph.add("Where", ends, graph.constant(_NOTHING), sound)
+    ends = graph.add("Equal", line, _END)
+    return graph.add("Where", ends, _NOTHING, sound)
 
 
 def _beginnings() -> np.ndarray:
@@ -629,19 +625,19 @@ def _unhashed(graph: Graph, letters: str) -> str:
     """
     two = graph.add("RegexFullMatch", letters, pattern=r"[\x{80}-\x{7FF}]")
     three = graph.add("RegexFullMatch", letters, pattern=r"[\x{800}-\x{FFFF}]")
-    size = graph.add("Where", three, graph.constant(3), graph.constant(4))
-    size = graph.add("Where", two, graph.constant(2), size)
+    size = graph.add("Where", three, 3, 4)
+    size = graph.add("Where", two, 2, size)
     number = graph.add("MurmurHash3", letters, domain="com.microsoft", seed=0, positive=1)
     number = _folded(graph, graph.integers(number), 16)
     number = _times(graph, number, pow(_MIXED[1], -1, _WORD))
     number = _folded(graph, _folded(graph, number, 13), 26)
     number = _times(graph, number, pow(_MIXED[0], -1, _WORD))
     number = graph.add("BitwiseXor", _folded(graph, number, 16), size)
-    four = graph.add("Sub", number, graph.constant(_ADDED))
+    four = graph.add("Sub", number, _ADDED)
     four = _times(
         graph, graph.add("BitwiseAnd", four, graph.constant(_WORD - 1)), pow(5, -1, _WORD)
     )
-    is_four = graph.add("Equal", size, graph.constant(4))
+    is_four = graph.add("Equal", size, 4)
     number = graph.add("Where", is_four, _turned(graph, four, 13), number)
     number = _turned(graph, _times(graph, number, pow(_FACTORS[1], -1, _WORD)), 15)
     return _times(graph, number, pow(_FACTORS[0], -1, _WORD))
@@ -727,7 +723,7 @@ class FieldText:
 def count_of(graph: Graph, strings: str) -> str:
     """Returns how many strings of each row are not empty: [B, W] to [B] int64."""
     there = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
-    return graph.add("ReduceSum", graph.integers(there), graph.constant([1]), keepdims=0)
+    return graph.add("ReduceSum", graph.integers(there), [1], keepdims=0)
 
 
 # The contract of what encodes texts in a graph.

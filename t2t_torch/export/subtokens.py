@@ -87,9 +87,9 @@ class PieceTrie:
         """
         # Behind the line stands a symbol that no piece has: nothing goes on there.
         beyond = graph.constant(self._branches - 1)
-        longer = graph.add("Pad", symbols, graph.constant([0, 1]), beyond)
+        longer = graph.add("Pad", symbols, [0, 1], beyond)
         node_ids = graph.constant(self._ids)
-        zeros = graph.add("Mul", symbols, graph.constant(0))
+        zeros = graph.add("Mul", symbols, 0)
         body = graph.body("down")
         turn = body.input("turn", "int64", [])
         body.input("more", "bool", [])
@@ -107,20 +107,20 @@ class PieceTrie:
             values_int64s=list(self._edges.values()),
             default_int64=_NO,
         )
-        goes_on = body.add("Greater", node, body.constant(_ROOT))
+        goes_on = body.add("Greater", node, _ROOT)
         node = body.add("Compress", node, goes_on, axis=0)
         place = body.add("Compress", place, goes_on, axis=0)
         found = body.add("Gather", node_ids, node)
-        is_piece = body.add("GreaterOrEqual", found, body.constant(0))
+        is_piece = body.add("GreaterOrEqual", found, 0)
         at = body.add("Compress", place, is_piece, axis=0)
         found = body.add("Compress", found, is_piece, axis=0)
-        length = body.add("Expand", body.add("Add", turn, body.constant(1)), body.add("Shape", at))
+        length = body.add("Expand", body.add("Add", turn, 1), body.add("Shape", at))
         body.output("more", _any(body, goes_on), "bool", [])
         body.output("node", node, "int64", [None])
         body.output("place", place, "int64", [None])
         body.output("ids", body.add("ScatterElements", ids, at, found), "int64", [None])
         body.output("lengths", body.add("ScatterElements", lengths, at, length), "int64", [None])
-        begin = (zeros, places(graph, symbols), graph.add("Sub", zeros, graph.constant(1)), zeros)
+        begin = (zeros, places(graph, symbols), graph.add("Sub", zeros, 1), zeros)
         _, _, ids, lengths = graph.several(4, "Loop", "", graph.constant(True), *begin, body=body)
         return ids, lengths
 
@@ -144,24 +144,24 @@ def _reached(graph: Graph, starts: str, following: str) -> str:
     body.input("more", "bool", [])
     met = body.input("met", "int64", [None])
     step = body.input("step", "int64", [None])
-    ahead = body.add("Compress", step, body.add("Equal", met, body.constant(1)), axis=0)
-    ones = body.add("Expand", body.constant(1), body.add("Shape", ahead))
+    ahead = body.add("Compress", step, body.add("Equal", met, 1), axis=0)
+    ones = body.add("Expand", 1, body.add("Shape", ahead))
     now = body.add("ScatterElements", met, ahead, ones)
     more = body.add("Greater", now, met)
     body.output("more", _any(body, more), "bool", [])
     body.output("met", now, "int64", [None])
     body.output("step", body.add("Gather", step, step), "int64", [None])
-    met = graph.add("Pad", graph.integers(starts), graph.constant([0, 1]), graph.constant(0))
+    met = graph.add("Pad", graph.integers(starts), [0, 1], 0)
     step = graph.add("Concat", following, beyond, axis=0)
     met, _ = graph.several(2, "Loop", "", graph.constant(True), met, step, body=body)
-    met = graph.add("Slice", met, graph.constant([0]), beyond)
-    return graph.add("Equal", met, graph.constant(1))
+    met = graph.add("Slice", met, [0], beyond)
+    return graph.add("Equal", met, 1)
 
 
 def _any(graph: Graph, flags: str) -> str:
     """Returns whether one is true: [N] bool to [] bool."""
     count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
-    return graph.add("Greater", count, graph.constant(0))
+    return graph.add("Greater", count, 0)
 
 
 _LINE_END = "\n"  # is in no alphabet
@@ -233,9 +233,9 @@ class SubtokenGraph(EncoderGraph):
     def _line(self, field: FieldText) -> _Line:
         graph, letters = self._graph, field.letters
         there = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
-        row = graph.add("Gather", graph.add("NonZero", there), graph.constant(0))
-        there = graph.add("Reshape", there, graph.constant([-1]))
-        flat = graph.add("Reshape", letters, graph.constant([-1]))
+        row = graph.add("Gather", graph.add("NonZero", there), 0)
+        there = graph.add("Reshape", there, [-1])
+        flat = graph.add("Reshape", letters, [-1])
         flat = graph.add("Compress", flat, there, axis=0)
         kinds = graph.add("RegexFullMatch", flat, pattern=f"[{ranges(str.isalnum)}]")
         kinds = graph.integers(kinds)
@@ -243,7 +243,7 @@ class SubtokenGraph(EncoderGraph):
         last = graph.add("Not", graph.add("Equal", row, shifted(graph, row, 1, _NONE)))
         space = graph.add("Equal", flat, graph.constant(" "))
         around = graph.add("Add", shifted(graph, kinds, -1, 0), shifted(graph, kinds, 1, 0))
-        lone = graph.add("And", space, graph.add("Equal", around, graph.constant(2)))
+        lone = graph.add("And", space, graph.add("Equal", around, 2))
         lone = graph.add("And", lone, graph.add("Not", graph.add("Or", first, last)))
         return _Line(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
 
@@ -256,26 +256,26 @@ class SubtokenGraph(EncoderGraph):
         """
         graph = self._graph
         written = self._written(line, self._ends(line, begins))
-        is_symbol = graph.add("GreaterOrEqual", written, graph.constant(0))
-        sizes = graph.add("ReduceSum", graph.integers(is_symbol), graph.constant([1]), keepdims=0)
-        flat = graph.add("Reshape", written, graph.constant([-1]))
-        is_symbol = graph.add("Reshape", is_symbol, graph.constant([-1]))
+        is_symbol = graph.add("GreaterOrEqual", written, 0)
+        sizes = graph.add("ReduceSum", graph.integers(is_symbol), [1], keepdims=0)
+        flat = graph.add("Reshape", written, [-1])
+        is_symbol = graph.add("Reshape", is_symbol, [-1])
         symbols = graph.add("Compress", flat, is_symbol, axis=0)
         end = self._numbers[subtoken.END]
         starts = graph.add("Equal", shifted(graph, symbols, -1, end), graph.constant(end))
         cut = self._trie.cut(graph, symbols, starts)
         ids = graph.add("Compress", cut.ids, cut.begins, axis=0)
-        some = graph.add("Concat", ids, graph.constant([0]), axis=0)
+        some = graph.add("Concat", ids, [0], axis=0)
         known = graph.add("ReduceMin", some, keepdims=0)
-        known = graph.add("GreaterOrEqual", known, graph.constant(0))
+        known = graph.add("GreaterOrEqual", known, 0)
         ids = graph.require(known, f"{self._field}: the vocabulary has no entry for it", ids)
         # How many ids stand before each character, and before each text and behind the last.
         before = before_each(graph, graph.integers(cut.begins))
         before = graph.add("Gather", before, before_each(graph, sizes))
         of_rows = graph.add("Gather", before, before_each(graph, line.counts))
         lengths = graph.add("Sub", shifted(graph, of_rows, 1, 0), of_rows)
-        lengths = graph.add("Slice", lengths, graph.constant([0]), graph.constant([-1]))
-        before = graph.add("Slice", before, graph.constant([0]), graph.constant([-1]))
+        lengths = graph.add("Slice", lengths, [0], [-1])
+        before = graph.add("Slice", before, [0], [-1])
         before = graph.add("Sub", before, graph.add("Gather", of_rows, line.row))
         return of_flat(graph, ids, lengths), before
 
@@ -284,7 +284,7 @@ class SubtokenGraph(EncoderGraph):
         graph = self._graph
         other = graph.add("Equal", line.kinds, shifted(graph, line.kinds, 1, _NONE))
         other = graph.add("Not", other)
-        cut = graph.add("Equal", shifted(graph, graph.integers(begins), 1, 1), graph.constant(1))
+        cut = graph.add("Equal", shifted(graph, graph.integers(begins), 1, 1), 1)
         return graph.add("Or", graph.add("Or", other, cut), line.last)
 
     def _written(self, line: _Line, ends: str) -> str:
@@ -307,12 +307,9 @@ class SubtokenGraph(EncoderGraph):
         semicolon = graph.add("Where", unknown, graph.constant(numbers[";"]), none)
         ended = graph.add("Where", ends, graph.constant(end), none)
         digits = self._digits(line.letters, unknown)
-        columns = [
-            graph.add("Unsqueeze", one, graph.constant([1]))
-            for one in (first, second, semicolon, ended)
-        ]
+        columns = [graph.add("Unsqueeze", one, [1]) for one in (first, second, semicolon, ended)]
         written = graph.add("Concat", *columns[:2], digits, *columns[2:], axis=1)
-        lone = graph.add("Unsqueeze", line.lone, graph.constant([1]))
+        lone = graph.add("Unsqueeze", line.lone, [1])
         return graph.add("Where", lone, none, written)
 
     def _digits(self, letters: str, unknown: str) -> str:
@@ -323,17 +320,15 @@ class SubtokenGraph(EncoderGraph):
         """
         graph = self._graph
         points = code_points(graph, graph.add("Compress", letters, unknown, axis=0))
-        points = graph.add("Unsqueeze", points, graph.constant([1]))
+        points = graph.add("Unsqueeze", points, [1])
         digits = graph.add("Div", points, graph.constant(_POWERS))
         least = graph.constant([*_POWERS[:-1], 0])
         there = graph.add("GreaterOrEqual", points, least)
         symbols = graph.constant([self._numbers[digit] for digit in "0123456789"])
-        digits = graph.add("Gather", symbols, graph.add("Mod", digits, graph.constant(10)))
-        digits = graph.add("Where", there, digits, graph.constant(_NONE))
-        shape = graph.add(
-            "Concat", graph.add("Shape", letters), graph.constant([len(_POWERS)]), axis=0
-        )
-        blank = graph.add("Expand", graph.constant(_NONE), shape)
+        digits = graph.add("Gather", symbols, graph.add("Mod", digits, 10))
+        digits = graph.add("Where", there, digits, _NONE)
+        shape = graph.add("Concat", graph.add("Shape", letters), [len(_POWERS)], axis=0)
+        blank = graph.add("Expand", _NONE, shape)
         where = graph.add("Transpose", graph.add("NonZero", unknown))
         return graph.add("ScatterND", blank, where, digits)
 
@@ -364,12 +359,10 @@ def unescaped_texts(graph: Graph, escaped: str) -> str:
     """
     letters = characters_of(graph, escaped)
     # An end behind each text, so that nothing goes on in the next.
-    pair = graph.add(
-        "Concat", graph.add("Shape", letters, start=0, end=1), graph.constant([1]), axis=0
-    )
+    pair = graph.add("Concat", graph.add("Shape", letters, start=0, end=1), [1], axis=0)
     letters = graph.add("Concat", letters, graph.add("Expand", graph.constant(""), pair), axis=1)
     shape = graph.add("Shape", letters)
-    flat = graph.add("Reshape", letters, graph.constant([-1]))
+    flat = graph.add("Reshape", letters, [-1])
     kinds = numbered(graph, flat, _KINDS, _OTHER)
     flat = _unescaped(graph, flat, kinds)
     width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
@@ -395,23 +388,23 @@ def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
 
     def back(flags: str) -> str:
         one = shifted(graph, graph.integers(flags), -1, 0)
-        return graph.add("Equal", one, graph.constant(1))
+        return graph.add("Equal", one, 1)
 
     # Of marks side by side each second one is escaped by the one before it.
     mark = is_kind(_MARK)
     in_run = graph.add("Sub", places(graph, kinds), latest(graph, graph.add("Not", mark)))
-    odd = graph.add("Equal", graph.add("BitwiseAnd", in_run, graph.constant(1)), graph.constant(1))
+    odd = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
     odd_mark = both(mark, odd)
     escaped_mark = both(mark, graph.add("Not", odd))
     low_line = both(odd_mark, is_kind(_LOW_LINE, 1))
 
-    digit = graph.add("Less", kinds, graph.constant(_DIGITS))
+    digit = graph.add("Less", kinds, _DIGITS)
     no_digit = graph.add("Not", digit)
     stop = following(graph, no_digit)
-    longer = graph.add("Pad", kinds, graph.constant([0, 1]), graph.constant(_END))
+    longer = graph.add("Pad", kinds, [0, 1], _END)
     stops_at = graph.add("Gather", longer, stop)
-    before_digit = graph.add("Less", shifted(graph, kinds, 1, _END), graph.constant(_DIGITS))
-    closed = graph.add("Equal", stops_at, graph.constant(_SEMICOLON))
+    before_digit = graph.add("Less", shifted(graph, kinds, 1, _END), _DIGITS)
+    closed = graph.add("Equal", stops_at, _SEMICOLON)
     number = both(odd_mark, before_digit, closed)
     of_number = graph.add("Gather", number, latest(graph, no_digit))
 
@@ -442,20 +435,20 @@ def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
       stop: [N] int64, the next place that is none.
     """
     powers = graph.constant([10**i for i in range(_MOST_DIGITS + 1)])
-    power = graph.add("Sub", graph.add("Sub", stop, places(graph, kinds)), graph.constant(1))
-    power = graph.add("Min", power, graph.constant(_MOST_DIGITS))
+    power = graph.add("Sub", graph.add("Sub", stop, places(graph, kinds)), 1)
+    power = graph.add("Min", power, _MOST_DIGITS)
     value = graph.add("Mul", kinds, graph.add("Gather", powers, power))
-    value = graph.add("Where", digit, value, graph.constant(0))
+    value = graph.add("Where", digit, value, 0)
     before = before_each(graph, value)
-    upto = graph.add("Slice", before, graph.constant([0]), graph.constant([-1]))
+    upto = graph.add("Slice", before, [0], [-1])
     return graph.add("Sub", graph.add("Gather", before, stop), upto)
 
 
 def _known(graph: Graph, points: str) -> str:
     """Returns code points; in the place of what is none that of the sign for it."""
     known = graph.add("LessOrEqual", points, graph.constant(sys.maxunicode))
-    below = graph.add("Less", points, graph.constant(0xD800))
-    above = graph.add("Greater", points, graph.constant(0xDFFF))
+    below = graph.add("Less", points, 0xD800)
+    above = graph.add("Greater", points, 0xDFFF)
     known = graph.add("And", known, graph.add("Or", below, above))
     return graph.add("Where", known, points, graph.constant(ord(subtoken.UNKNOWN)))
 
@@ -470,15 +463,15 @@ def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:
       kinds: [N] int64, of what they were when they were escaped.
       row: [N] int64, of which text each is.
     """
-    begins = graph.add("Equal", shifted(graph, kinds, -1, _END), graph.constant(_END))
-    begins = graph.add("And", begins, graph.add("Less", kinds, graph.constant(_END)))
+    begins = graph.add("Equal", shifted(graph, kinds, -1, _END), _END)
+    begins = graph.add("And", begins, graph.add("Less", kinds, _END))
     heads = graph.add("Compress", letters, begins, axis=0)
     of_letters = graph.add("RegexFullMatch", heads, pattern=f"[{ranges(str.isalnum)}]")
     of_letters = graph.integers(of_letters)
     row = graph.add("Compress", row, begins, axis=0)
     beside = graph.add("Equal", row, shifted(graph, row, -1, -1))
     both = graph.add("Add", of_letters, shifted(graph, of_letters, -1, 0))
-    apart = graph.add("And", beside, graph.add("Equal", both, graph.constant(2)))
+    apart = graph.add("And", beside, graph.add("Equal", both, 2))
     space = graph.add("Where", apart, graph.constant(" "), graph.constant(""))
     where = graph.add("Transpose", graph.add("NonZero", begins))
     return graph.add("ScatterND", letters, where, graph.add("StringConcat", space, heads))

@@ -35,25 +35,8 @@ from t2t_torch.export.search import (
 from t2t_torch.export.text_graph import encode
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row, Verified, rows_of, stored, verify
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    Gazetteer,
-    Image,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-    Turns,
-    WordReal,
-    Words,
-)
+from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.text import words_of
-from t2t_torch.features.word import WordLabel, WordStarts
 from t2t_torch.metrics.text_scores import score, scores_of
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import Limits
@@ -61,7 +44,6 @@ from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import attention_names, wanted_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.runtime.signature import Field, Target
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 
@@ -146,7 +128,7 @@ def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tens
     samples = sorted((row.sample for row in rows if row.number >= 0), key=_size)
     first, second = samples[len(samples) // 3], samples[len(samples) // 2]
     for field, kind in predictor.kinds.items():
-        if isinstance(kind, Text) and _width(predictor, [first, second], field) < _SHORTEST:
+        if kind.is_text and _width(predictor, [first, second], field) < _SHORTEST:
             first = {**first, **_lengthened(predictor, [first, *samples], field)}
     return predictor.batch_of([first, second])
 
@@ -201,63 +183,40 @@ def _size(sample: Any) -> int:
 # The inputs and outputs of an artifact.
 
 
-def signature_fields(predictor: LabelPredictor) -> tuple[Field, ...]:
-    """Returns what an artifact says of its inputs; raises ExportError as `signature_of` does."""
+def signature_fields(predictor: LabelPredictor) -> tuple[InputSpec, ...]:
+    """Returns the inputs of an artifact.
+
+    Raises:
+      ExportError: a field cannot be an input of a graph.
+    """
     return tuple(_field(predictor, name, kind) for name, kind in predictor.kinds.items())
 
 
-def _field(predictor: LabelPredictor, name: str, kind: Feature) -> Field:
-    features = predictor.features
-    if isinstance(kind, Real):
-        return Field(name, "numbers", "float32", size=kind.size)
-    if isinstance(kind, WordLabel):
-        return Field(name, "labels", of=features.sources[kind.of])
-    if isinstance(kind, WordReal):
-        of = features.sources[kind.of]
-        return Field(name, "word_numbers", "float32", size=kind.size, of=of)
-    if isinstance(kind, Gazetteer):
-        return Field(name, "gazetteer", of=features.sources[kind.of])
-    if isinstance(kind, Image):
-        return Field(name, "image", "uint8", shape=(kind.height, kind.width, kind.channels))
-    if not isinstance(kind, Text) or isinstance(kind, Turns):
+def _field(predictor: LabelPredictor, name: str, kind: Feature) -> InputSpec:
+    features, spec = predictor.features, predictor.specs[name]
+    if spec.kind == "value":
         raise ExportError(
             f"the field {name!r} is a {type(kind).__name__}, which a graph cannot be given yet. "
             "Train on a problem without it, or answer with  t2t-decoder"
         )
+    if not kind.is_text:
+        return spec
     own = next(n for n, feature in features.all.items() if feature is kind)
     tagged = any(feature.aligned_to == own for feature in features.targets.values())
     longest = predictor.limits.by_feature.get(own, 0)
-    if any(isinstance(note, WordStarts) and note.of == own for note in features.notes.values()):
-        tagged = False  # a word has several ids, and the graph itself says if they are too many
+    if any(note.starts_words and note.aligned_to == own for note in features.notes.values()):
+        tagged = False  # a word has several ids; the graph itself fails if there are too many
     if name not in predictor.lists:
-        # Of a text that is cut into windows each of these is cut, not the text.
-        spans = [feature for feature in features.targets.values() if isinstance(feature, Span)]
-        longest = 0 if own in [span.of for span in spans] else longest
-        return Field(name, "text", longest=longest, tagged=tagged)
-    return Field(name, "words", longest=longest, tagged=tagged)
+        # Of a text that is split into windows each is truncated, not the text.
+        targets = features.targets.values()
+        if own in [one.refers_to for one in targets if one.selects_words]:
+            longest = 0
+    return dataclasses.replace(spec, longest=longest, tagged=tagged)
 
 
-def target_kind(feature: Feature) -> Any:
-    """Returns of which kind a target is in an artifact; None if of none."""
-    kinds = {
-        ClassLabel: "class",
-        MultiLabel: "multilabel",
-        Tags: "tags",
-        Real: "numbers",
-        SoftLabel: "distribution",
-        Choice: "choice",
-        Span: "span",
-    }
-    return next((kind for type_, kind in kinds.items() if isinstance(feature, type_)), None)
-
-
-def _target(predictor: LabelPredictor, name: str) -> Target:
-    feature: Any = predictor.features.targets[name]
-    kind = target_kind(feature)
-    if isinstance(feature, Real):
-        return Target(name, kind, size=feature.size)
-    of = predictor.features.sources[feature.of] if isinstance(feature, Tags | Span) else ""
-    return Target(name, kind, feature.labels, of=of)
+def is_exportable(feature: Feature) -> bool:
+    """Whether a graph can answer with a target that is not generated."""
+    return feature.selects_words or type(feature).decode_graph is not Feature.decode_graph
 
 
 # What answers with labels, tags or numbers, on its way to an artifact.
@@ -309,7 +268,8 @@ class LabelExportTarget(ExportTarget):
 
     def signature_parts(self) -> dict[str, Any]:
         """See `ExportTarget.signature_parts`."""
-        targets = tuple(_target(self.predictor, name) for name in self.predictor.features.targets)
+        features = self.predictor.features
+        targets = tuple(one.output_spec(name, features) for name, one in features.targets.items())
         return {"fields": signature_fields(self.predictor), "targets": targets}
 
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
@@ -458,8 +418,8 @@ class TextExportTarget(ExportTarget):
         hparams = self._search.hparams
         read = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
         return {
-            "fields": (Field(self._field, "text"),),
-            "targets": (Target(self._target, "text", size=self._search.outputs),),
+            "fields": (InputSpec(self._field, "text"),),
+            "targets": (OutputSpec(self._target, "text", size=self._search.outputs),),
             "search": {name: getattr(hparams, name) for name in read},
         }
 
@@ -495,17 +455,15 @@ def check_writes(loaded: Loaded) -> None:
       ExportError: it cannot; says why.
     """
     features, name = loaded.features, loaded.info.task.model
-    odd = [f for f in (*features.inputs.values(), *features.targets.values()) if not _is_text(f)]
+    given = {name: one.input_spec(name, features).kind for name, one in features.inputs.items()}
+    made = {name: one.output_spec(name, features).kind for name, one in features.targets.items()}
+    odd = [features.all[n] for n, kind in (given | made).items() if kind not in ("text", "words")]
     if name == "rnng" or odd:
         why = f"reads or writes a {type(odd[0]).__name__}" if odd else "writes a tree"
         raise ExportError(
             f"the model {name!r} of {loaded.problem.full_name!r} {why}: the graph of a search goes "
             "from one text to another. This model answers with  t2t-decoder"
         )
-
-
-def _is_text(feature: Feature) -> bool:
-    return type(feature) in (Text, Words)
 
 
 def _beginning(row: Row) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from onnx import TensorProto
@@ -12,7 +12,7 @@ from onnx import TensorProto
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import BATCH, ContextWindows, windows_of
 from t2t_torch.export.encoders import ByteGraph, IntegerTable, SubwordGraph, SymbolTable, WordTable
-from t2t_torch.export.graph import Graph
+from t2t_torch.export.graph import Graph, Shape
 from t2t_torch.export.strings import (
     SPACE,
     EncoderGraph,
@@ -37,22 +37,9 @@ from t2t_torch.export.strings import (
     with_end,
 )
 from t2t_torch.export.subtokens import SubtokenGraph
-from t2t_torch.features import (
-    Feature,
-    Features,
-    Gazetteer,
-    GazetteerWeights,
-    Image,
-    Real,
-    Text,
-    WordCharacters,
-    WordLabel,
-    WordReal,
-    Words,
-    WordShape,
-    WordStarts,
-)
-from t2t_torch.features.word import NUM_RESERVED, Shape
+from t2t_torch.features import Feature, Features
+from t2t_torch.features.word import NUM_RESERVED
+from t2t_torch.features.word import Shape as WordForm
 from t2t_torch.pipeline.reader import Limits
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import WEIGHTS
@@ -132,7 +119,7 @@ def _glued(graph: Graph, letters: str) -> str:
     case = numbered(graph, letters, kinds, 0)
     small = graph.constant(_SMALL)
     around = [graph.add("Equal", one, small) for one in beside(graph, case, 0)]
-    capital = graph.add("Equal", case, graph.constant(_CAPITAL))
+    capital = graph.add("Equal", case, _CAPITAL)
     return graph.add("And", capital, graph.add("And", *around))
 
 
@@ -161,15 +148,15 @@ def shapes_of(graph: Graph, field: FieldText) -> Rows:
     # As in `shape_of`: the first that fits is right.
     expressions = [
         ("", 0),
-        (f"[{decimal}]+", Shape.NUMBER),
-        (f"[^{digit}]*[{digit}]{_ANYTHING}", Shape.WITH_DIGIT),
-        (any_small, Shape.LOWER),
-        (f"[{capital}]", Shape.CAPITALIZED),
-        (f"{no_small}[{capital}]{no_small}", Shape.UPPER),
-        (f"[{capital}]{any_small}", Shape.CAPITALIZED),
-        (f"[^{letter}]*[{letter}]{_ANYTHING}", Shape.MIXED),
+        (f"[{decimal}]+", WordForm.NUMBER),
+        (f"[^{digit}]*[{digit}]{_ANYTHING}", WordForm.WITH_DIGIT),
+        (any_small, WordForm.LOWER),
+        (f"[{capital}]", WordForm.CAPITALIZED),
+        (f"{no_small}[{capital}]{no_small}", WordForm.UPPER),
+        (f"[{capital}]{any_small}", WordForm.CAPITALIZED),
+        (f"[^{letter}]*[{letter}]{_ANYTHING}", WordForm.MIXED),
     ]
-    found = graph.constant(int(Shape.OTHER))
+    found = graph.constant(int(WordForm.OTHER))
     for expression, shape in reversed(expressions):
         fits = graph.add("RegexFullMatch", field.words, pattern=expression)
         found = graph.add("Where", fits, graph.constant(int(shape)), found)
@@ -203,10 +190,10 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
     number = graph.integers(begins)
     word = graph.add("Sub", graph.add("CumSum", number, one), one)  # in its text, from 0
     # Where the word of each character begins: words are counted through all texts for that.
-    flat = graph.add("Reshape", number, graph.constant([-1]))
+    flat = graph.add("Reshape", number, [-1])
     through = graph.add("Sub", graph.add("CumSum", flat, zero), one)
     starts = graph.add("Gather", graph.add("NonZero", begins), one)
-    starts = graph.add("Concat", starts, graph.constant([0]), axis=0)  # before the first word
+    starts = graph.add("Concat", starts, [0], axis=0)  # before the first word
     start = graph.add("Reshape", graph.add("Gather", starts, through), graph.add("Shape", letters))
     end = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
     place = graph.add("Sub", graph.add("Range", zero, end, one), start)
@@ -227,7 +214,7 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
         "Concat",
         graph.add("Shape", counts),
         longest(graph, counts),
-        graph.constant([width]),
+        [width],
         axis=0,
     )
     ids = graph.add("GatherND", letters, line)
@@ -248,7 +235,7 @@ def check_padded(graph: Graph, there: str, counts: str, message: str, values: st
     room = graph.add("GreaterOrEqual", width, graph.add("ReduceMax", counts, keepdims=0))
     behind = graph.add("And", there, graph.add("Not", _in_text(graph, there, counts)))
     none = graph.add("ReduceSum", graph.integers(behind), keepdims=0)
-    none = graph.add("Equal", none, graph.constant(0))
+    none = graph.add("Equal", none, 0)
     fits = graph.add("And", none, graph.add("Squeeze", room))
     return graph.require(fits, message, values)
 
@@ -267,19 +254,21 @@ def cut_each(graph: Graph, values: str, kept: str) -> str:
     pads = graph.constant([0, 0, 0, 0, 1, 0])  # a column behind: there may be none
     values = graph.add("Pad", values, pads)
     values = first(graph, values, longest(graph, kept))
-    in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), graph.constant([2]))
-    nothing = graph.add("CastLike", graph.constant(0.0), values)
+    in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), [2])
+    nothing = graph.add("CastLike", 0.0, values)
     return graph.add("Where", in_text, values, nothing)
 
 
 def _in_text(graph: Graph, values: str, counts: str) -> str:
     """Returns which columns of values, [B, W, ...], are of a text's words.  [B, W] bool."""
     width = graph.add("Squeeze", graph.add("Shape", values, start=1, end=2))
-    numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
-    return graph.add("Less", numbers, graph.add("Unsqueeze", counts, graph.constant([1])))
+    numbers = graph.add("Range", 0, width, 1)
+    return graph.add("Less", numbers, graph.add("Unsqueeze", counts, [1]))
 
 
-def entries_of(graph: Graph, labels: str, weights: str, feature: Gazetteer) -> tuple[str, str]:
+def entries_of(
+    graph: Graph, labels: str, weights: str, field: str, known_labels: Sequence[str], width: int
+) -> tuple[str, str]:
     """Returns ids and weights of each word's entries: what `Gazetteer` and `GazetteerWeights` give.
 
     Those of greatest weight are kept, of equals those of the lowest id; labels that are not known
@@ -289,7 +278,9 @@ def entries_of(graph: Graph, labels: str, weights: str, feature: Gazetteer) -> t
       graph: that the operators are added to.
       labels: [B, W, E] string, "" where there is none.
       weights: [B, W, E] float64.
-      feature: knows the labels.
+      field: the field, for errors.
+      known_labels: in the order of their ids.
+      width: number of entries to keep.
 
     Returns:
       [B, W, width] int64, and [B, W, width] float32; 0 where there is none.
@@ -297,26 +288,26 @@ def entries_of(graph: Graph, labels: str, weights: str, feature: Gazetteer) -> t
     Raises:
       ExportError: the empty string is a label.
     """
-    if "" in feature.encoder.labels:
+    if "" in known_labels:
         raise ExportError(
-            f"a label of {feature.field!r} is the empty string, which in a graph's tensors says "
+            f"a label of {field!r} is the empty string, which in a graph's tensors says "
             "that there is none. Give it a name, or serve this run with PyTorch."
         )
-    numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
-    more = graph.constant([0, 0, 0, 0, 0, feature.width])  # there may be fewer than are kept
+    numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
+    more = graph.constant([0, 0, 0, 0, 0, width])  # there may be fewer than are kept
     ids = graph.add("Pad", numbered(graph, labels, numbers, 0), more)
-    known = graph.add("Greater", ids, graph.constant(0))
+    known = graph.add("Greater", ids, 0)
     least = graph.constant(np.array(-np.inf))
     weights = graph.add("Where", known, graph.add("Pad", weights, more), least)
     # ONNX's TopK takes the first of equals: by their ids first, then by their weights.
     size = graph.add("Shape", ids, start=2, end=3)
     ids, order = graph.several(2, "TopK", ids, size, axis=2, largest=0, sorted=1)
     weights = graph.add("GatherElements", weights, order, axis=2)
-    width = graph.constant([feature.width])
-    weights, order = graph.several(2, "TopK", weights, width, axis=2, largest=1, sorted=1)
+    size = graph.constant([width])
+    weights, order = graph.several(2, "TopK", weights, size, axis=2, largest=1, sorted=1)
     there = graph.add("Greater", weights, least)
     ids = graph.add("GatherElements", ids, order, axis=2)
-    ids = graph.add("Where", there, ids, graph.constant(0))
+    ids = graph.add("Where", there, ids, 0)
     weights = graph.add("Where", there, weights, graph.constant(np.array(0.0)))
     return ids, graph.add("Cast", weights, to=TensorProto.FLOAT)
 
@@ -357,11 +348,23 @@ def encode(
     windows = windows or windows_of(graph, problem)
     read = features.given if given is None else given
     cutters = problem.cutters if cutters is None else cutters
-    return _TextGraph(graph, cutters, features, limits, read, windows).encoded()
+    return InputGraph(graph, cutters, features, limits, read, windows).encoded()
 
 
-class _TextGraph:
-    """What `encode` is at work on."""
+class InputGraph:
+    """The inputs of a graph, and the operators that encode them; see `Feature.encode_graph`.
+
+    Args:
+      graph: the graph that inputs and operators are added to.
+      cutters: by field, what splits its text into words.
+      features: the problem's features.
+      limits: the lengths to which inputs are truncated.
+      given: the features that are encoded, by name.
+      windows: the windows of a text that is split into several; features have a row for each.
+
+    Attributes:
+      graph: the graph.
+    """
 
     def __init__(
         self,
@@ -372,205 +375,210 @@ class _TextGraph:
         given: Mapping[str, Feature],
         windows: ContextWindows | None,
     ) -> None:
-        self._graph = graph
+        self.graph = graph
         self._windows = windows
         self._cutters = cutters
         self._given = given
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
-        self._starts = {
-            feature.of: name
-            for name, feature in self._given.items()
-            if isinstance(feature, WordStarts)
-        }
         self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
         self._entries: dict[str, tuple[str, str]] = {}  # of a gazetteer, by field
-        self._ids: dict[str, Rows] = {}  # by text, uncut
-        self._places: dict[str, Rows] = {}  # by text of words: where they begin
+        self._places: dict[str, Rows] = {}  # by feature of words: the first id of each word
 
     def encoded(self) -> dict[str, str]:
-        """Returns all features."""
-        for name, feature in self._given.items():
-            if isinstance(feature, Text):
-                self._encode(name, feature)
-        return {name: self._tensor(name, feature) for name, feature in self._given.items()}
+        """Returns the tensors of all features by name."""
+        order = sorted(self._given, key=lambda name: not self._given[name].is_text)
+        tensors = {name: self._given[name].encode_graph(name, self) for name in order}
+        return {name: tensors[name] for name in self._given}
 
-    def _field(self, name: str) -> FieldText:
-        """Returns the texts of a feature's field, which is added where it is new."""
+    def unsupported(self, name: str, what: str) -> ExportError:
+        """Returns the error for a feature that a graph cannot encode.
+
+        Args:
+          name: the feature.
+          what: its kind.
+        """
+        return ExportError(
+            f"the input {name!r} is {what}, which cannot stand in a graph. What can are texts and "
+            "words of a vocabulary of words, characters, bytes or subwords; characters, bytes and "
+            "shapes of words, and their labels, gazetteer entries and numbers where the words are "
+            "given; numbers and pictures. Serve this one with PyTorch."
+        )
+
+    def input(self, name: str, dtype: str, shape: Shape) -> str:
+        """Returns the field of a feature as an input; with windows its value for each of them.
+
+        Args:
+          name: the feature.
+          dtype: see `Graph.input`.
+          shape: shape of one example.
+        """
+        field = self._given[name].source or name
+        values = self.graph.input(field, dtype, [BATCH, *shape])
+        return values if self._windows is None else self._windows.of_each(values)
+
+    def field(self, name: str) -> FieldText:
+        """Returns the texts of a feature's field."""
         field = self._given[name].source or name
         if field not in self._fields:
-            texts = self._graph.input(field, "string", [BATCH])
-            made = FieldText(self._graph, texts)
+            texts = self.graph.input(field, "string", [BATCH])
+            made = FieldText(self.graph, texts)
             if field in self._cutters:
-                words = cut_words(self._graph, texts, self._cutters[field])
-                made = FieldText(self._graph, words=words)
+                words = cut_words(self.graph, texts, self._cutters[field])
+                made = FieldText(self.graph, words=words)
             self._fields[field] = made
         return self._fields[field]
 
-    def _encode(self, name: str, feature: Text) -> None:
-        """Makes the ids of a text."""
-        if type(feature) not in (Text, Words):
-            raise _refusal(name, type(feature).__name__)
-        encoder = self._encoder(name, feature.encoder)
-        if isinstance(feature, Words):
-            ids, self._places[name] = encoder.of_words(self._field(name))
+    def text(self, name: str, encoder: TextEncoder, *, add_eos: bool, as_words: bool) -> str:
+        """Returns the ids of a text, truncated.  [B, S] int64.
+
+        Args:
+          name: the feature.
+          encoder: of the text.
+          add_eos: whether `EOS` follows.
+          as_words: whether the text is split into words first, and each word is encoded.
+        """
+        encodes = self._encoder(name, encoder)
+        if as_words:
+            ids, self._places[name] = encodes.of_words(self.field(name))
         else:
-            ids = encoder.of_texts(self._field(name))
-        self._ids[name] = with_end(self._graph, ids) if feature.add_eos else ids
+            ids = encodes.of_texts(self.field(name))
+        ids = with_end(self.graph, ids) if add_eos else ids
+        limit = self._limits.get(name)
+        if limit is None:
+            return cut(self.graph, ids, ids.lengths).values
+        if name in self._tagged:
+            fits = longest(self.graph, ids.lengths)
+            fits = self.graph.add("LessOrEqual", fits, [limit])
+            fits = self.graph.add("Squeeze", fits)
+            values = self.graph.require(fits, f"{name}: more than {limit} ids", ids.values)
+            ids = Rows(values, ids.lengths)
+        return cut(self.graph, ids, self.graph.constant([limit])).values
 
     def _encoder(self, name: str, encoder: TextEncoder) -> EncoderGraph:
         if isinstance(encoder, ByteEncoder):
-            return ByteGraph(self._graph)
+            return ByteGraph(self.graph)
         if isinstance(encoder, TokenEncoder):
-            return WordTable(self._graph, encoder, name)
+            return WordTable(self.graph, encoder, name)
         if isinstance(encoder, IntegerEncoder):
-            return IntegerTable(self._graph, encoder, name)
+            return IntegerTable(self.graph, encoder, name)
         if isinstance(encoder, CharacterEncoder):
-            return SymbolTable(self._graph, encoder)
+            return SymbolTable(self.graph, encoder)
         if isinstance(encoder, SubwordEncoder):
-            return SubwordGraph(self._graph, encoder, name)
+            return SubwordGraph(self.graph, encoder, name)
         if isinstance(encoder, SubtokenEncoder):
-            return SubtokenGraph(self._graph, encoder, name)
-        raise _refusal(name, f"a text of a {type(encoder).__name__}")
+            return SubtokenGraph(self.graph, encoder, name)
+        raise self.unsupported(name, f"a text of a {type(encoder).__name__}")
 
-    def _tensor(self, name: str, feature: Feature) -> str:
-        """Returns what the model is given of a feature."""
-        if isinstance(feature, Text):
-            return self._cut(name, self._ids[name])
-        if isinstance(feature, Real):
-            return self._of_each(self._numbers(name, feature))
-        if isinstance(feature, Image):
-            shape = [BATCH, *feature.shape]
-            return self._of_each(self._graph.input(feature.source or name, "uint8", shape))
-        of = feature.aligned_to or ""
+    # Features with an entry for each word.
+
+    def word_starts(self, name: str, of: str) -> str:
+        """Returns the place of each word's first id among those of its text.  [B, W] int64."""
+        kept = self._kept(name, of)
+        return cut(self.graph, self._places[of], kept).values
+
+    def word_shapes(self, name: str, of: str) -> str:
+        """Returns the `Shape` of each word.  [B, W] int64."""
+        kept = self._kept(name, of)
+        return cut(self.graph, shapes_of(self.graph, self.field(of)), kept).values
+
+    def word_characters(self, name: str, of: str, encoder: TextEncoder, width: int) -> str:
+        """Returns the ids of the first characters of each word.  [B, W, width] int64."""
+        kept = self._kept(name, of)
+        if not isinstance(encoder, CharacterEncoder | ByteEncoder):
+            kind = type(self._given[name]).__name__
+            raise self.unsupported(name, f"{kind} of a {type(encoder).__name__}")
+        symbols = self._encoder(name, encoder)
+        assert isinstance(symbols, SymbolTable | ByteGraph)
+        spelling = symbols.spelled(self.field(of))
+        return characters_of_words(self.graph, spelling, width, kept)
+
+    def word_labels(self, name: str, of: str, encoder: ClassLabelEncoder) -> str:
+        """Returns the ids of labels, one for each word.  [B, W] int64."""
+        kept, graph = self._kept(name, of, is_given=True), self.graph
+        rows = labels_of(graph, self.field(name).texts, encoder)
+        same = graph.add("Equal", rows.lengths, self.field(of).word_counts)
+        same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
+        fits = graph.add("Equal", same, 1)
+        values = graph.require(fits, self._unequal(name, of), rows.values)
+        return cut(graph, Rows(values, rows.lengths), kept).values
+
+    def word_numbers(self, name: str, of: str, size: int) -> str:
+        """Returns the numbers of each word.  [B, W, size] float32."""
+        kept, graph = self._kept(name, of, is_given=True), self.graph
+        field = self._given[name].source or name
+        numbers = graph.input(field, "float32", [BATCH, f"{field}.words", size])
+        some = graph.add("Not", graph.add("Equal", numbers, 0.0))
+        return cut_each(graph, self._checked(name, of, some, numbers), kept)
+
+    def gazetteer(
+        self, name: str, of: str, labels: Sequence[str], width: int, *, weights: bool
+    ) -> str:
+        """Returns the ids or the weights of the gazetteer entries of each word.  [B, W, width].
+
+        Args:
+          name: the feature; of the same field there may be two, of ids and of weights.
+          of: the feature of words.
+          labels: known labels.
+          width: number of entries to keep.
+          weights: which of the two.
+        """
+        kept, graph = self._kept(name, of, is_given=True), self.graph
+        field = self._given[name].source or name
+        if field not in self._entries:
+            shape = [BATCH, f"{field}.words", f"{field}.entries"]
+            entries = graph.input(field, "string", shape)
+            numbers = graph.input(f"{field}{WEIGHTS}", "float64", shape)
+            some = graph.add("Not", graph.add("Equal", entries, graph.constant("")))
+            entries = self._checked(name, of, some, entries)
+            self._entries[field] = entries_of(graph, entries, numbers, field, labels, width)
+        return cut_each(graph, self._entries[field][weights], kept)
+
+    def _kept(self, name: str, of: str, *, is_given: bool = False) -> str:
+        """Returns how many words of each text are kept: those that begin before its end.  [B].
+
+        Args:
+          name: the feature.
+          of: the feature of words.
+          is_given: whether the feature has a field of its own.
+
+        Raises:
+          ExportError: the words are not encoded, or they are found in the windows of a text.
+        """
+        kind = type(self._given[name]).__name__
         if of not in self._places:
-            raise _refusal(name, type(feature).__name__)
-        kept = self._kept(of)
-        if isinstance(feature, WordLabel | WordReal | Gazetteer) and self._windows is not None:
-            what = f"{type(feature).__name__}, given of words that are found in a whole text"
-            raise _refusal(name, what)
-        if isinstance(feature, WordReal):
-            return cut_each(self._graph, self._word_numbers(feature), kept)
-        if isinstance(feature, Gazetteer):
-            ids, weights = self._gazetteer(feature)
-            its = weights if isinstance(feature, GazetteerWeights) else ids
-            return cut_each(self._graph, its, kept)
-        if isinstance(feature, WordStarts):
-            return cut(self._graph, self._places[of], kept).values
-        if isinstance(feature, WordShape):
-            return cut(self._graph, shapes_of(self._graph, self._field(of)), kept).values
-        if type(feature) is WordLabel:
-            return cut(self._graph, self._labels(name, feature), kept).values
-        if isinstance(feature, WordCharacters) and _is_spelt(feature):
-            symbols = self._encoder(name, feature.encoder)
-            assert isinstance(symbols, SymbolTable | ByteGraph)
-            spelling = symbols.spelled(self._field(of))
-            return characters_of_words(self._graph, spelling, feature.width, kept)
-        raise _refusal(name, _kind_of(feature))
-
-    def _cut(self, name: str, ids: Rows) -> str:
-        """Returns a text's ids, cut; refuses to cut words that want a tag."""
-        limit = self._limits.get(name)
-        if limit is None:
-            return cut(self._graph, ids, ids.lengths).values
-        if name in self._tagged:
-            fits = self._graph.add(
-                "LessOrEqual", longest(self._graph, ids.lengths), self._graph.constant([limit])
-            )
-            fits = self._graph.add("Squeeze", fits)
-            values = self._graph.require(fits, f"{name}: more than {limit} ids", ids.values)
-            ids = Rows(values, ids.lengths)
-        return cut(self._graph, ids, self._graph.constant([limit])).values
-
-    def _kept(self, of: str) -> str:
-        """Returns how many words of each text are kept: those that begin in what is left.  [B]."""
-        graph, counts = self._graph, self._field(of).word_counts
+            raise self.unsupported(name, kind)
+        if is_given and self._windows is not None:
+            what = f"{kind}, given of words that are found in a whole text"
+            raise self.unsupported(name, what)
+        graph, counts = self.graph, self.field(of).word_counts
         if of not in self._limits:
             return counts
         limit = graph.constant(self._limits[of])
-        if of not in self._starts:
+        if not any(one.starts_words and one.aligned_to == of for one in self._given.values()):
             return graph.add("Min", counts, limit)
         places = self._places[of]
         width = graph.add("Squeeze", graph.add("Shape", places.values, start=1, end=2))
-        numbers = graph.add("Range", graph.constant(0), width, graph.constant(1))
-        word = graph.add("Less", numbers, graph.add("Unsqueeze", counts, graph.constant(1)))
+        numbers = graph.add("Range", 0, width, 1)
+        word = graph.add("Less", numbers, graph.add("Unsqueeze", counts, 1))
         left = graph.add("And", word, graph.add("Less", places.values, limit))
-        return graph.add("ReduceSum", graph.integers(left), graph.constant([1]), keepdims=0)
+        return graph.add("ReduceSum", graph.integers(left), [1], keepdims=0)
 
-    def _labels(self, name: str, feature: WordLabel) -> Rows:
-        """Returns the ids of labels, as many as there are words."""
-        graph = self._graph
-        rows = labels_of(graph, self._field(name).texts, feature.encoder)
-        same = graph.add("Equal", rows.lengths, self._field(feature.of).word_counts)
-        same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
-        fits = graph.add("Equal", same, graph.constant(1))
-        return Rows(graph.require(fits, _unequal(feature), rows.values), rows.lengths)
+    def _checked(self, name: str, of: str, some: str, values: str) -> str:
+        """Returns the values of words; the graph fails unless there is an entry for each word.
 
-    def _word_numbers(self, feature: WordReal) -> str:
-        """Returns the numbers of each word, as they are given.  [B, W', size] float32."""
-        graph, field = self._graph, feature.field
-        numbers = graph.input(field, "float32", [BATCH, f"{field}.words", feature.size])
-        some = graph.add("Not", graph.add("Equal", numbers, graph.constant(0.0)))
-        return self._checked(feature, some, numbers)
-
-    def _gazetteer(self, feature: Gazetteer) -> tuple[str, str]:
-        """Returns ids and weights of each word's entries.  [B, W', width] each."""
-        graph, field = self._graph, feature.field
-        if field not in self._entries:
-            shape = [BATCH, f"{field}.words", f"{field}.entries"]
-            labels = graph.input(field, "string", shape)
-            weights = graph.input(f"{field}{WEIGHTS}", "float64", shape)
-            some = graph.add("Not", graph.add("Equal", labels, graph.constant("")))
-            labels = self._checked(feature, some, labels)
-            self._entries[field] = entries_of(graph, labels, weights, feature)
-        return self._entries[field]
-
-    def _checked(self, feature: WordReal | Gazetteer, some: str, values: str) -> str:
-        """Returns what is given of words as it is, if it is of as many; `some` is where it is not
-        nothing.  [B, W', n] each.
+        Args:
+          name: the feature.
+          of: the feature of words.
+          some: [B, W', n], where there is something.
+          values: [B, W', n].
         """
-        graph = self._graph
-        there = graph.add("ReduceSum", graph.integers(some), graph.constant([2]), keepdims=0)
-        there = graph.add("Greater", there, graph.constant(0))
-        counts = self._field(feature.of).word_counts
-        return check_padded(graph, there, counts, _unequal(feature), values)
+        graph = self.graph
+        there = graph.add("ReduceSum", graph.integers(some), [2], keepdims=0)
+        there = graph.add("Greater", there, 0)
+        counts = self.field(of).word_counts
+        return check_padded(graph, there, counts, self._unequal(name, of), values)
 
-    def _of_each(self, values: str) -> str:
-        """Returns what examples have; of windows for each of them what its example has."""
-        return values if self._windows is None else self._windows.of_each(values)
-
-    def _numbers(self, name: str, feature: Real) -> str:
-        """Returns standardized numbers.  [B, size] float32."""
-        graph = self._graph
-        numbers = graph.input(feature.source or name, "float32", [BATCH, feature.size])
-        if not feature.mean:
-            return numbers
-        mean, std = (np.asarray(x, np.float64) for x in (feature.mean, feature.std))
-        numbers = graph.add("Cast", numbers, to=TensorProto.DOUBLE)
-        numbers = graph.add("Sub", numbers, graph.constant(mean))
-        numbers = graph.add("Div", numbers, graph.constant(std))
-        return graph.add("Cast", numbers, to=TensorProto.FLOAT)
-
-
-def _unequal(feature: WordLabel | WordReal | Gazetteer) -> str:
-    """Returns the name of what fails where there is not one for each word."""
-    return f"{feature.field}: not one for each word of {feature.of}"
-
-
-def _is_spelt(feature: WordCharacters) -> bool:
-    return isinstance(feature.encoder, CharacterEncoder | ByteEncoder)
-
-
-def _kind_of(feature: Feature) -> str:
-    encoder = getattr(feature, "encoder", None)
-    of = f" of a {type(encoder).__name__}" if encoder is not None else ""
-    return f"{type(feature).__name__}{of}"
-
-
-def _refusal(name: str, kind: str) -> ExportError:
-    return ExportError(
-        f"the input {name!r} is {kind}, which cannot stand in a graph. What can are texts and "
-        "words of a vocabulary of words, characters, bytes or subwords; characters, bytes and "
-        "shapes of words, and their labels, gazetteer entries and numbers where the words are "
-        "given; numbers and pictures. Serve this one with PyTorch."
-    )
+    def _unequal(self, name: str, of: str) -> str:
+        """Returns the name of the operator that fails without an entry for each word."""
+        return f"{self._given[name].source or name}: not one for each word of {of}"

@@ -15,20 +15,8 @@ from torch import Tensor
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.features import (
-    Feature,
-    Features,
-    Gazetteer,
-    GazetteerWeights,
-    Image,
-    Real,
-    Span,
-    Text,
-    WordReal,
-    Words,
-)
+from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import words_of
-from t2t_torch.features.word import NUM_RESERVED, WordLabel
 from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import Limits
@@ -67,7 +55,7 @@ def is_a_tie(
       found: what something else has found.
     """
     targets = predictor.features.targets
-    spans = [name for name, feature in targets.items() if isinstance(feature, Span)]
+    spans = [name for name, feature in targets.items() if feature.selects_words]
     others = [name for name in targets if name not in spans]
     if not isinstance(predictor.problem, SpanQAProblem):
         return False
@@ -174,66 +162,26 @@ class _Window:
         self.best = float(scores.masked_fill(~allowed, -math.inf).max())
 
 
-# Stored numbers as what an input gives, and values that inputs seldom have.
+def text_of(feature: Feature, numbers: Sequence[int]) -> str:
+    """Returns words as a text that `problem_types.words.tokens_of` cuts into as many.
 
-
-_UNKNOWN = "<unknown>"  # stands for a label that the data has and training has not
-
-
-def value_of(feature: Feature, numbers: Any) -> Any:
-    """Returns what numbers were made of, about.
+    It would cut the sign for unknown words into several, so different words that are not in the
+    vocabulary replace these.
 
     Args:
-      feature: that they are of.
-      numbers: of a row, as they are stored; of a gazetteer its ids and its weights.
-    """
-    if isinstance(feature, WordLabel):
-        return [
-            feature.encoder.decode(int(i) - NUM_RESERVED) if i >= NUM_RESERVED else _UNKNOWN
-            for i in numbers
-        ]
-    if isinstance(feature, Gazetteer):
-        ids, weights = numbers
-        rows = np.array(weights, np.float64).reshape(-1, feature.width).tolist()
-        return [
-            dict(zip(labels, its, strict=False))
-            for labels, its in zip(feature.decode(ids), rows, strict=True)
-        ]
-    found = feature.decode(numbers)
-    return found.tolist() if isinstance(feature, Image) else found
-
-
-def text_of(feature: Words, numbers: Sequence[int]) -> str:
-    """Returns words as a text that `families.spanqa.tokens_of` cuts into as many.
-
-    The sign for unknown words it would cut into several, so words of which each is another stand
-    for these, and none is known.
-
-    Args:
-      feature: that they are of.
+      feature: the feature of words.
       numbers: their ids.
     """
-    words = feature.decode(numbers)
-    if isinstance(feature.encoder, TokenEncoder):
-        known = set(feature.encoder.tokens)
-        signs = {feature.encoder.decode([number]) for number in feature.encoder.unknown_ids}
+    words, encoder = feature.decode(numbers), getattr(feature, "encoder", None)
+    if isinstance(encoder, TokenEncoder):
+        known = set(encoder.tokens)
+        signs = {encoder.decode([number]) for number in encoder.unknown_ids}
         for place, word in enumerate(words):
             if word in signs:
                 words[place] = next(
                     name for i in range(len(known) + 1) if (name := f"w{place}w{i}") not in known
                 )
     return " ".join(words)
-
-
-def odd_values(kind: WordLabel | Gazetteer | WordReal) -> list[Any]:
-    """Returns what words seldom have."""
-    if isinstance(kind, WordReal):
-        return [[0.0] * kind.size, [-1e4 * (-1) ** place for place in range(kind.size)]]
-    if isinstance(kind, Gazetteer):
-        labels = kind.encoder.labels
-        alike = dict.fromkeys([_UNKNOWN, *reversed(labels[: kind.width + 2])], 0.5)
-        return [alike, {}, {_UNKNOWN: 1.0}, {labels[-1]: -2.0, labels[0]: 0.0}]
-    return [_UNKNOWN]
 
 
 TOLERANCE = 1e-4
@@ -374,37 +322,28 @@ def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.E
     if not total:
         raise DataError(f"the {split.value} split of {predictor.problem.full_name} has no rows.")
     numbers = np.unique(np.linspace(0, total - 1, min(count, total)).astype(int)).tolist()
-    columns = {}
-    for field, feature in predictor.kinds.items():
-        columns[field] = _column(predictor, shards, feature, numbers)
-        if isinstance(feature, Gazetteer):
-            weights = next(
-                its
-                for its in predictor.features.given.values()
-                if isinstance(its, GazetteerWeights) and its.field == feature.field
-            )
-            beside = _column(predictor, shards, weights, numbers)
-            columns[field] = list(zip(columns[field], beside, strict=True))
-    # A span is found in a text as it is written, which its family cuts into words itself.
-    whole = any(isinstance(feature, Span) for feature in predictor.features.targets.values())
+    features = predictor.features
+    names = {
+        field: next(name for name, one in features.all.items() if one is kind)
+        for field, kind in predictor.kinds.items()
+    }
+    columns = {
+        name: stored(shards, features.columns[name], numbers)
+        for name in dict.fromkeys((*names.values(), *features.given))
+    }
+    # A span is found in a text as it is written, which its problem cuts into words itself.
+    whole = any(feature.selects_words for feature in features.targets.values())
     rows = []
     for place, number in enumerate(numbers):
-        sample = {
-            field: text_of(feature, columns[field][place])
-            if whole and isinstance(feature, Words)
-            else value_of(feature, columns[field][place])
-            for field, feature in predictor.kinds.items()
-        }
+        row = {name: values[place] for name, values in columns.items()}
+        sample = {}
+        for field, feature in predictor.kinds.items():
+            value = feature.restore(names[field], features, row)
+            if whole and feature.is_text and isinstance(value, list):
+                value = text_of(feature, row[names[field]])
+            sample[field] = value
         rows.append(Row(f"row {number} of the {split.value} split", sample, number))
     return [*rows, *_odd_rows(predictor, rows[0].sample)]
-
-
-def _column(
-    predictor: Asked, shards: Shards, feature: Feature, numbers: Sequence[int]
-) -> list[Any]:
-    """Returns the stored numbers of some rows of a feature."""
-    name = next(n for n, its in predictor.features.all.items() if its is feature)
-    return stored(shards, predictor.features.columns[name], numbers)
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
@@ -425,11 +364,10 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
 def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
     """Yields inputs with texts that are seldom seen, and with those of a row written otherwise."""
     for name, kind in predictor.kinds.items():
-        if isinstance(kind, Image):
-            shape = kind.height, kind.width, kind.channels
-            for told, pixel in (("a dark picture", 0), ("a bright picture", 255)):
-                yield Row(told, {**given, name: np.full(shape, pixel).tolist()})
-    text_fields = [name for name, kind in predictor.kinds.items() if isinstance(kind, Text)]
+        if kind.aligned_to is None:
+            for told, value in kind.unusual_values().items():
+                yield Row(told, {**given, name: value})
+    text_fields = [name for name, kind in predictor.kinds.items() if kind.is_text]
     if not text_fields:
         return
     usual = {name: _text(given[name]) for name in text_fields}
@@ -453,9 +391,9 @@ def _of_words(
     """
     found = {}
     for field, kind in predictor.kinds.items():
-        if isinstance(kind, WordLabel | Gazetteer | WordReal):
-            count = len(words_of(texts[predictor.features.sources[kind.of]]))
-            several = [*given[field], *odd_values(kind)]
+        if kind.aligned_to is not None:
+            count = len(words_of(texts[predictor.features.sources[kind.aligned_to]]))
+            several = [*given[field], *kind.unusual_values().values()]
             found[field] = (several * (count // len(several) + 1))[:count]
     return found
 
@@ -484,7 +422,7 @@ def verify(
     """
     expected = {place: _asked(predictor, row) for place, row in enumerate(rows)}
     targets = predictor.features.targets.items()
-    stds = {name: max(its.std, default=0.0) for name, its in targets if isinstance(its, Real)}
+    stds = {name: max(its.scale[1], default=0.0) for name, its in targets}
     greatest, ties = 0.0, set()
     answers: dict[int, Prediction] = {}
 

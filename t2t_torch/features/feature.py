@@ -15,6 +15,7 @@ from t2t_torch.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
     from t2t_torch.export.graph import Graph
+    from t2t_torch.export.text_graph import InputGraph
 
 Role: TypeAlias = Literal["inputs", "targets", "notes", "kept"]
 """What a feature is to a model: given, produced, only known of the example, or only stored."""
@@ -267,7 +268,7 @@ class Feature(ABC):
 
     # Export: the parts of a graph that do the same as `encode` and `decode`.
 
-    def encode_graph(self, name: str, inputs: Any) -> str:
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Adds to a graph what makes the numbers of a field's value.
 
         Args:
@@ -280,19 +281,21 @@ class Feature(ABC):
         Raises:
           ExportError: a graph cannot do it.
         """
-        raise ExportError(
-            f"the field {name!r} is a {type(self).__name__}, which a graph cannot be given yet. "
-            "Train on a problem without it, or answer with  t2t-decoder"
-        )
+        raise inputs.unsupported(name, type(self).__name__)
 
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> None:
-        """Adds to a graph what makes the answer of a prediction, and the graph's outputs.
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Adds to a graph what makes the value of a prediction.
 
         Args:
           name: the target.
           outputs: outputs of the network, by name: `<target>.numbers`, and `.probability`,
             `.scores` and `.mask` where they exist.
           graph: the graph that contains the network.
+
+        Returns:
+          The tensor, its dtype, and its axes behind that of the batch.
 
         Raises:
           ExportError: a graph cannot do it.
@@ -302,6 +305,23 @@ class Feature(ABC):
             "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
             "text in problems of questions about one (SpanQAProblem) can be exported."
         )
+
+    def restore(self, name: str, features: Features, row: Row) -> Any:
+        """Returns a value that encodes to stored numbers, as users give it in JSON.
+
+        Args:
+          name: the feature.
+          features: the problem's.
+          row: stored numbers of an example.
+        """
+        return self.decode(row[name])
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns rare values by description, with which exported graphs are tested.
+
+        For a feature with an entry for each word they are values of one word.
+        """
+        return {}
 
     # Decoding: how predictions are printed and written.
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputSpec, Row, ranked
 from t2t_torch.text.encoder import ClassLabelEncoder
 from t2t_torch.text.tags import marks_spans
 
+if TYPE_CHECKING:
+    from t2t_torch.export.graph import Graph
+
 _SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1
 _LABEL_COLUMNS = ("", "_probability", "_probabilities")
 _PER_LABEL = tuple(f"{name}_per_label" for name in ("precision", "recall", "f1", "support"))
 _MAX_SOFT_LABELS = 5  # of a distribution that reports print
+
+
+def _named_in_graph(graph: Graph, labels: Sequence[str], numbers: str) -> str:
+    """Returns the labels of numbers in a graph.  [...] int64 -> [...] string."""
+    return graph.add("Gather", graph.constant(list(labels)), numbers)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,13 @@ class ClassLabel(Feature):
         """Returns the label; None if it is unknown."""
         identity = next(int(i) for i in ids)
         return None if identity < 0 else self.encoder.decode(identity)
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the name of the class.  [B] string."""
+        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
+        return _named_in_graph(graph, self.labels, only), "string", ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -135,6 +150,13 @@ class MultiLabel(Feature):
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the labels, in the order of the classes."""
         return [label for label, there in zip(self.encoder.labels, ids, strict=True) if there]
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns which classes are there.  [B, C] bool."""
+        there = graph.add("Greater", outputs[f"{name}.numbers"], [0])
+        return there, "bool", (None,)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -210,6 +232,12 @@ class SoftLabel(Feature):
         """Returns the probability of each label."""
         return dict(zip(self.encoder.labels, map(float, ids), strict=True))
 
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the distribution.  [B, C] float32."""
+        return outputs[f"{name}.numbers"], "float32", (None,)
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The classes, in the order of their ids."""
@@ -270,6 +298,13 @@ class Choice(Feature):
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the candidate's name."""
         return self.candidates[next(int(i) for i in ids)]
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the name of the candidate.  [B] string."""
+        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
+        return _named_in_graph(graph, self.labels, only), "string", ()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -352,6 +387,15 @@ class Tags(Feature):
         """Returns the labels; None where one is unknown."""
         known = (int(i) for i in ids)
         return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the tags, empty behind the words.  [B, W] string."""
+        tags = _named_in_graph(graph, self.labels, outputs[f"{name}.numbers"])
+        if mask := outputs.get(f"{name}.mask"):
+            tags = graph.add("Where", mask, tags, [""])
+        return tags, "string", ("words",)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,11 @@ from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 
 _MANY = 8  # numbers that an example writes out
+if TYPE_CHECKING:
+    from t2t_torch.export.graph import Graph
+    from t2t_torch.export.text_graph import InputGraph
+
+_FLOAT, _DOUBLE = 1, 11  # types of ONNX
 _LARGEST = 3.4028234663852886e38  # of the finite 32-bit floats
 
 
@@ -64,6 +69,27 @@ class Real(Feature):
         if not self.mean:
             return numbers
         return [x * s + m for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the standardized numbers.  [B, size] float32."""
+        numbers, graph = inputs.input(name, "float32", [self.size]), inputs.graph
+        if not self.mean:
+            return numbers
+        mean, std = (np.asarray(x, np.float64) for x in (self.mean, self.std))
+        numbers = graph.add("Cast", numbers, to=_DOUBLE)
+        numbers = graph.add("Sub", numbers, graph.constant(mean))
+        numbers = graph.add("Div", numbers, graph.constant(std))
+        return graph.add("Cast", numbers, to=_FLOAT)
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the numbers as they were before they were standardized.  [B, size] float32."""
+        numbers = outputs[f"{name}.numbers"]
+        if self.mean:
+            numbers = graph.add("Mul", numbers, graph.constant(list(self.std), "float32"))
+            numbers = graph.add("Add", numbers, graph.constant(list(self.mean), "float32"))
+        return numbers, "float32", (self.size,)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns how many numbers there are."""
@@ -206,6 +232,20 @@ class Image(Feature):
         """Returns the picture, [height, width, channels]."""
         pixels = np.fromiter((int(i) for i in ids), np.uint8)
         return pixels.reshape(self.height, self.width, self.channels)
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the bytes as they are given.  [B, height, width, channels] uint8."""
+        return inputs.input(name, "uint8", self.shape)
+
+    def restore(self, name: str, features: Features, row: Row) -> Any:
+        """Returns the picture as nested lists."""
+        return self.decode(row[name]).tolist()
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns pictures of one color."""
+        named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
+        shape = self.height, self.width, self.channels
+        return {told: np.full(shape, pixel).tolist() for told, pixel in named.items()}
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the size in pixels."""

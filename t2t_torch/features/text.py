@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
@@ -15,6 +15,9 @@ from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
 
 _MAX_IDS = 4096  # of a longer text only the start is decoded for reports
+if TYPE_CHECKING:
+    from t2t_torch.export.text_graph import InputGraph
+
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 
 
@@ -69,6 +72,10 @@ class Text(Feature):
     def decode(self, ids: Iterable[int]) -> Any:
         """Returns the text before the first `EOS`, `PAD` skipped."""
         return self.encoder.decode(ids)
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the ids.  [B, S] int64."""
+        return inputs.text(name, self.encoder, add_eos=self.add_eos, as_words=False)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a text."""
@@ -132,6 +139,10 @@ class Words(Text):
         text = self.encoder.decode(ids)
         return text.split(" ") if text else []
 
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the ids of the words.  [B, S] int64."""
+        return inputs.text(name, self.encoder, add_eos=self.add_eos, as_words=True)
+
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns words."""
         return InputSpec(name, "words")
@@ -176,6 +187,10 @@ class Turns(Text):
             elif identity != PAD:
                 turns[-1].append(identity)
         return [self.encoder.decode(turn) for turn in turns[:-1]]
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Raises ExportError: no graph encodes it."""
+        raise inputs.unsupported(name, type(self).__name__)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a list of texts, which is no form that graphs take."""
@@ -313,6 +328,10 @@ class TreeFeature(Text):
     def refers_to(self) -> str:
         """The feature of words."""
         return self.of
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Raises ExportError: no graph encodes it."""
+        raise inputs.unsupported(name, type(self).__name__)
 
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns a tree."""

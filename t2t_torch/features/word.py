@@ -6,13 +6,20 @@ import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec
+from t2t_torch.features.feature import Feature, Features, InputSpec, Row
 from t2t_torch.features.real import example_numbers, numbers_of
 from t2t_torch.features.text import Words, list_of, words_of
 from t2t_torch.text.encoder import ClassLabelEncoder, TextEncoder
+
+if TYPE_CHECKING:
+    from t2t_torch.export.text_graph import InputGraph
+
+_OTHER = "<unknown>"  # a label that the data has and training has not
 
 NUM_RESERVED = 1
 """Ids of word features start after 0, the padding."""
@@ -81,6 +88,10 @@ class WordStarts(OfWords):
 
     words: Words
 
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the places.  [B, W] int64."""
+        return inputs.word_starts(name, self.of)
+
     def encode(self, value: Any) -> list[int]:
         """Returns the places."""
         return self.encode_batch([value])[0]
@@ -119,6 +130,10 @@ class WordCharacters(OfWords):
         """`width` ids for each word."""
         return (None, self.width)
 
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the ids.  [B, W, width] int64."""
+        return inputs.word_characters(name, self.of, self.encoder, self.width)
+
     def encode(self, value: Any) -> list[int]:
         """Returns the ids of each word, filled up."""
         flat: list[int] = []
@@ -156,6 +171,10 @@ class WordShape(OfWords):
     def vocab_size(self) -> int:
         """The shapes, and padding."""
         return NUM_RESERVED + len(Shape)
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the shapes.  [B, W] int64."""
+        return inputs.word_shapes(name, self.of)
 
     def encode(self, value: Any) -> list[int]:
         """Returns the shape of each word."""
@@ -216,6 +235,19 @@ class WordLabel(OfWords):
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the labels of the ids that have one."""
         return [self.encoder.decode(int(i) - NUM_RESERVED) for i in ids if i]
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the ids.  [B, W] int64."""
+        return inputs.word_labels(name, self.of, self.encoder)
+
+    def restore(self, name: str, features: Features, row: Row) -> list[str]:
+        """Returns a label for each word, also for those whose label is not known."""
+        labels = self.encoder.labels
+        return [labels[i - NUM_RESERVED] if i >= NUM_RESERVED else _OTHER for i in row[name]]
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns a label that is not known."""
+        return {"unknown": _OTHER}
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a label for each word."""
@@ -299,6 +331,35 @@ class Gazetteer(OfWords):
     def labels(self) -> tuple[str, ...]:
         """The labels of the entries."""
         return self.encoder.labels
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the ids.  [B, W, width] int64."""
+        given = name, self.of, self.encoder.labels, self.width
+        return inputs.gazetteer(*given, weights=self.vocab_size == 0)
+
+    def restore(self, name: str, features: Features, row: Row) -> list[dict[str, float]]:
+        """Returns the labels of each word with their weights."""
+        weights = next(
+            row[other]
+            for other, feature in features.given.items()
+            if isinstance(feature, GazetteerWeights) and feature.field == self.field
+        )
+        rows = np.array(weights, np.float64).reshape(-1, self.width).tolist()
+        return [
+            dict(zip(labels, its, strict=False))
+            for labels, its in zip(self.decode(row[name]), rows, strict=True)
+        ]
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns entries of equal weight, none, an unknown one, and weights of 0 and below."""
+        labels = self.encoder.labels
+        alike = dict.fromkeys([_OTHER, *reversed(labels[: self.width + 2])], 0.5)
+        return {
+            "alike": alike,
+            "none": {},
+            "unknown": {_OTHER: 1.0},
+            "signs": {labels[-1]: -2.0, labels[0]: 0.0},
+        }
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns labels with weights for each word."""
@@ -397,6 +458,17 @@ class WordReal(OfWords):
         """Returns the numbers of each word."""
         flat = [float(x) for x in ids]
         return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the numbers of each word.  [B, W, size] float32."""
+        return inputs.word_numbers(name, self.of, self.size)
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns zeros and large numbers."""
+        return {
+            "zeros": [0.0] * self.size,
+            "large": [-1e4 * (-1) ** place for place in range(self.size)],
+        }
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns how many numbers a word has."""

@@ -28,7 +28,7 @@ from t2t_torch.errors import DataError, ExportError, UsageError, install_extra
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.request import FEWEST_ROWS, Request, copy_explanations
 from t2t_torch.export.verification import TOLERANCE, stored
-from t2t_torch.features import Feature, Text, TreeFeature
+from t2t_torch.features import Feature
 from t2t_torch.layers.transformer_layer import sinusoids
 from t2t_torch.metrics.text_scores import score
 from t2t_torch.modalities.text import Embedding
@@ -119,7 +119,7 @@ def _misfit(loaded: Loaded) -> str | None:
     if len(features.inputs) != 1 or len(features.targets) != 1:
         return f"it has {', '.join(features.all)}, where one input and one target are read"
     for name, feature in features.all.items():
-        if not isinstance(feature, Text) or isinstance(feature, TreeFeature):
+        if feature.output_spec(name, features).kind != "text":
             return f"{name!r} is a {type(feature).__name__}, not a text"
         if not isinstance(model.modalities[name].bottom, Embedding):
             return f"the vectors of {name!r} are not of a table alone"
@@ -157,9 +157,10 @@ def tokens_of(source: Feature, target: Feature) -> tuple[list[str], list[str]]:
 
 def _pieces_of(feature: Feature) -> list[str]:
     """Returns the subwords of a vocabulary; none if it has others, or two of the same name."""
-    if not isinstance(feature, Text) or not isinstance(feature.encoder, SubwordEncoder):
+    encoder = getattr(feature, "encoder", None)
+    if not isinstance(encoder, SubwordEncoder):
         return []
-    pieces = feature.encoder.pieces
+    pieces = encoder.pieces
     return pieces if len(set(pieces)) == len(pieces) else []
 
 

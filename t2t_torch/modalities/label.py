@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,12 @@ class TargetModality(Modality):
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, ...] -> [B, 1] bool."""
         return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
+
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns the logarithms of the scores.  [B, C]."""
+        return _log_of(_by_label(feature, scores)).float()
 
 
 class ClassLabelModality(TargetModality):
@@ -106,6 +112,13 @@ class MultiLabelModality(TargetModality):
         """Returns the number of classes."""
         return int(feature.shape[0])
 
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns the log-odds of each class.  [B, C]."""
+        found = _by_label(feature, scores)
+        return (_log_of(found) - _log_of(1.0 - found)).float()
+
     def alternatives(self, logits: Tensor) -> Tensor:
         """Returns the scores of "not there" and "there" for each class.  [B, C] -> [B, C, 2]."""
         return torch.stack([torch.zeros_like(logits), logits], -1)
@@ -131,9 +144,29 @@ class SoftLabelModality(TargetModality):
         """Returns the number of classes."""
         return int(feature.shape[0])
 
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns the logarithms of the distributions, which are the values.  [B, C]."""
+        return super().answer_logits(feature, values, values, targets)
+
     def guess(self, logits: Tensor) -> Guesses:
         """Returns the probability of each class."""
         return Guesses(logits.float().softmax(-1))
+
+
+_LEAST = 1e-30  # a probability that has a logarithm
+
+
+def _by_label(feature: Any, rows: Sequence[Mapping[str, float]]) -> Tensor:
+    """Returns scores in the order of the labels.  [B, C] float64."""
+    return torch.tensor(
+        [[row[label] for label in feature.labels] for row in rows], dtype=torch.float64
+    )
+
+
+def _log_of(probabilities: Tensor) -> Tensor:
+    return probabilities.clamp(min=_LEAST).log()
 
 
 def best_classes(logits: Tensor) -> Guesses:
@@ -192,6 +225,12 @@ class RealModality(Modality):
         share = self.objective.distill_weight
         imitated = self.objective.values(list(logits), taught, axes)
         return (1.0 - share) * values + share * imitated
+
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns the standardized numbers.  [B, size]."""
+        return torch.tensor([feature.encode(value) for value in values])
 
     def guess(self, logits: Tensor) -> Guesses:
         """Returns the numbers."""

@@ -19,6 +19,8 @@ from t2t_torch.modalities.label import TargetModality
 from t2t_torch.modality import ExtraLossInputs, Guesses, Hidden, Loss, Modality
 from t2t_torch.text.tags import tag_rules
 
+_CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
+
 
 class TagsModality(TargetModality):
     """A label for each word: hidden [B, W, H] -> logits [B, W, C]; an unknown one has no loss.
@@ -88,6 +90,19 @@ class TagsModality(TargetModality):
         if self.rules is None:
             return logits
         return _promoted(logits, self._best(logits))
+
+    def answer_logits(
+        self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
+    ) -> Tensor:
+        """Returns a high logit for each answered tag, as its scores are not known of all tags.
+
+        [B, W, C].
+        """
+        logits = torch.zeros(*targets.shape, feature.vocab_size)
+        for row, tags in enumerate(values):
+            for place, tag in enumerate(tags[: targets.size(1)]):
+                logits[row, place, feature.encoder.encode(tag)] = _CERTAIN
+        return logits
 
     def guess(self, logits: Tensor) -> Guesses:
         """Returns the most likely labels of each sentence."""

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.feature import ranked
 from t2t_torch.features.real import numbers_of, pixels_of
 from t2t_torch.features.text import check_whole, words_of
@@ -21,7 +22,6 @@ from t2t_torch.runtime.prediction import (
     InputError,
     Prediction,
 )
-from t2t_torch.runtime.signature import Field, Target
 
 WEIGHTS = "_weights"
 """Behind the name of a gazetteer's labels, the name of their weights."""
@@ -57,7 +57,7 @@ class Feeds:
       fields: of a signature.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[InputSpec]) -> None:
         self._fields = fields
 
     def row(self, number: int, sample: Mapping[str, Any]) -> Row:
@@ -100,7 +100,7 @@ class Feeds:
                 )
 
     def batch(self, rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
-        """Returns the graph's inputs, as `Field.dtype` says."""
+        """Returns the graph's inputs, as `InputSpec.dtype` says."""
         found: dict[str, npt.NDArray[Any]] = {}
         for field in self._fields:
             values = [row.values[field.name] for row in rows]
@@ -136,14 +136,14 @@ def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[
     return {name: labels, f"{name}{WEIGHTS}": weights}
 
 
-def _room(field: Field, value: Any) -> int:
+def _room(field: InputSpec, value: Any) -> int:
     """Returns how many words a word of a field counts as, by what it has."""
     if field.kind != "gazetteer":
         return 1
     return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
 
 
-def _value(field: Field, given: Any) -> tuple[Any, int]:
+def _value(field: InputSpec, given: Any) -> tuple[Any, int]:
     """Returns what stands for a field, and how many words it has, about.
 
     Raises:
@@ -203,7 +203,7 @@ def _may_be_known(label: Any) -> bool:
 _Scores = Mapping[str, float] | Sequence[float]
 
 
-def output_names(target: Target) -> tuple[str, ...]:
+def output_names(target: OutputSpec) -> tuple[str, ...]:
     """Returns the names that a target's outputs may have."""
     return target.name, f"{target.name}_probability", f"{target.name}_scores"
 
@@ -213,7 +213,7 @@ _END = 1  # the id of `EOS`
 
 
 def answers_of(
-    targets: Sequence[Target], outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[Row]
+    targets: Sequence[OutputSpec], outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[Row]
 ) -> list[Prediction]:
     """Returns what was found for each row of a batch.
 
@@ -226,7 +226,7 @@ def answers_of(
     return [_answer(targets, plain, number, row) for number, row in enumerate(rows)]
 
 
-def predictions_of(target: Target, outputs: Mapping[str, npt.NDArray[Any]]) -> list[Prediction]:
+def predictions_of(target: OutputSpec, outputs: Mapping[str, npt.NDArray[Any]]) -> list[Prediction]:
     """Returns the texts that were found for each row of a batch, the best first.
 
     Args:
@@ -256,7 +256,7 @@ def _content(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def _answer(
-    targets: Sequence[Target], outputs: Mapping[str, Any], number: int, row: Row
+    targets: Sequence[OutputSpec], outputs: Mapping[str, Any], number: int, row: Row
 ) -> Prediction:
     values: dict[str, Any] = {}
     probabilities: dict[str, float] = {}
@@ -276,7 +276,7 @@ def _answer(
     return Prediction(values, probabilities, scores)
 
 
-def _read_value(target: Target, found: Any, words: int | None) -> Any:
+def _read_value(target: OutputSpec, found: Any, words: int | None) -> Any:
     if target.kind == "tags":
         return found[:words]
     if target.kind == "multilabel":

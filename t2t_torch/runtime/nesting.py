@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError
-from t2t_torch.runtime.signature import Field
+from t2t_torch.features import InputSpec
 
 Nesting: TypeAlias = Mapping[str, Any] | None
 
@@ -155,7 +155,7 @@ def _named(name: str, fields: tuple[str, ...]) -> Any:
 _NAMED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
-def array_of(field: Field, given: Any, *, rows: bool = False) -> npt.NDArray[Any]:
+def array_of(field: InputSpec, given: Any, *, rows: bool = False) -> npt.NDArray[Any]:
     """Returns what is given for a field as an array of its dtype.
 
     Args:

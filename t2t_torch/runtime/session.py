@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import ArtifactError, DataError, UsageError
+from t2t_torch.features import OutputSpec
 from t2t_torch.files import read_lines
 from t2t_torch.runtime.feeds import (
     WEIGHTS,
@@ -33,7 +34,7 @@ from t2t_torch.runtime.feeds import (
 )
 from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
-from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature, Target
+from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
 
 # The examples of an artifact: inputs, and the answers that its exporter got for them.
 
@@ -62,7 +63,7 @@ def read_examples(path: Path) -> list[Example]:
 
 def check_answers(
     path: Path,
-    targets: Sequence[Target],
+    targets: Sequence[OutputSpec],
     examples: Sequence[Example],
     found: Sequence[Prediction],
 ) -> None:
@@ -113,7 +114,7 @@ def _differs(path: Path, number: int, told: str) -> ArtifactError:
 
 
 def _compared(
-    targets: Sequence[Target], answer: Mapping[str, Any], found: Prediction
+    targets: Sequence[OutputSpec], answer: Mapping[str, Any], found: Prediction
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields what was found and what was expected, with its name."""
     if not found.hypotheses:
@@ -132,7 +133,7 @@ def _compared(
     yield f"{name}_scores", its.score, best["score"]
 
 
-def _is_tie(target: Target, answer: Mapping[str, Any], found: Prediction) -> bool:
+def _is_tie(target: OutputSpec, answer: Mapping[str, Any], found: Prediction) -> bool:
     """Whether another part of a text, or another label, was found that is as probable."""
     now, before = found.values[target.name], answer["values"][target.name]
     if now == before:
@@ -148,7 +149,7 @@ def _is_tie(target: Target, answer: Mapping[str, Any], found: Prediction) -> boo
     return math.isclose(found.probabilities[target.name], was, rel_tol=_TIE)
 
 
-def _scale(target: Target, examples: Sequence[Example]) -> float:
+def _scale(target: OutputSpec, examples: Sequence[Example]) -> float:
     """Returns the largest number among the answers: by it even numbers near 0 are rounded."""
     if target.kind != "numbers":
         return 1.0

@@ -7,9 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 from t2t_torch.errors import ArtifactError
+from t2t_torch.features.feature import InputKind, InputSpec, OutputKind, OutputSpec
 
 FILE = "signature.json"
 MODEL = "model.onnx"
@@ -23,69 +24,9 @@ and kinds of fields and targets; 3 added the checksum of `signature.json` itself
 _SHA256 = "sha256"  # the key of that checksum
 _CHECKED_SINCE = 3
 
-FieldKind: TypeAlias = Literal[
-    "text", "words", "labels", "numbers", "word_numbers", "gazetteer", "image", "tensor"
-]
-"""A text; words between spaces; a label of each word, between spaces; so many numbers; so many of
-each word; labels with weights of each word; a picture; an array of a trial."""
-
-TargetKind: TypeAlias = Literal[
-    "class", "multilabel", "tags", "numbers", "distribution", "choice", "span", "text", "tensor"
-]
-
-
-@dataclasses.dataclass(frozen=True)
-class Field:
-    """An input of the graph.
-
-    Attributes:
-      name: of the field of a sample, and of the graph's input.
-      kind: how it is written.
-      dtype: of the tensor: "string" [batch], or "float32" [batch, size]; of each word's numbers
-        "float32" [batch, words, size]; of a gazetteer's labels "string" [batch, words, entries],
-        and of their weights, an input of the name and "_weights", float64; of a picture "uint8"
-        [batch, height, width, channels]; of an array its own.
-      size: how many numbers; 0 of strings.
-      of: of what has an entry for each word, the field of the words.
-      longest: the words or tokens after which it is cut, or, if `tagged`, refused; 0: never.
-      tagged: whether some target has a tag for each of its words.
-      shape: of a picture, or of an array of one record; -1 is any size.
-    """
-
-    name: str
-    kind: FieldKind
-    dtype: str = "string"
-    size: int = 0
-    of: str = ""
-    longest: int = 0
-    tagged: bool = False
-    shape: Sequence[int] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """What is answered.
-
-    The graph's outputs are `<name>`, and `<name>_probability` and `<name>_scores` where there are
-    some; of a part of a text `<name>_span`, too.
-
-    Attributes:
-      name: of the target.
-      kind: what it is; by this the outputs are read.
-      labels: in the order of the scores; empty of numbers.
-      of: of tags, the field of the words that they are of; of a part of a text, that of the text.
-      size: of numbers, how many; of texts, how many hypotheses.
-      dtype: of an array.
-      shape: of an array of one record; -1 is any size.
-    """
-
-    name: str
-    kind: TargetKind
-    labels: Sequence[str] = ()
-    of: str = ""
-    size: int = 0
-    dtype: str = ""
-    shape: Sequence[int] = ()
+_INPUT_KINDS = tuple(kind for kind in get_args(InputKind) if kind != "value")
+_OUTPUT_KINDS = tuple(kind for kind in get_args(OutputKind) if kind != "tree")
+"""Kinds of inputs and outputs that a graph may have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +81,8 @@ class Signature:
     step: int
     checkpoint: str
     created: str
-    fields: Sequence[Field] = ()
-    targets: Sequence[Target] = ()
+    fields: Sequence[InputSpec] = ()
+    targets: Sequence[OutputSpec] = ()
     needs_extensions: bool = False
     quantized: str = ""
     opset: int = 0
@@ -204,8 +145,8 @@ class Signature:
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, error) from None
         for what, kind, several in (
-            ("field", FieldKind, found.fields),
-            ("target", TargetKind, found.targets),
+            ("field", _INPUT_KINDS, found.fields),
+            ("target", _OUTPUT_KINDS, found.targets),
         ):
             _check_kinds(folder, what, kind, several)
         return found
@@ -216,13 +157,13 @@ class Signature:
         found = cls(
             **{
                 **kept,
-                "fields": tuple(_with_tuples(Field, one) for one in told["fields"]),
-                "targets": tuple(_with_tuples(Target, one) for one in told["targets"]),
+                "fields": tuple(_with_tuples(InputSpec, one) for one in told["fields"]),
+                "targets": tuple(_with_tuples(OutputSpec, one) for one in told["targets"]),
                 "files": {name: Written(**one) for name, one in told["files"].items()},
                 "members": tuple(told.get("members", ())),
             }
         )
-        parts: list[Signature | Field | Target] = [found, *found.fields, *found.targets]
+        parts: list[Signature | InputSpec | OutputSpec] = [found, *found.fields, *found.targets]
         for part in parts:
             for field in dataclasses.fields(part):
                 value = getattr(part, field.name)
@@ -262,18 +203,19 @@ def _checksum(told: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _check_kinds(folder: Path, what: str, kinds: Any, several: Sequence[Field | Target]) -> None:
+def _check_kinds(
+    folder: Path, what: str, kinds: Sequence[str], several: Sequence[InputSpec | OutputSpec]
+) -> None:
     """Checks that fields, or targets, are of kinds that this version knows.
 
     Raises:
       ArtifactError: one is not.
     """
-    known = get_args(kinds)
     for one in several:
-        if one.kind not in known:
+        if one.kind not in kinds:
             raise ArtifactError(
                 f"'{folder}' has the {what} {one.name!r} of the kind {one.kind!r}, which this "
-                f"version of t2t_torch does not know; it knows {', '.join(known)}. Update it (pip "
+                f"version of t2t_torch does not know; it knows {', '.join(kinds)}. Update it (pip "
                 "install -U t2t_torch), or export the run again with this version."
             )
 

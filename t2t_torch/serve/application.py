@@ -37,7 +37,7 @@ from t2t_torch.serve.limits import (
     Limits,
     unavailable,
 )
-from t2t_torch.serve.model import Extent, Model, Sample, texts_of
+from t2t_torch.serve.model import Extent, Sample, ServedModel, texts_of
 from t2t_torch.serve.protocol import (
     ErrorResponse,
     InferenceRequest,
@@ -93,7 +93,7 @@ class Asked(NamedTuple):
       found: as many.
     """
 
-    model: Model
+    model: ServedModel
     samples: Sequence[Sample]
     found: Sequence[Prediction]
 
@@ -102,7 +102,7 @@ async def ask(
     request: Request,
     repository: Repository,
     place: tuple[str | None, str | None],
-    samples_of: Callable[[Model], Sequence[Sample]],
+    samples_of: Callable[[ServedModel], Sequence[Sample]],
     limits: Limits,
     *,
     attention: bool = False,
@@ -436,7 +436,7 @@ class Application:
         body = await self._bodies.read_tensors(request, raw_name(self._served(request).model))
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
-        def read(model: Model) -> Sequence[Sample]:
+        def read(model: ServedModel) -> Sequence[Sample]:
             check_wanted(model, wanted or ())
             return samples_of(model, body.inputs, self._limits)
 
@@ -461,7 +461,7 @@ class Application:
         body = parsed(PredictRequest, await self._bodies.read(request))
         check_size(len(body.inputs), self._limits)
 
-        def read(model: Model) -> Sequence[Sample]:
+        def read(model: ServedModel) -> Sequence[Sample]:
             if body.attention:
                 model.check_attends()
             return [model.sample(number, given) for number, given in enumerate(body.inputs)]
@@ -501,7 +501,7 @@ class Application:
         request.scope["told_at"] = time.monotonic()
         self._tell(request, self._served(request).model, ())
 
-    def _tell(self, request: Request, model: Model, extents: Sequence[Extent]) -> None:
+    def _tell(self, request: Request, model: ServedModel, extents: Sequence[Extent]) -> None:
         request.scope["told"].update(
             model=model.name,
             version=model.version,
@@ -512,11 +512,11 @@ class Application:
     async def _ask(
         self,
         request: Request,
-        read: Callable[[Model], Sequence[Sample]],
+        read: Callable[[ServedModel], Sequence[Sample]],
         *,
         attention: bool = False,
     ) -> Asked:
-        def checked(model: Model) -> Sequence[Sample]:
+        def checked(model: ServedModel) -> Sequence[Sample]:
             samples = read(model)
             check_size(len(samples), self._limits)
             extents = extents_of(model, samples, self._limits)
@@ -536,16 +536,17 @@ def _place(request: Request) -> tuple[str | None, str | None]:
     return request.path_params.get("model"), request.path_params.get("version")
 
 
-def _described(model: Model) -> Mapping[str, Any]:
-    asked = model.nested or model
+def _described(model: ServedModel) -> Mapping[str, Any]:
     return {
         "name": model.name,
         "problem": model.problem,
-        "learner": model.learner,
+        "learner": model.architecture,
         "platform": model.platform,
-        "fields": [{"name": one.name, "kind": one.kind, "size": one.size} for one in asked.fields],
-        "targets": [{"name": one.name, "kind": one.kind} for one in asked.targets],
-        "attention": model.attend is not None,
+        "fields": [
+            {"name": one.name, "kind": one.kind, "size": one.size} for one in model.json_fields
+        ],
+        "targets": [{"name": one.name, "kind": one.kind} for one in model.json_targets],
+        "attention": model.attends,
         "examples": _shown(model.examples),
     }
 

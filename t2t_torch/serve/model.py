@@ -1,12 +1,13 @@
-"""A model as it is served: what it is asked, what it answers, and how that is told."""
+"""A served model: its inputs, its predictions and their JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.prediction import (
     BEST,
@@ -28,112 +29,82 @@ TEXTS = ("text", "tree")
 _LETTERS = 5  # of a word, about
 
 
-@dataclass(frozen=True)
-class InputField:
-    """What an input consists of.
+class ServedModel(ABC):
+    """One version of a model that answers requests: of an artifact, a run or a trial.
 
-    Attributes:
-      name: of the field.
-      kind: "text"; "words" or "labels" of words, with spaces between or as a list; "numbers";
-        "word_numbers", a list of numbers for each word; "gazetteer", for each word a mapping of
-        labels to weights; "image", bytes in lists; "tensor", an array of a trial; or "value", of
-        some other form, which the protocol's tensors do not have.
-      size: how many numbers; 0 of all else.
-      dtype: of an array.
-      shape: of a picture, or of an array of one input; -1 is any size.
-      of: of what has an entry for each word, the field of the words.
-    """
-
-    name: str
-    kind: str
-    size: int = 0
-    dtype: str = ""
-    shape: Sequence[int] = ()
-    of: str = ""
-
-
-@dataclass(frozen=True)
-class OutputTarget:
-    """What is answered.
-
-    Attributes:
-      name: of the target.
-      kind: "class", "choice", "multilabel", "tags", "numbers", "distribution", "span", "tensor",
-        "value", or one of `TEXTS`.
-      labels: in the order of their scores; empty where there are none.
-      of: of tags, the field of the words that they are of.
-      size: of numbers, how many.
-      dtype: of an array.
-      shape: of an array of one answer; -1 is any size.
-    """
-
-    name: str
-    kind: str
-    labels: Sequence[str] = ()
-    of: str = ""
-    size: int = 0
-    dtype: str = ""
-    shape: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class Nested:
-    """How the nested inputs and outputs of a trial are read and told in JSON.
-
-    Attributes:
-      read: returns the arrays of an input by field, given its number and JSON; raises HTTPError.
-      tell: returns what JSON says of an answer.
-      fields: as which JSON has the inputs.
-      targets: as which it has the outputs.
-    """
-
-    read: Callable[[int, Any], Sample]
-    tell: Callable[[Any], dict[str, Any]]
-    fields: Sequence[InputField]
-    targets: Sequence[OutputTarget]
-
-
-@dataclass(frozen=True)
-class Model:
-    """One version of a model, ready to answer.
-
-    Attributes:
-      name: what it is asked by.
-      version: the same.
-      problem: what it has learnt.
-      learner: the registered name of what has learnt it.
+    Args:
+      name: name in requests.
+      version: version in requests.
+      problem: name of the problem or trial.
+      architecture: registered name of the model.
       platform: what computes.
       fields: what an input consists of.
       targets: what is answered.
-      ask: returns what is found for inputs, in their order, unless the `CancellationToken` is set
-        meanwhile; called by one thread at a time, unless `is_shared`.
       examples: inputs to try.
-      told: the parts of a first answer, by which its metadata say what there is; None if unknown.
-      attend: returns what is found for inputs with the attention of its texts; called as `ask`
-        is.  None if nothing tells it.
-      why_no_attention: if so, why; ends a sentence.
-      nested: of a trial, whose fields and targets are arrays.
-      is_shared: whether several threads may ask at once.
+
+    Attributes:
+      is_shared: whether several threads may call `predict` at once.
+      first: the first answer, from which metadata list the outputs; None if unknown.
+      why_no_attention: why the model has no attention, as the end of a sentence; "" if it has.
     """
 
-    name: str
-    version: str
-    problem: str
-    learner: str
-    platform: str
-    fields: Sequence[InputField]
-    targets: Sequence[OutputTarget]
-    ask: Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
-    examples: Sequence[Sample] = ()
-    told: Prediction | None = None
-    attend: Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]] | None = None
-    why_no_attention: str = "it writes no text"
-    nested: Nested | None = None
     is_shared: bool = False
+    first: Prediction | None = None
+    why_no_attention: str = "it writes no text"
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        problem: str,
+        architecture: str,
+        platform: str,
+        fields: Sequence[InputSpec],
+        targets: Sequence[OutputSpec],
+        examples: Sequence[Any] = (),
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.problem = problem
+        self.architecture = architecture
+        self.platform = platform
+        self.fields = fields
+        self.targets = targets
+        self.examples = examples
+
+    @abstractmethod
+    def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
+        """Returns the predictions for samples, in their order.
+
+        Called by one thread at a time, unless `is_shared`.
+
+        Raises:
+          InputError: a sample cannot be encoded.
+          Stopped: the token was set.
+        """
+
+    def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
+        """Returns the predictions with their attention, unless `why_no_attention`."""
+        raise NotImplementedError
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention."""
+        return not self.why_no_attention
+
+    @property
+    def json_fields(self) -> Sequence[InputSpec]:
+        """The fields of an input in JSON."""
+        return self.fields
+
+    @property
+    def json_targets(self) -> Sequence[OutputSpec]:
+        """The targets of an answer in JSON."""
+        return self.targets
 
     def check_attends(self) -> None:
-        """Raises HTTPError if nothing tells what the model attends to."""
-        if self.attend is None:
+        """Raises HTTPError if there is no attention."""
+        if not self.attends:
             raise HTTPError(
                 BAD_REQUEST,
                 f"attention: {self.name!r} tells none: {self.why_no_attention}. Leave it out.",
@@ -143,14 +114,12 @@ class Model:
         """Returns an input of a request, by field.
 
         Args:
-          number: of the input, from 0, for errors.
-          given: a mapping by field; where there is one field, also its value alone.
+          number: index of the input, for errors.
+          given: a mapping by field; for a single field also its value alone.
 
         Raises:
           HTTPError: a field is missing.
         """
-        if self.nested is not None:
-            return self.nested.read(number, given)
         names = [field.name for field in self.fields]
         if not isinstance(given, dict):
             if len(names) == 1:
@@ -169,21 +138,19 @@ class Model:
         return {name: given[name] for name in names}
 
     def record(self, sample: Sample, found: Prediction, best: int = BEST) -> dict[str, Any]:
-        """Returns what was found for an input, by target, as JSON has it.
+        """Returns a prediction as JSON, by target.
 
         Args:
           sample: the input.
-          found: what was found for it.
-          best: labels of a class that are told.
+          found: the prediction.
+          best: number of labels of a class to list.
         """
-        if self.nested is not None:
-            return self.nested.tell(found)
         if found.hypotheses:
             return {self.targets[0].name: _text_record(found)}
         return {target.name: _record(target, sample, found, best) for target in self.targets}
 
 
-def _record(target: OutputTarget, sample: Sample, found: Prediction, best: int) -> dict[str, Any]:
+def _record(target: OutputSpec, sample: Sample, found: Prediction, best: int) -> dict[str, Any]:
     name = target.name
     record = value_record(found, name, best)
     if target.kind == "tags":

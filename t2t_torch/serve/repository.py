@@ -17,7 +17,7 @@ from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import NOT_FOUND, HTTPError, Limits, unavailable
-from t2t_torch.serve.model import Model, Sample, tokens_of
+from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import tell
 
 # Requests put together: what comes while a model is busy is answered at once when it is free.
@@ -362,7 +362,7 @@ class Source(NamedTuple):
 
     name: str
     path: Path
-    load: Callable[[str, str, Path], Model]
+    load: Callable[[str, str, Path], ServedModel]
     is_run: bool = False
 
     def places(self) -> dict[str, Path]:
@@ -378,7 +378,7 @@ class Source(NamedTuple):
 class Served(NamedTuple):
     """A version of a model, and the queue before it."""
 
-    model: Model
+    model: ServedModel
     batcher: Batcher
 
 
@@ -506,11 +506,11 @@ class Repository:
             version=model.version,
             path=str(path),
             problem=model.problem,
-            learner=model.learner,
+            learner=model.architecture,
         )
         threads = self._limits.batches if model.is_shared else 1
         named = f"{name} {model.version}"
-        return Served(model, Batcher(model.ask, self._limits, observe, named, threads))
+        return Served(model, Batcher(model.predict, self._limits, observe, named, threads))
 
     def _put(self, name: str) -> None:
         """Serves what is known, and retires what is not any more."""

@@ -1,4 +1,4 @@
-"""A run's model as one that is served, to try a checkpoint; torch computes."""
+"""The model of a run as a served model, to try a checkpoint; torch computes."""
 
 from __future__ import annotations
 
@@ -15,110 +15,96 @@ from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    Features,
-    Gazetteer,
-    Image,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-    TreeFeature,
-    Turns,
-    WordLabel,
-    WordReal,
-    Words,
-)
+from t2t_torch.features import InputSpec
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MOST_WEIGHTS
-from t2t_torch.serve.model import InputField, Model, OutputTarget, Sample
-from t2t_torch.serve.repository import Ask
+from t2t_torch.serve.model import Sample, ServedModel
 
 
 def run_model(
     name: str, path: Path, *, checkpoint: str | None, hparams: DecodeHParams, threads: int
-) -> Model:
+) -> ServedModel:
     """Loads the model of a run directory.
 
     Args:
-      name: what it is asked by.
+      name: name in requests.
       path: the run directory.
       checkpoint: a step, "best", or a `ckpt-<step>` folder; the newest by default.
       hparams: how texts are decoded.
       threads: of torch; 0: as many as there are cores.
 
     Raises:
-      CheckpointError, HParamsError, UsageError: as `decode.loading.load` says; or `hparams` has
-        something that nothing here reads.
+      CheckpointError, HParamsError, UsageError: see `decode.loading.load`; or `hparams` has options
+        that a server does not read.
     """
     if threads:
         torch.set_num_threads(threads)
     hparams.check_of_server()
     predictor = load(path, checkpoint, hparams=hparams)
-    run = predictor.run
-    assert run is not None
     if isinstance(predictor, LabelPredictor):
         hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
-        fields = [_field_of(predictor, field) for field in predictor.fields]
-    elif isinstance(predictor, TreePredictor):
-        fields = [InputField(field, "words") for field in predictor.fields]
-    else:
-        fields = [InputField(predictor.field, "text")]
-    of_mappings = isinstance(predictor, LabelPredictor | TreePredictor)
-
-    def ask(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
-        predictor.before_batch = stop.check
-        if not isinstance(predictor, LabelPredictor):
-            predictor.before_step = stop.check
-        if of_mappings:
-            return predictor.predict(samples)
-        texts = [_text(number, one[fields[0].name]) for number, one in enumerate(samples)]
-        return predictor.predict(texts)
-
-    attend, why = None, "it writes no text"
-    if not isinstance(predictor, LabelPredictor):
-        why = predictor.why_unaligned
-        attend = None if why else _attend_of(predictor, ask, fields[0].name)
-    return Model(
-        name=name,
-        version=str(run.step),
-        problem=run.task.problem,
-        learner=run.task.model,
-        platform="pytorch",
-        fields=fields,
-        targets=[
-            _target(predictor.features, target, feature)
-            for target, feature in predictor.features.targets.items()
-        ],
-        ask=ask,
-        attend=attend,
-        why_no_attention=why,
-    )
+        return _RunModel(name, predictor, [predictor.specs[one] for one in predictor.fields])
+    return _TextRunModel(name, predictor)
 
 
-def _attend_of(predictor: Predictor, ask: Ask, field: str) -> Ask:
-    """Returns what adds their attention to predictions, each read once more by itself.
+class _RunModel(ServedModel):
+    """The model of a run, computed by torch.
 
     Args:
-      predictor: that finds them.
-      ask: returns what it finds.
-      field: of the texts.
+      name: name in requests.
+      predictor: the model.
+      fields: of its inputs.
     """
-    aligner = predictor.aligner()
 
-    def attend(samples: Sequence[Sample], stop: CancellationToken) -> Sequence[Prediction]:
-        told: list[Prediction] = []
-        for number, (sample, prediction) in enumerate(
-            zip(samples, ask(samples, stop), strict=True)
-        ):
-            stop.check()
-            (ids,) = predictor.encode([_text(number, sample[field])])
+    def __init__(
+        self, name: str, predictor: LabelPredictor | Predictor, fields: Sequence[InputSpec]
+    ) -> None:
+        run, features = predictor.run, predictor.features
+        assert run is not None
+        targets = [one.output_spec(key, features) for key, one in features.targets.items()]
+        given = name, str(run.step), run.task.problem, run.task.model, "pytorch"
+        super().__init__(*given, fields, targets)
+        self._predictor: Any = predictor
+
+    def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
+        """See `ServedModel.predict`."""
+        self._predictor.before_batch = token.check
+        found: Sequence[Prediction] = self._predictor.predict(samples)
+        return found
+
+
+class _TextRunModel(_RunModel):
+    """The model of a run that writes texts or trees."""
+
+    def __init__(self, name: str, predictor: Predictor) -> None:
+        if isinstance(predictor, TreePredictor):
+            fields = [InputSpec(field, "words") for field in predictor.fields]
+        else:
+            fields = [InputSpec(predictor.field, "text")]
+        super().__init__(name, predictor, fields)
+        self._of_mappings = isinstance(predictor, TreePredictor)
+        self.why_no_attention = predictor.why_unaligned
+        self._aligner = None if self.why_no_attention else predictor.aligner()
+
+    def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
+        """See `ServedModel.predict`; also ends between two steps of a search."""
+        self._predictor.before_step = token.check
+        if self._of_mappings:
+            return super().predict(samples, token)
+        self._predictor.before_batch = token.check
+        found: Sequence[Prediction] = self._predictor.predict(self._texts(samples))
+        return found
+
+    def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
+        """See `ServedModel.attend`; each text is read once more by itself."""
+        assert self._aligner is not None
+        attended: list[Prediction] = []
+        predictions: Any = self.predict(samples, token)
+        texts = self._texts(samples)
+        for number, (text, prediction) in enumerate(zip(texts, predictions, strict=True)):
+            token.check()
+            (ids,) = self._predictor.encode([text])
             pairs = len(ids) * (len(prediction.hypotheses[0].ids) + 1)
             if pairs > MOST_WEIGHTS:
                 raise DecodeError(
@@ -126,10 +112,12 @@ def _attend_of(predictor: Predictor, ask: Ask, field: str) -> Ask:
                     f"written, and attention is told of {MOST_WEIGHTS:,}. Ask without attention, "
                     "or less at once."
                 )
-            told.append(aligner.attend(ids, prediction))
-        return told
+            attended.append(self._aligner.attend(ids, prediction))
+        return attended
 
-    return attend
+    def _texts(self, samples: Sequence[Sample]) -> list[str]:
+        name = self.fields[0].name
+        return [_text(number, sample[name]) for number, sample in enumerate(samples)]
 
 
 def _text(number: int, value: Any) -> str:
@@ -146,54 +134,3 @@ def _text(number: int, value: Any) -> str:
         if not isinstance(word, str):
             raise InputError(number, f"{reprlib.repr(word)} in its list is no word.")
     return " ".join(value)
-
-
-def _field_of(predictor: LabelPredictor, name: str) -> InputField:
-    """Returns what is asked with in a field."""
-    kind = predictor.kinds[name]
-    if isinstance(kind, Words) and name not in predictor.lists:
-        return InputField(name, "text")  # a text of which a part is found
-    of = predictor.features.sources[kind.aligned_to] if kind.aligned_to else ""
-    return _field(name, kind, of)
-
-
-def _field(name: str, feature: Feature, of: str = "") -> InputField:
-    if isinstance(feature, Turns):
-        return InputField(name, "value")
-    if isinstance(feature, Words):
-        return InputField(name, "words")
-    if isinstance(feature, Text):
-        return InputField(name, "text")
-    if isinstance(feature, WordLabel):
-        return InputField(name, "labels", of=of)
-    if isinstance(feature, WordReal):
-        return InputField(name, "word_numbers", feature.size, of=of)
-    if isinstance(feature, Gazetteer):
-        return InputField(name, "gazetteer", of=of)
-    if isinstance(feature, Image):
-        return InputField(name, "image", shape=(feature.height, feature.width, feature.channels))
-    if isinstance(feature, Real):
-        return InputField(name, "numbers", feature.size)
-    return InputField(name, "value")
-
-
-def _target(features: Features, name: str, feature: Feature) -> OutputTarget:
-    if isinstance(feature, TreeFeature):
-        return OutputTarget(name, "tree")
-    if isinstance(feature, Text):
-        return OutputTarget(name, "text")
-    if isinstance(feature, Span):
-        return OutputTarget(name, "span")
-    if isinstance(feature, Real):
-        return OutputTarget(name, "numbers", size=feature.size)
-    if isinstance(feature, Choice):
-        return OutputTarget(name, "choice", tuple(feature.candidates))
-    if isinstance(feature, Tags):
-        of = features.sources[feature.of]
-        return OutputTarget(name, "tags", tuple(feature.encoder.labels), of=of)
-    kinds = {ClassLabel: "class", MultiLabel: "multilabel", SoftLabel: "distribution"}
-    for kind, told in kinds.items():
-        if isinstance(feature, kind):
-            labels: Any = feature
-            return OutputTarget(name, told, tuple(labels.encoder.labels))
-    return OutputTarget(name, "value")

@@ -17,19 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.runtime.signature import Field
 from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, Limits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
-    InputField,
-    Model,
-    OutputTarget,
     Sample,
+    ServedModel,
     extent_of,
 )
 from t2t_torch.serve.protocol import (
@@ -47,7 +45,7 @@ from t2t_torch.serve.protocol import (
 # What is given of words, as tensors of the Open Inference Protocol and as JSON has it.
 
 
-def described_words(field: InputField) -> dict[str, tuple[str, list[int]]]:
+def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of the tensors of a field, by name; none of what is no list of
     lists or mappings, one for each word.
     """
@@ -72,7 +70,7 @@ def _count(text: Any) -> int:
 
 
 def word_column_of(
-    field: InputField, tensors: Sequence[RequestInput], counts: Sequence[int]
+    field: InputSpec, tensors: Sequence[RequestInput], counts: Sequence[int]
 ) -> list[Any]:
     """Returns what the words of each input have: lists of numbers, or mappings.
 
@@ -152,12 +150,12 @@ _MOST_EMPTY = 1 << 20
 """Product of the axes beside those of 0: a model may make elements of what has none, by a sum."""
 
 
-def described_array(part: InputField | OutputTarget) -> tuple[str, list[int]]:
+def described_array(part: InputSpec | OutputSpec) -> tuple[str, list[int]]:
     """Returns datatype and shape of what goes in or comes out; -1 is a size that is not fixed."""
     return DATATYPES[part.dtype], [-1, *part.shape]
 
 
-def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]) -> list[Any]:
+def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any]) -> list[Any]:
     """Returns the arrays of a tensor, one for each input.
 
     Args:
@@ -180,7 +178,7 @@ def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]
         # By their own elements, not by what the request calls them: whole numbers stay whole.
         array = np.asarray(data, field.dtype if not data else None)
         rows = array_of(
-            Field(field.name, "tensor", field.dtype, shape=field.shape),
+            InputSpec(field.name, "tensor", field.dtype, shape=field.shape),
             array.reshape(tensor.shape),
             rows=True,
         )
@@ -189,7 +187,7 @@ def array_column_of(field: InputField, tensor: RequestInput, data: Sequence[Any]
     return list(rows)
 
 
-def tensor_of(target: OutputTarget, found: Sequence[Prediction]) -> dict[str, Any]:
+def tensor_of(target: OutputSpec, found: Sequence[Prediction]) -> dict[str, Any]:
     """Returns the tensor of answers.
 
     Raises:
@@ -238,7 +236,7 @@ def check_lengths(texts: Sequence[str], limits: Limits) -> None:
         _check_length(number, len(text), limits)
 
 
-def extents_of(model: Model, samples: Sequence[Sample], limits: Limits) -> list[Extent]:
+def extents_of(model: ServedModel, samples: Sequence[Sample], limits: Limits) -> list[Extent]:
     """Returns how large inputs are.
 
     Args:
@@ -273,7 +271,7 @@ def _check_length(number: int, length: int, limits: Limits) -> None:
         )
 
 
-def _most_elements(field: InputField, characters: int) -> int:
+def _most_elements(field: InputSpec, characters: int) -> int:
     """Returns how many elements a field may have in all its lists and mappings.
 
     No word has less than a character, so there are no more of them; a picture's and numbers of
@@ -289,7 +287,7 @@ Tensor: TypeAlias = dict[str, Any]
 _NO_SCORE = -1e9  # of a text that there is not: less than that of any
 
 
-def input_metadata(field: InputField) -> list[Tensor]:
+def input_metadata(field: InputSpec) -> list[Tensor]:
     """Returns what metadata say of the tensors of a field; there are none of a "value"."""
     if field.kind == "tensor":
         told = {field.name: described_array(field)}
@@ -301,7 +299,7 @@ def input_metadata(field: InputField) -> list[Tensor]:
     ]
 
 
-def _described(field: InputField) -> dict[str, tuple[str, list[int]]]:
+def _described(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of a field with one tensor, by its name."""
     if field.kind == "value":
         return {}
@@ -312,17 +310,17 @@ def _described(field: InputField) -> dict[str, tuple[str, list[int]]]:
     return {field.name: ("BYTES", [-1])}
 
 
-def output_metadata(model: Model) -> list[Tensor]:
+def output_metadata(model: ServedModel) -> list[Tensor]:
     """Returns what metadata say of the tensors that a model answers."""
     told: list[Tensor] = []
     for target in model.targets:
         for name, (datatype, shape) in _outputs(target).items():
-            if model.told is None or _has(target, name, model.told):
+            if model.first is None or _has(target, name, model.first):
                 told.append({"name": name, "datatype": datatype, "shape": shape})
     return told
 
 
-def raw_name(model: Model) -> str:
+def raw_name(model: ServedModel) -> str:
     """Returns the name of the only tensor that a model is asked with, one of strings; "" if it is
     asked with more or with others.
     """
@@ -331,7 +329,7 @@ def raw_name(model: Model) -> str:
     return str(told[0]["name"]) if alone else ""
 
 
-def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) -> list[Sample]:
+def samples_of(model: ServedModel, tensors: Sequence[RequestInput], limits: Limits) -> list[Sample]:
     """Returns the inputs that tensors hold.
 
     Args:
@@ -374,7 +372,7 @@ def samples_of(model: Model, tensors: Sequence[RequestInput], limits: Limits) ->
 
 
 def tensors_of(
-    model: Model,
+    model: ServedModel,
     samples: Sequence[Sample],
     found: Sequence[Prediction],
     wanted: Sequence[str] | None,
@@ -405,7 +403,7 @@ def tensors_of(
     return [_tensor(there[name], name, found) for name in names]
 
 
-def check_wanted(model: Model, wanted: Sequence[str]) -> None:
+def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
     """Raises HTTPError if a model can have no output of such a name, or one is there twice."""
     known = [name for target in model.targets for name in _outputs(target)]
     if len(set(wanted)) < len(wanted):
@@ -418,7 +416,7 @@ def check_wanted(model: Model, wanted: Sequence[str]) -> None:
             )
 
 
-def _column(field: InputField, tensor: RequestInput) -> list[Any]:
+def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
     """Returns the values of a field, one for each input."""
     if field.kind == "value":
         raise HTTPError(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
@@ -426,7 +424,7 @@ def _column(field: InputField, tensor: RequestInput) -> list[Any]:
         return array_column_of(field, tensor, flat(tensor))
     if field.kind == "image":
         pixels = flat(tensor)
-        picture = InputField(field.name, "tensor", dtype="uint8", shape=field.shape)
+        picture = InputSpec(field.name, "tensor", dtype="uint8", shape=field.shape)
         return [array.tolist() for array in array_column_of(picture, tensor, pixels)]
     if field.kind != "numbers":
         texts = strings(tensor)
@@ -440,7 +438,7 @@ def _column(field: InputField, tensor: RequestInput) -> list[Any]:
     return [found[at : at + field.size] for at in range(0, len(found), field.size)]
 
 
-def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
+def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
     """Returns datatype and shape of all tensors that a target may have, by name."""
     name, kind, labels = target.name, target.kind, len(target.labels)
     if kind == "tensor":
@@ -467,7 +465,7 @@ def _outputs(target: OutputTarget) -> dict[str, tuple[str, list[int]]]:
     return {name: ("BYTES", [-1]), **probability, **scores}
 
 
-def _has(target: OutputTarget, name: str, found: Prediction) -> bool:
+def _has(target: OutputSpec, name: str, found: Prediction) -> bool:
     """Whether an answer has such a tensor."""
     part = name[len(target.name) :]
     if found.hypotheses:
@@ -479,7 +477,7 @@ def _has(target: OutputTarget, name: str, found: Prediction) -> bool:
     return True
 
 
-def _tensor(target: OutputTarget, name: str, found: Sequence[Any]) -> Tensor:
+def _tensor(target: OutputSpec, name: str, found: Sequence[Any]) -> Tensor:
     """Returns a tensor of answers."""
     if target.kind == "tensor":
         return tensor_of(target, found)
@@ -509,7 +507,7 @@ def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
     return row + [filler] * (width - len(row))
 
 
-def _row(target: OutputTarget, part: str, found: Any) -> Any:
+def _row(target: OutputSpec, part: str, found: Any) -> Any:
     """Returns what a tensor has of one answer."""
     if found.hypotheses:
         if part == "_ids":

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import DataError, TrialError, UsageError
+from t2t_torch.features import InputSpec
 from t2t_torch.files import read_lines, staged
 from t2t_torch.runtime.nesting import Nesting, array_of, nesting_of, put_together, taken_apart
-from t2t_torch.runtime.signature import Field
 from t2t_torch.trial.nested import described, leaves, rebuilt, unstacked
 from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, validation_inputs
 
@@ -125,7 +125,7 @@ def check_files(source: Path | None, target: Path) -> None:
         raise UsageError(f"--decode_from_file={source}: there is no such file.")
 
 
-def _taken(like: Any) -> tuple[Nesting, Mapping[str, Field]]:
+def _taken(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
     """Returns how inputs are nested, and what their arrays are of one record.
 
     Raises:
@@ -140,7 +140,7 @@ def _taken(like: Any) -> tuple[Nesting, Mapping[str, Field]]:
                 "the validation loader the records, and leave --decode_from_file out."
             )
         dtype = str(leaf.dtype).removeprefix("torch.")
-        fields[name] = Field(name, "tensor", dtype, shape=(-1,) * (leaf.dim() - 1))
+        fields[name] = InputSpec(name, "tensor", dtype, shape=(-1,) * (leaf.dim() - 1))
     return nesting, fields
 
 

@@ -33,16 +33,10 @@ from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.network import exported
 from t2t_torch.export.request import Request
 from t2t_torch.export.verification import TOLERANCE
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
-from t2t_torch.runtime.signature import (
-    MODEL,
-    ONNX,
-    SAFETENSORS,
-    Field,
-    Signature,
-    Target,
-)
+from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
 from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import as_arrays, described, leaves, rebuilt
@@ -83,8 +77,8 @@ class Taken(NamedTuple):
     inputs: Nesting
     outputs: Nesting
     like: Any
-    fields: tuple[Field, ...]
-    targets: tuple[Target, ...]
+    fields: tuple[InputSpec, ...]
+    targets: tuple[OutputSpec, ...]
     varying: Mapping[str, Sequence[int]]
     arguments: int
 
@@ -135,10 +129,11 @@ def taken_by(
         out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", ALONE_OUT)
     found = _all_tensors(out, outputs, f"{name} returns", sizes)
     fields = tuple(
-        Field(one, "tensor", dtype, shape=shape) for one, dtype, shape in _kinds(name, given)
+        InputSpec(one, "tensor", dtype, shape=shape) for one, dtype, shape in _kinds(name, given)
     )
     targets = tuple(
-        Target(one, "tensor", dtype=dtype, shape=shape) for one, dtype, shape in _kinds(name, found)
+        OutputSpec(one, "tensor", dtype=dtype, shape=shape)
+        for one, dtype, shape in _kinds(name, found)
     )
     varying = {
         field.name: (0, *(1 + axis for axis, size in enumerate(field.shape) if size < 0))

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from t2t_torch.export.verification import odd_values, text_of, value_of
-from t2t_torch.features import Gazetteer, GazetteerWeights, Image, WordLabel, WordReal, Words
+from t2t_torch.export.verification import text_of
+from t2t_torch.features import (
+    Features,
+    Gazetteer,
+    GazetteerWeights,
+    Image,
+    WordLabel,
+    WordReal,
+    Words,
+)
 from t2t_torch.problem_types.words import tokens_of
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
@@ -13,19 +21,24 @@ LISTS = ClassLabelEncoder(["city", "name", "river"])
 WORDS = Words(TokenEncoder(["<UNK>", "go", "to", "w1w0"], replace_oov="<UNK>"))
 
 
+def restored(feature, numbers):
+    return feature.restore("own", Features({"own": feature}, {}), {"own": numbers})
+
+
 def test_entries_numbers_labels_and_pictures_are_encoded_to_what_was_stored():
     ids, weights = Gazetteer("inputs", LISTS, width=2), GazetteerWeights("inputs", LISTS, width=2)
     stored = [[3, 1, 0, 0, 2, 0], np.array([0.75, 0.1, 0, 0, -1, 0], np.float32)]
-    value = value_of(ids, stored)
+    features = Features({"ids": ids, "weights": weights}, {})
+    value = ids.restore("ids", features, dict(zip(("ids", "weights"), stored, strict=True)))
     assert [list(entries) for entries in value] == [["river", "city"], [], ["name"]]
     assert ids.encode(value) == stored[0]
     assert np.array_equal(np.array(weights.encode(value), np.float32), stored[1])
     numbers = WordReal("inputs", 2)
-    assert numbers.encode(value_of(numbers, [0.5, 1.0, -2.0, 0.0])) == [0.5, 1.0, -2.0, 0.0]
+    assert numbers.encode(restored(numbers, [0.5, 1.0, -2.0, 0.0])) == [0.5, 1.0, -2.0, 0.0]
     labels = WordLabel("inputs", LISTS)
-    assert labels.encode(value_of(labels, [1, 0, 3])) == [1, 0, 3]
+    assert labels.encode(restored(labels, [1, 0, 3])) == [1, 0, 3]
     picture = Image(1, 2, 1)
-    assert picture.encode(value_of(picture, [7, 255])).tolist() == [7, 255]
+    assert picture.encode(restored(picture, [7, 255])).tolist() == [7, 255]
 
 
 def test_a_text_of_unknown_words_is_cut_into_as_many_and_each_is_another():
@@ -39,5 +52,6 @@ def test_a_text_of_unknown_words_is_cut_into_as_many_and_each_is_another():
 
 def test_what_words_seldom_have_can_be_encoded():
     for kind in (Gazetteer("inputs", LISTS, width=2), WordReal("inputs", 3)):
-        assert kind.encode(odd_values(kind))
-    assert WordLabel("inputs", LISTS).encode(odd_values(WordLabel("inputs", LISTS))) == [0]
+        assert kind.encode(list(kind.unusual_values().values()))
+    label = WordLabel("inputs", LISTS)
+    assert label.encode(list(label.unusual_values().values())) == [0]

@@ -310,8 +310,7 @@ def test_texts_are_written_with_eight_bits_one_at_a_time(
 
 def test_what_was_exported_without_alignments_says_so(made: Path) -> None:
     subject = target_of(load_run(made / ATTENDING), DecodeHParams())
-    signature = subject.signature("step 1", needs_extensions=False)
-    assert "write_alignments" not in signature.search
+    assert "write_alignments" not in subject.signature_parts()["search"]
     with pytest.raises(HParamsError, match="a language model goes on with its input"):
         target_of(load_run(made / "lstm_lm"), DecodeHParams(write_alignments=True))
 

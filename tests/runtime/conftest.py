@@ -11,22 +11,23 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from t2t_torch.runtime.signature import FILE, MODEL, Field, Signature, Target, Written
+from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.runtime.signature import FILE, MODEL, Signature, Written
 
 WORDS = ["", "go", "to", "oslo"]
 TAGS = ["O", "B-city", "I-city"]
 KINDS = ["stay", "go"]
 FIELDS = (
-    Field("inputs", "words", longest=6, tagged=True),
-    Field("pos", "labels", of="inputs"),
-    Field("note", "text"),
-    Field("dense", "numbers", "float32", size=2),
+    InputSpec("inputs", "words", longest=6, tagged=True),
+    InputSpec("pos", "labels", of="inputs"),
+    InputSpec("note", "text"),
+    InputSpec("dense", "numbers", "float32", size=2),
 )
 TARGETS = (
-    Target("slots", "tags", TAGS, of="inputs"),
-    Target("intent", "class", KINDS),
-    Target("topics", "multilabel", KINDS),
-    Target("doubled", "numbers", size=2),
+    OutputSpec("slots", "tags", TAGS, of="inputs"),
+    OutputSpec("intent", "class", KINDS),
+    OutputSpec("topics", "multilabel", KINDS),
+    OutputSpec("doubled", "numbers", size=2),
 )
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ArtifactError
+from t2t_torch.features import OutputSpec
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import check_answers
-from t2t_torch.runtime.signature import Target
 
-LABELS = Target("t", "class", ("go", "stay"))
-NUMBERS = Target("t", "numbers", size=1)
+LABELS = OutputSpec("t", "class", ("go", "stay"))
+NUMBERS = OutputSpec("t", "numbers", size=1)
 
 
-def _check(target: Target, before: Sequence[Any], now: Sequence[tuple[Any, Mapping[str, Any]]]):
+def _check(target: OutputSpec, before: Sequence[Any], now: Sequence[tuple[Any, Mapping[str, Any]]]):
     examples = [
         {"input": {}, "answer": {"values": {"t": value}, "probabilities": {"t": 0.5}}}
         for value in before

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from t2t_torch.features import OutputSpec
 from t2t_torch.runtime.feeds import predictions_of
-from t2t_torch.runtime.signature import Target
 
 
 def found(texts, scores, ids):
@@ -14,7 +14,7 @@ def found(texts, scores, ids):
         "t_scores": np.array(scores, np.float32),
         "t_ids": np.array(ids, np.int64),
     }
-    return predictions_of(Target("t", "text", size=len(texts[0])), outputs)
+    return predictions_of(OutputSpec("t", "text", size=len(texts[0])), outputs)
 
 
 def test_hypotheses_come_best_first_with_what_the_model_wrote():

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ArtifactError
-from t2t_torch.runtime.signature import FILE, Field, Signature, Target
+from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.runtime.signature import FILE, Signature
 
 WHOLE: dict[str, Any] = {
     "problem": "made_by_hand",
@@ -17,8 +18,8 @@ WHOLE: dict[str, Any] = {
     "step": 3,
     "checkpoint": "step 3",
     "created": "2026-01-01T00:00:00+00:00",
-    "fields": (Field("inputs", "words"), Field("pos", "labels", of="inputs")),
-    "targets": (Target("slots", "tags", ("O", "B"), of="inputs"),),
+    "fields": (InputSpec("inputs", "words"), InputSpec("pos", "labels", of="inputs")),
+    "targets": (OutputSpec("slots", "tags", ("O", "B"), of="inputs"),),
     "needs_extensions": False,
     "quantized": "",
     "opset": 20,
@@ -33,7 +34,7 @@ WHOLE: dict[str, Any] = {
         {},
         {"fields": (), "targets": (), "form": "torch"},
         {"search": {"beam_size": 4, "write_alignments": True}},
-        {"fields": (Field("inputs", "image", "uint8", shape=(2, 3, 1)),)},
+        {"fields": (InputSpec("inputs", "image", "uint8", shape=(2, 3, 1)),)},
         {"problem": "Größe 😀", "made_with": {"onnxruntime": "1.20"}},
     ],
 )

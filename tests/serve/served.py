@@ -17,14 +17,15 @@ import httpx
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Field, Signature, Target, Written
+from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Signature, Written
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
 from t2t_torch.serve.gate import Keys, Metrics, RequestMiddleware
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.model import InputField, Model, OutputTarget
+from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
 from t2t_torch.serve.server import GracefulShutdown
 
@@ -35,7 +36,7 @@ ROW = {"inputs": "go to oslo", "pos": "X X X", "note": "n", "dense": [1, 2.5]}
 @functools.cache
 def made() -> Any:
     """The module that makes the artifact by which `runtime/` is tested."""
-    return module_at("made_artifact", _TESTS / "artifact" / "conftest.py")
+    return module_at("made_artifact", _TESTS / "runtime" / "conftest.py")
 
 
 def module_at(name: str, path: Path) -> Any:
@@ -62,8 +63,8 @@ def _written(
     folder: Path,
     model: bytes,
     examples: Sequence[Any],
-    fields: Sequence[Field],
-    targets: Sequence[Target],
+    fields: Sequence[InputSpec],
+    targets: Sequence[OutputSpec],
     **changes: Any,
 ) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,10 +147,37 @@ def write_counter(folder: Path) -> Path:
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    fields = (Field("wanted", "numbers", "float32", size=1),)
+    fields = (InputSpec("wanted", "numbers", "float32", size=1),)
     return _written(
-        folder, model.SerializeToString(), [], fields, (Target("counted_to", "numbers", size=1),)
+        folder,
+        model.SerializeToString(),
+        [],
+        fields,
+        (OutputSpec("counted_to", "numbers", size=1),),
     )
+
+
+class StubModel(ServedModel):
+    """A model that answers with functions."""
+
+    def __init__(
+        self,
+        *given: Any,
+        examples: Sequence[Any] = (),
+        attend: Callable[..., Any] | None = None,
+    ) -> None:
+        *parts, ask = given
+        super().__init__(*parts, examples=examples)
+        self._ask, self._attend = ask, attend
+        if attend is not None:
+            self.why_no_attention = ""
+
+    def predict(self, samples: Sequence[Any], token: CancellationToken) -> Any:
+        return self._ask(samples, token)
+
+    def attend(self, samples: Sequence[Any], token: CancellationToken) -> Any:
+        assert self._attend is not None
+        return self._attend(samples, token)
 
 
 def artifact_source(folder: Path, name: str = "made") -> Source:
@@ -161,14 +189,14 @@ def stub_source(
 ) -> Source:
     """A model of one text, which answers with what `ask` finds."""
 
-    def load(name: str, version: str, path: Path) -> Model:
-        target = OutputTarget("targets", "class", ("long", "short"))
-        fields = [InputField("inputs", "text")]
+    def load(name: str, version: str, path: Path) -> ServedModel:
+        target = OutputSpec("targets", "class", ("long", "short"))
+        fields = [InputSpec("inputs", "text")]
 
         def found(samples: Sequence[Any], stop: CancellationToken) -> Sequence[Any]:
             return ask(samples)
 
-        return Model(name, "1", "p", "m", "none", fields, [target], found, examples)
+        return StubModel(name, "1", "p", "m", "none", fields, [target], found, examples=examples)
 
     return Source(name, Path(), load, is_run=True)
 
@@ -176,7 +204,7 @@ def stub_source(
 def translator_source(name: str = "translator") -> Source:
     """A model that turns the words of a text round, and tells with which weights it looked."""
 
-    def load(name: str, version: str, path: Path) -> Model:
+    def load(name: str, version: str, path: Path) -> ServedModel:
         def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             texts = (" ".join(sample["inputs"].split()[::-1]) for sample in samples)
             return [Prediction.of_texts("targets", (Hypothesis(text, (), -1.5),)) for text in texts]
@@ -199,8 +227,8 @@ def translator_source(name: str = "translator") -> Source:
                 )
             return told
 
-        fields, targets = [InputField("inputs", "text")], [OutputTarget("targets", "text")]
-        return Model(name, "1", "p", "m", "none", fields, targets, found, attend=attend)
+        fields, targets = [InputSpec("inputs", "text")], [OutputSpec("targets", "text")]
+        return StubModel(name, "1", "p", "m", "none", fields, targets, found, attend=attend)
 
     return Source(name, Path(), load, is_run=True)
 
@@ -217,20 +245,20 @@ LISTED = {
 def listed_source(asked: list[Any], name: str = "listed") -> Source:
     """A model of words, what they have, and a picture, which keeps what it was `asked`."""
 
-    def load(name: str, version: str, path: Path) -> Model:
+    def load(name: str, version: str, path: Path) -> ServedModel:
         fields = [
-            InputField("lists", "gazetteer", of="inputs"),
-            InputField("inputs", "words"),
-            InputField("vectors", "word_numbers", 2, of="inputs"),
-            InputField("picture", "image", shape=(1, 2, 3)),
+            InputSpec("lists", "gazetteer", of="inputs"),
+            InputSpec("inputs", "words"),
+            InputSpec("vectors", "word_numbers", size=2, of="inputs"),
+            InputSpec("picture", "image", shape=(1, 2, 3)),
         ]
 
         def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
             asked.extend(samples)
             return [Prediction({"part": sample["inputs"][:2]}, {"part": 0.5}) for sample in samples]
 
-        targets = [OutputTarget("part", "span", of="inputs")]
-        return Model(name, "1", "p", "m", "none", fields, targets, found, [LISTED])
+        targets = [OutputSpec("part", "span", of="inputs")]
+        return StubModel(name, "1", "p", "m", "none", fields, targets, found, examples=[LISTED])
 
     return Source(name, Path(), load, is_run=True)
 

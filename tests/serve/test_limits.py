@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
-from served import ROW, Served, length_of, stub_source
+from served import ROW, Served, StubModel, length_of, stub_source
 
+from t2t_torch.features import InputSpec
 from t2t_torch.serve.body import parse_json, to_json
 from t2t_torch.serve.gate import GONE
 from t2t_torch.serve.limits import HTTPError, Limits
-from t2t_torch.serve.model import InputField, Model, extent_of, texts_of, tokens_of
+from t2t_torch.serve.model import extent_of, texts_of, tokens_of
 from t2t_torch.serve.tensors import extents_of
 
 JSON = {"Content-Type": "application/json"}
@@ -91,10 +92,10 @@ def test_an_input_of_many_elements_is_walked_no_further() -> None:
 
 def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
     fields = [
-        InputField("picture", "image", shape=(28, 28, 3)),
-        InputField("dense", "numbers", size=500),
-        InputField("vectors", "word_numbers", size=300),
-        InputField("inputs", "words"),
+        InputSpec("picture", "image", shape=(28, 28, 3)),
+        InputSpec("dense", "numbers", size=500),
+        InputSpec("vectors", "word_numbers", size=300),
+        InputSpec("inputs", "words"),
     ]
     sample = {
         "picture": [[[0] * 3] * 28] * 28,
@@ -102,7 +103,7 @@ def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
         "vectors": [[0.5] * 300] * 10,
         "inputs": ["a"] * 10,
     }
-    model = Model("m", "1", "p", "m", "none", fields, [], lambda samples, stop: [])
+    model = StubModel("m", "1", "p", "m", "none", fields, [], lambda samples, stop: [])
     limits = Limits(characters=10)
     (extent,) = extents_of(model, [sample], limits)
     assert extent.texts == ["a"] * 10

@@ -9,10 +9,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from served import ROW, Served, length_of, stub_source
+from served import ROW, Served, StubModel, length_of, stub_source
 
+from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
-from t2t_torch.serve.model import InputField, Model, OutputTarget
+from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Source
 from t2t_torch.serve.tensors import HEADER
 
@@ -205,9 +206,9 @@ def test_texts_are_answered_with_their_hypotheses(serve) -> None:
             for number, one in enumerate(samples, start=1)
         ]
 
-    def load(name: str, version: str, path: Path) -> Model:
-        fields, targets = [InputField("inputs", "text")], [OutputTarget("targets", "text")]
-        return Model(name, "7", "p", "m", "none", fields, targets, ask)
+    def load(name: str, version: str, path: Path) -> ServedModel:
+        fields, targets = [InputSpec("inputs", "text")], [OutputSpec("targets", "text")]
+        return StubModel(name, "7", "p", "m", "none", fields, targets, ask)
 
     server = serve(Source("texts", Path(), load, is_run=True))
     tensor = {"name": "inputs", "shape": [2], "datatype": "BYTES", "data": ["a", "b"]}

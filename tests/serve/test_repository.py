@@ -25,7 +25,7 @@ from t2t_torch.runtime.signature import MODEL
 from t2t_torch.serve import repository as repository_module
 from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.model import Model
+from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
 
 
@@ -119,9 +119,10 @@ def test_what_waits_for_the_old_is_answered_by_it(
     begun, may = threading.Event(), threading.Event()
     steps = iter(range(1, 9))
 
-    def load(name: str, version: str, path: Path) -> Model:
+    def load(name: str, version: str, path: Path) -> ServedModel:
         model = stub_source(held).load(name, "", path)
-        return Model(**{**model.__dict__, "version": str(next(steps))})
+        model.version = str(next(steps))
+        return model
 
     def held(samples):
         begun.set()

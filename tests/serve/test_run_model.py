@@ -17,9 +17,9 @@ from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, Tags, Text, Words
 from t2t_torch.runtime.session import CancellationToken, Stopped
-from t2t_torch.serve.model import Model
+from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Source
-from t2t_torch.serve.run_model import _field, _target, run_model
+from t2t_torch.serve.run_model import run_model
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Path:
 def source(run: Path, checkpoint: str | None = None, **hparams: Any) -> Source:
     decoding = DecodeHParams().replace(extra_length=3, **hparams)
 
-    def load(name: str, version: str, path: Path) -> Model:
+    def load(name: str, version: str, path: Path) -> ServedModel:
         return run_model(name, path, checkpoint=checkpoint, hparams=decoding, threads=1)
 
     return Source("dates", run, load, is_run=True)
@@ -111,7 +111,7 @@ def test_too_much_attention_is_refused_and_the_answer_without_is_not(
 def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
     model, stop = source(run).load("dates", "", run), CancellationToken()
     samples = [{"inputs": "May 3rd"}]
-    assert model.ask(samples, stop)
+    assert model.predict(samples, stop)
     steps: list[int] = []
 
     class Told(CancellationToken):
@@ -122,9 +122,9 @@ def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
             super().check()
 
     with pytest.raises(Stopped):
-        model.ask(samples, Told())
+        model.predict(samples, Told())
     assert len(steps) == 3
-    assert model.ask(samples, CancellationToken())  # what was stopped leaves nothing behind
+    assert model.predict(samples, CancellationToken())  # what was stopped leaves nothing behind
 
 
 @pytest.mark.parametrize("text", [5, None, {}, [1, 2], [["a"]], ["a", {}], True])
@@ -147,9 +147,9 @@ def test_labels_are_told_as_an_artifact_tells_them() -> None:
             "tags": Tags(labels, of="inputs"),
         },
     )
-    fields = [_field(name, feature) for name, feature in features.inputs.items()]
+    fields = [one.input_spec(name, features) for name, one in features.inputs.items()]
     assert [(one.kind, one.size) for one in fields] == [("words", 0), ("text", 0), ("numbers", 2)]
-    targets = [_target(features, name, feature) for name, feature in features.targets.items()]
+    targets = [one.output_spec(name, features) for name, one in features.targets.items()]
     assert [(one.kind, one.labels, one.of) for one in targets] == [
         ("class", ("a", "b"), ""),
         ("multilabel", ("a", "b"), ""),

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, artifact_source, write_counter
+from served import Served, StubModel, artifact_source, write_counter
 from test_server import Process, until
 
+from t2t_torch.features import InputSpec
 from t2t_torch.runtime.session import Artifact, CancellationToken, Stopped
 from t2t_torch.serve.limits import Limits
-from t2t_torch.serve.model import InputField, Model
+from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Batcher, Source
 
 FOR_A_MINUTE = {"wanted": [2e8]}
@@ -195,7 +196,7 @@ def test_all_models_are_stopped_before_any_is_waited_for(
     all_stopped = threading.Barrier(len(models))
     ended = []
 
-    def load(name: str, version: str, path: Path) -> Model:
+    def load(name: str, version: str, path: Path) -> ServedModel:
         def ask(samples: Sequence[Any], stop: CancellationToken) -> Sequence[Any]:
             try:
                 return models[name](samples, stop)
@@ -203,7 +204,7 @@ def test_all_models_are_stopped_before_any_is_waited_for(
                 all_stopped.wait(10)  # breaks if another model was not stopped
                 ended.append(name)
 
-        return Model(name, "1", "p", "m", "none", [InputField("inputs", "text")], [], ask)
+        return StubModel(name, "1", "p", "m", "none", [InputSpec("inputs", "text")], [], ask)
 
     server = serve(*(Source(name, Path(), load, is_run=True) for name in models))
 

@@ -13,16 +13,16 @@ from onnx import TensorProto, helper
 from served import Served, _written, artifact_source
 
 from t2t_torch.errors import ArtifactError
-from t2t_torch.runtime.signature import Field, Target
+from t2t_torch.features import InputSpec, OutputSpec
 
 FIELDS = (
-    Field("left", "tensor", "float32", shape=(2,)),
-    Field("rest.0.ids", "tensor", "int64", shape=(-1,)),
-    Field("rest.1", "tensor", "bool"),
+    InputSpec("left", "tensor", "float32", shape=(2,)),
+    InputSpec("rest.0.ids", "tensor", "int64", shape=(-1,)),
+    InputSpec("rest.1", "tensor", "bool"),
 )
 TARGETS = (
-    Target("sum", "tensor", dtype="float32"),
-    Target("more.ids", "tensor", dtype="int64", shape=(-1,)),
+    OutputSpec("sum", "tensor", dtype="float32"),
+    OutputSpec("more.ids", "tensor", dtype="int64", shape=(-1,)),
 )
 NESTING = {
     "inputs": {

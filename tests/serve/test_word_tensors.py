@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from served import LISTED, Served, listed_source
 
+from t2t_torch.features import InputSpec
 from t2t_torch.serve import tensors
-from t2t_torch.serve.model import InputField, tokens_of
+from t2t_torch.serve.model import tokens_of
 from t2t_torch.serve.protocol import RequestInput
 from t2t_torch.serve.tensors import word_column_of
 
@@ -114,7 +115,7 @@ def test_no_text_has_entries_for_the_words_of_another() -> None:
     ]
     counts = [100_000, *[0] * 63]
     tracemalloc.start()
-    rows = word_column_of(InputField("lists", "gazetteer", of="inputs"), tensors, counts)
+    rows = word_column_of(InputSpec("lists", "gazetteer", of="inputs"), tensors, counts)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert list(map(len, rows)) == counts
