@@ -28,7 +28,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     "problem", "model", "hparams", "ranged_hparams", "optimizer", "schedule", "metric", "loss",
-    "hook",
+    "hook", "reader",
 )  # fmt: skip
 """Every kind of thing that has names."""
 
@@ -349,6 +349,7 @@ _TITLES = {
     "metric": "metric",
     "loss": "loss",
     "hook": "hook",
+    "reader": "reader",
 }
 _BUILT_IN_SHELVES = {
     "problem": "problems",
@@ -360,6 +361,7 @@ _BUILT_IN_SHELVES = {
     "metric": "metrics",
     "loss": "losses",
     "hook": "hooks",
+    "reader": "readers",
 }
 
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
@@ -388,6 +390,33 @@ class Register:
         return _register(self.kind, None, target)
 
 
+class RegisterReader:
+    """A decorator that names a reader, and says how the names of its files end."""
+
+    @overload
+    def __call__(self, target: _Declared) -> _Declared: ...
+
+    @overload
+    def __call__(
+        self, target: str | None = None, *, endings: Sequence[str] = ()
+    ) -> Callable[[_Declared], _Declared]: ...
+
+    def __call__(self, target: Any = None, *, endings: Sequence[str] = ()) -> Any:
+        """Registers a function (path, bad, *, options) that yields `Record`s.
+
+        Args:
+          target: the function; or the format's name, by default that of the function.
+          endings: of file names, such as ".tagged"; such files need no "format".
+        """
+        name = None if callable(target) else target
+
+        def declare(read: _Declared) -> _Declared:
+            read.endings = tuple(endings)  # type: ignore[attr-defined]
+            return cast("_Declared", _register("reader", name, read))
+
+        return declare(target) if callable(target) else declare
+
+
 register_problem = Register("problem")
 """Declares a `Problem`."""
 register_model = Register("model")
@@ -406,6 +435,8 @@ register_loss = Register("loss")
 """Declares what is trained on; see `losses/`."""
 register_hook = Register("hook")
 """Declares a `Hook`, which watches a run."""
+register_reader = RegisterReader()
+"""Declares a function that yields the records of a file; see `readers/`."""
 
 
 def problem(name: str) -> Problem:
@@ -455,6 +486,11 @@ def loss(name: str) -> Callable[..., Any]:
 def hook(name: str) -> Callable[..., Any]:
     """Returns the class of the hook of this name."""
     return cast("Callable[..., Any]", _find("hook", name))
+
+
+def reader(name: str) -> Callable[..., Any]:
+    """Returns the function that reads files of the format of this name."""
+    return cast("Callable[..., Any]", _find("reader", name))
 
 
 def list_names(kind: str) -> list[str]:

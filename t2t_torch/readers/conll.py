@@ -17,6 +17,7 @@ from t2t_torch.readers.text_file import (
     split_at_blanks,
     without_end,
 )
+from t2t_torch.registry import register_reader
 
 DOCUMENT_START = "-DOCSTART-"
 """First word of a line that starts a document in CoNLL-2003."""
@@ -25,6 +26,7 @@ Row = tuple[int, list[str]]
 """A line number and the line's columns."""
 
 
+@register_reader("conll", endings=(".conll", ".bio", ".iob"))
 def read_conll(
     path: Path,
     bad: BadRecords,
@@ -110,6 +112,7 @@ NO_BREAK_SPACE = "\u00a0"
 _RANGE_OR_EMPTY = re.compile(r"[0-9]+[-.][0-9]+")
 
 
+@register_reader("conllu", endings=(".conllu",))
 def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields sentences as one list of strings per entry of `COLUMNS`.
 
@@ -178,6 +181,7 @@ FILES = {"words": "seq.in", "tags": "seq.out", "label": "label"}
 """File names in a folder; those of Goo et al. 2018, github.com/MiuLab/SlotGated-SLU."""
 
 
+@register_reader("bio")
 def read_bio(path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}) -> Iterator[Record]:
     """Yields {"words": list, "tags": list, "label": str} for each line of the files.
 

@@ -1,4 +1,4 @@
-"""Raw file formats, by name and file extension."""
+"""Raw file formats: registered readers, by name and file extension."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.errors import DataError, UsageError
-from t2t_torch.readers.conll import FILES, read_bio, read_conll, read_conllu
-from t2t_torch.readers.idx import read_idx
-from t2t_torch.readers.jsonl import read_json, read_jsonl, read_squad
-from t2t_torch.readers.tables import MARKS, read_csv, read_huggingface, read_parquet, read_tsv
-from t2t_torch.readers.text_file import BadRecords, Record, read_labelled, read_parallel, read_plain
-from t2t_torch.readers.trees import read_trees
+from t2t_torch import registry
+from t2t_torch.errors import DataError, RegistryError, UsageError
+from t2t_torch.readers.conll import FILES
+from t2t_torch.readers.tables import MARKS
+from t2t_torch.readers.text_file import BadRecords, Record
 
 
 @dataclass(frozen=True)
@@ -22,13 +20,17 @@ class Format:
     """A raw file format.
 
     Attributes:
-      read: function of a path, `BadRecords` and options as keyword arguments; yields the records of
-        a file, whose content its docstring describes.
-      endings: file extensions.
+      read: the registered reader: a function of a path, `BadRecords` and options as keyword
+        arguments; yields the records of a file, whose content its docstring describes.
     """
 
     read: Callable[..., Iterator[Record]]
-    endings: tuple[str, ...] = ()
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """File extensions."""
+        endings: tuple[str, ...] = getattr(self.read, "endings", ())
+        return endings
 
     @property
     def options(self) -> dict[str, Any]:
@@ -37,33 +39,50 @@ class Format:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-FORMATS: Mapping[str, Format] = {
-    "csv": Format(read_csv, (".csv",)),
-    "tsv": Format(read_tsv, (".tsv", ".tab")),
-    "jsonl": Format(read_jsonl, (".jsonl", ".ndjson")),
-    "json": Format(read_json),
-    "parquet": Format(read_parquet, (".parquet",)),
-    "conll": Format(read_conll, (".conll", ".bio", ".iob")),
-    "conllu": Format(read_conllu, (".conllu",)),
-    "lines": Format(read_plain, (".txt", ".text")),
-    "labelled": Format(read_labelled),
-    "parallel": Format(read_parallel),
-    "bio": Format(read_bio),
-    "trees": Format(read_trees, (".mrg", ".ptb", ".trees", ".tree")),
-    "squad": Format(read_squad, (".json",)),
-    "idx": Format(read_idx, (".idx", "-ubyte", ".idx3", ".idx4")),
-    "huggingface": Format(read_huggingface),
-}
-"""All formats by name; files of each may be gzip-compressed."""
+class _Formats(Mapping[str, Format]):
+    """The registered readers; the file of each is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Format:
+        if name not in registry.list_names("reader"):
+            raise KeyError(name)
+        return Format(registry.reader(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.list_names("reader"))
+
+    def __len__(self) -> int:
+        return len(registry.list_names("reader"))
+
+
+FORMATS: Mapping[str, Format] = _Formats()
+"""All formats by name, also those of `--t2t_usr_dir`; the library's may be packed with gzip."""
+
+
+def _endings() -> dict[str, str]:
+    """Returns the format of each ending.
+
+    Raises:
+      RegistryError: two readers declare the same ending.
+    """
+    formats: dict[str, str] = {}
+    for name, format in FORMATS.items():
+        for ending in format.endings:
+            other = formats.setdefault(ending.lower(), name)
+            if other != name:
+                raise RegistryError(
+                    f"the readers {other!r} and {name!r} both declare the ending {ending!r}. Leave "
+                    'it out of yours, and name the "format" in the declaration.'
+                )
+    return formats
 
 
 def format_of(path: Path) -> str:
     """Returns the name of a file's format from its extension, ignoring ".gz".
 
-    The format of a folder is detected from its content.
+    The format of a folder follows from the files in it.
 
     Raises:
-      DataError: the extension, or the folder, has no known format.
+      DataError: the ending, or the folder, is of no known format.
     """
     if path.is_dir():
         if any((path / mark).exists() for mark in MARKS):
@@ -75,13 +94,13 @@ def format_of(path: Path) -> str:
             f"{path} is a folder with neither {FILES['words']} (format bio) nor {MARKS[0]} (format "
             "huggingface). Name a file in it, or the format."
         )
-    name = path.name.lower().removesuffix(".gz")
-    for known, format in FORMATS.items():
-        if name.endswith(format.endings or ("\n",)):
-            return known
-    endings = (f"{', '.join(f.endings)} {known}" for known, f in FORMATS.items() if f.endings)
+    name, endings = path.name.lower().removesuffix(".gz"), _endings()
+    matching = [ending for ending in endings if name.endswith(ending)]
+    if matching:
+        return endings[max(matching, key=len)]
+    known = (f"{', '.join(f.endings)} {name}" for name, f in FORMATS.items() if f.endings)
     raise DataError(
-        f"{path}: the ending tells no format; known are {'; '.join(endings)}, each also with .gz. "
+        f"{path}: the ending tells no format; known are {'; '.join(known)}, each also with .gz. "
         f"Name the format, one of {', '.join(FORMATS)}."
     )
 
@@ -93,34 +112,38 @@ def open_records(
     bad: BadRecords | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[Record]:
-    """Yields the records of a file one at a time, with constant memory.
+    """Yields the records of a file, one after another, with constant memory.
 
     Args:
       path: the file or folder.
-      format: name of the format; None: detected by `format_of`.
-      bad: policy for bad records; None raises an error at the first.
-      options: options of the format, by name, with JSON values.
+      format: its name; None tells it by `format_of`.
+      bad: what becomes of bad records; None ends at the first.
+      options: the format's, by name, with values as JSON has them.
 
     Raises:
-      DataError: the file cannot be read, at once or while records are read; or its format is
+      DataError: the file cannot be read, at once or while records are taken; or its format is
         unknown.
-      UsageError: the format or option does not exist, or its value has the wrong type.
+      UsageError: there is no such format or option, or its value is of the wrong type.
     """
     known = format or format_of(path)
     if known not in FORMATS:
-        raise UsageError(f"There is no format {known!r}; choose one of {', '.join(FORMATS)}.")
-    defaults = FORMATS[known].options
+        raise UsageError(
+            f"There is no format {known!r}; choose one of {', '.join(FORMATS)}, or register a "
+            "reader of this name in a --t2t_usr_dir (@register_reader)."
+        )
+    found = FORMATS[known]
+    defaults = found.options
     given = dict(options or {})
     for name, value in given.items():
         if name not in defaults:
             there = f"its options are {', '.join(defaults)}" if defaults else "it has no options"
             raise UsageError(f"The format {known} has no option {name!r}; {there}.")
         _check(f"The option {name} of the format {known}", value, defaults[name])
-    return FORMATS[known].read(path, bad or BadRecords(), **given)
+    return found.read(path, bad or BadRecords(), **given)
 
 
 def _check(what: str, value: Any, default: Any) -> None:
-    """Raises UsageError for a value whose type differs from that of the default."""
+    """Refuses a value that is not of the type of the default."""
     if isinstance(default, Mapping):
         right, type_name = isinstance(value, Mapping) and _strings(value.values()), "an object"
         right = right and _strings(value)

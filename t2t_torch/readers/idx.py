@@ -14,11 +14,13 @@ from pathlib import Path
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_bytes
 from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.registry import register_reader
 
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
+@register_reader("idx", endings=(".idx", "-ubyte", ".idx3", ".idx4"))
 def read_idx(path: Path, bad: BadRecords, *, labels: str = "") -> Iterator[Record]:
     """Yields {"image": uint8 array [height, width, channels], "label": the number, as a string}.
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_raw_lines
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.registry import register_reader
 
 SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
 """Error message for a record with a lone surrogate."""
@@ -18,6 +19,7 @@ SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
 _KINDS = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 
 
+@register_reader("jsonl", endings=(".jsonl", ".ndjson"))
 def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
     r"""Yields the objects of a file, one per line, by key; the values are JSON's.
 
@@ -58,6 +60,7 @@ def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
                 bad.report(Place(path, number, 1), _no_object(values))
 
 
+@register_reader("json")
 def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the objects of a file with one JSON array, which is loaded into memory.
 
@@ -143,6 +146,7 @@ def _refuse_constant(name: str) -> NoReturn:
 # Questions on contexts, in SQuAD's JSON format.  Rajpurkar et al. 2016 and 2018.
 
 
+@register_reader("squad", endings=(".json",))
 def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the questions of a file of version 1.1 or 2.0, which is loaded into memory.
 

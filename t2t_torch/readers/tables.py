@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from t2t_torch.errors import DataError, UsageError, install_extra
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
+from t2t_torch.registry import register_reader
 
 MAX_LINES = 10_000
 """Maximum number of lines of a quoted field; a longer one is treated as an error."""
@@ -28,6 +29,7 @@ UNNAMED = "Unnamed: "
 _LINE_ENDS = ("", "\n", "\r\n")
 
 
+@register_reader("csv", endings=(".csv",))
 def read_csv(
     path: Path,
     bad: BadRecords,
@@ -72,6 +74,7 @@ def read_csv(
     return _Rows(path, bad, delimiter, quoting=quoting).records(columns, header=header)
 
 
+@register_reader("tsv", endings=(".tsv", ".tab"))
 def read_tsv(
     path: Path,
     bad: BadRecords,
@@ -246,6 +249,7 @@ _BATCH_ROWS = 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
+@register_reader("parquet", endings=(".parquet",))
 def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the rows of a file, by column; null is None.
 
@@ -331,6 +335,7 @@ MARKS = ("dataset_info.json", "dataset_dict.json")
 _HUGGINGFACE_BATCH_ROWS = 256
 
 
+@register_reader("huggingface")
 def read_huggingface(
     path: Path, bad: BadRecords, *, split: str = "", hub: str = "", config: str = ""
 ) -> Iterator[Record]:

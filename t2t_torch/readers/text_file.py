@@ -13,6 +13,7 @@ from xml.sax.saxutils import unescape
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_raw_lines
+from t2t_torch.registry import register_reader
 
 # Places of records in files, and handling of bad records.
 
@@ -170,6 +171,7 @@ def column_of_piece(line: str, number: int) -> int:
 # Plain text, labelled lines, and parallel files.
 
 
+@register_reader("lines", endings=(".txt", ".text"))
 def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
     r"""Yields the lines of a file, including blank ones, as {"text": line}.
 
@@ -185,6 +187,7 @@ def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
             yield Record(Place(path, number), {"text": without_end(line)})
 
 
+@register_reader("labelled")
 def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[Record]:
     """Yields {"label", "coarse", "labels", "text"} for lines that begin with labels.
 
@@ -221,6 +224,7 @@ def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[
         yield Record(Place(path, number), values)
 
 
+@register_reader("parallel")
 def read_parallel(
     path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}
 ) -> Iterator[Record]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from t2t_torch.errors import DataError
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.registry import register_reader
 from t2t_torch.text.tree import TreeSyntaxError, parse_tree
 
 MAX_LINES = 10_000
@@ -21,6 +22,7 @@ _BRACKETS = {
 }
 
 
+@register_reader("trees", endings=(".mrg", ".ptb", ".trees", ".tree"))
 def read_trees(
     path: Path, bad: BadRecords, *, traces: bool = True, functions: bool = True
 ) -> Iterator[Record]:
