@@ -14,13 +14,12 @@ from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
-from t2t_torch.optim.settings import check_settings
 from t2t_torch.train.run_config import DEFAULT_SEED
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
 OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
@@ -57,6 +56,8 @@ def record(directory: RunDirectory) -> TaskRecord:
       CheckpointError: the run that is there is one of another problem or model.
       UsageError: flags are missing, or a folder of the user's is gone.
     """
+    from t2t_torch.train.run_directory import TaskRecord
+
     names = {name: flag(name) for name in ("problem", "model", "hparams_set")}
     steps = 0
     if directory.exists or directory.has_checkpoints:
@@ -124,6 +125,8 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
     if trains():
+        from t2t_torch.optim.settings import check_settings
+
         check_settings(resolved, before)
     return resolved
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch import registry
-from t2t_torch.bin import config_file, named_run, trainer_flags, trial_run
+from t2t_torch.bin import config_file, named_run, trainer_flags
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import keep_freed_memory
 from t2t_torch.bin.trainer_flags import (
@@ -34,7 +34,6 @@ from t2t_torch.bin.trainer_flags import (
 )
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING, check_patience
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stopping import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
 _OF_SEARCHES = (
@@ -61,6 +61,8 @@ def _run() -> int:
         from t2t_torch.bin.tuner import autotune
 
         return autotune()
+    from t2t_torch.bin import trial_run  # which --help does not need
+
     if trial_run.is_asked():
         check_flags()
         with EarlyExit(flag("signal_exit_code")) as early:
@@ -92,6 +94,8 @@ def _check_no_trial() -> None:
 
 
 def _prepare(early: EarlyExit) -> int:
+    from t2t_torch.train.run_directory import RunDirectory
+
     if not flag("print_config"):
         shared.require(FLAGS, "data_dir", "output_dir")
     # Without --output_dir nothing is there, as in a new one.
@@ -184,6 +188,7 @@ def _dry_run() -> int:
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.multi_task import task_of
     from t2t_torch.train.problem_task import with_architecture
+    from t2t_torch.train.run_directory import RunDirectory
 
     directory = RunDirectory(flag("output_dir") or _nowhere())
     named_run.recall(directory)
