@@ -1,4 +1,4 @@
-"""From a folder to what answers: a run's model, or an artifact, for which no torch is loaded."""
+"""Load a run or an artifact from its folder; importing this module imports no torch or numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
 from t2t_torch.registry import trusting
-from t2t_torch.runtime.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +56,8 @@ def load(
       CheckpointError, HParamsError: of a run, as `decode.loading.load` says.
       UsageError: what is given is of the other one, there is no torch, or `trust_code` is needed.
     """
+    from t2t_torch.runtime.signature import CTRANSLATE2, ONNX, TORCH
+
     form = form_of(path) if isinstance(path, str | Path) else None
     if form in (ONNX, TORCH):
         given: dict[str, Any] = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
@@ -98,6 +99,8 @@ def _load_of_run(
     try:
         from t2t_torch.decode.loading import load as load_of_problem
     except ImportError as error:
+        from t2t_torch.runtime.signature import FILE
+
         raise UsageError(
             f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
             f"not installed: {error}. Give an artifact, or, in the folder of t2t_torch's source, "
@@ -142,11 +145,15 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
 
 def is_artifact(path: str | Path) -> bool:
     """Whether a folder is an artifact with a graph, or was one: it has a signature or a graph."""
+    from t2t_torch.runtime.signature import ONNX
+
     return form_of(path) == ONNX
 
 
 def form_of(path: str | Path) -> str | None:
     """Returns as what a folder was exported, by the name of its `--format`; None of a run."""
+    from t2t_torch.runtime.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
+
     file = Path(path) / FILE
     if not file.exists():
         return ONNX if (Path(path) / MODEL).exists() else None
