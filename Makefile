@@ -7,7 +7,7 @@ BIN := .venv/bin
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test slow fault check format bench clean
+.PHONY: help quickstart venv test quick slow coverage fault size check format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -48,8 +48,17 @@ test: .venv/developer ## run the tests; all that CI runs
 	# Two workers of one thread each: OpenMP's threads of two would wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow"
 
+quick: .venv/developer ## run about a tenth of the tests, of every kind, in under a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow" --quick
+
 slow: .venv/developer ## run the tests that `make test` leaves out, as they take minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow
+
+coverage: .venv/developer ## run the tests and print how much of the package they execute
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -n 2 -q -m "not slow"
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --format=total
 
 fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
 	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault

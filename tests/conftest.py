@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 import gc
 import os
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,10 +41,67 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 # through all modules and thousands of tests, a second of work where memory runs out in a test.
 gc.disable()
 
+# A file of tests that starts processes or exports models, which takes seconds.
+SLOW_FILE = re.compile(
+    r"^(?:import|from) (?:subprocess|(?:torch\.)?multiprocessing|forked|processes|together"
+    r"|t2t_torch\.(?:export|hooks|data\.task))|torch\.export|run_together",
+    re.MULTILINE,
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--quick`."""
+    parser.addoption("--quick", action="store_true", help="run a tenth of the tests; make quick")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the cases that `sample` leaves out as slow; selects the tests of `--quick`."""
+    cases: dict[str, list[pytest.Item]] = collections.defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    for group in cases.values():
+        marker = group[0].get_closest_marker("sample")
+        if marker is not None:
+            (count,) = marker.args
+            quick = [item for item in group if not item.get_closest_marker("slow")]
+            kept = {number * len(quick) // count for number in range(count)}
+            for number, item in enumerate(quick):
+                if number not in kept:
+                    item.add_marker(pytest.mark.slow)
+    if config.getoption("quick"):
+        kept_items = set(_quick(cases))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept_items])
+        items[:] = [item for item in items if item in kept_items]
+
+
+def _quick(cases: dict[str, list[pytest.Item]]) -> Iterator[pytest.Item]:
+    """Yields one case of each fifth test of a file, and of each that is marked `quick`.
+
+    Left out are slow tests and files that start processes or export models.
+    """
+    position: collections.Counter[Path] = collections.Counter()
+    for group in cases.values():
+        item = next((one for one in group if not one.get_closest_marker("slow")), None)
+        if item is None:
+            continue
+        if item.get_closest_marker("quick"):
+            yield item
+        elif _is_quick(item.path):
+            if position[item.path] % 5 == 0:
+                yield item
+            position[item.path] += 1
+
+
+@functools.cache
+def _is_quick(path: Path) -> bool:
+    return path.parent.name != "fault" and not SLOW_FILE.search(path.read_text("utf-8"))
+
 
 def pytest_collection_finish() -> None:
     """Looks for garbage from now on, but not among what is there already."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # a test makes few cycles, but syntax trees many objects
     gc.enable()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import resource
 import subprocess
@@ -80,26 +81,37 @@ TREES = _Trees()
 
 
 def imports(module: str, *, of_types: bool = True) -> Iterator[tuple[str, int]]:
-    """Yields (imported module, line) of every import in a module, also inside functions.
+    """Returns (imported module, line) of every import in a module, also inside functions.
 
     Args:
       module: whose imports.
       of_types: also those under `if TYPE_CHECKING`, which never happen.
     """
-    pending: list[ast.AST] = [TREES[module]]
+    return ((name, line) for name, line, typed in _imports(module) if of_types or not typed)
+
+
+@functools.cache
+def _imports(module: str) -> list[tuple[str, int, bool]]:
+    """The imports of a module, their lines, and whether they are for types alone."""
+    found: list[tuple[str, int, bool]] = []
+    pending: list[tuple[ast.AST, bool]] = [(TREES[module], False)]
     while pending:
-        node = pending.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not of_types:
-            pending.extend(node.orelse)
+        node, typed = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending.extend((child, typed) for child in node.orelse)
+            pending.extend((child, True) for child in node.body)
             continue
-        pending.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.expr):
+            continue  # imports are statements
+        pending.extend((child, typed) for child in ast.iter_child_nodes(node))
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [(alias.name, node.lineno, typed) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: imports are absolute"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                yield (full if full in TREES else node.module or "", node.lineno)
+                found.append((full if full in TREES else node.module or "", node.lineno, typed))
+    return found
 
 
 def room(module: str) -> str:
@@ -115,6 +127,7 @@ def test_every_room_has_a_floor() -> None:
     assert {room(module) for module in TREES} - {""} <= FLOORS.keys()
 
 
+@pytest.mark.quick
 def test_imports_run_to_the_same_floor_or_down() -> None:
     upward = [
         f"{module}:{line} imports {target}"
@@ -165,6 +178,7 @@ def test_only_the_registry_reaches_a_shelf() -> None:
     assert not reached
 
 
+@pytest.mark.quick
 def test_nothing_above_the_torch_line_imports_torch() -> None:
     assert not [
         f"{module}:{line}"
@@ -201,6 +215,7 @@ def heavy_of(command: str, flag: str) -> str:
     return python(script).splitlines()[-1]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_listings_load_nothing_heavy(command: str) -> None:
     assert heavy_of(command, "--registry_help") == "loaded:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import functools
 import io
 import itertools
 import json
@@ -289,13 +290,19 @@ def test_every_flag_that_is_named_exists(page: Path):
     assert not {name for name in named if not {name, name.removeprefix("no")} & everywhere}
 
 
+@functools.cache
+def registered_names(kind: str) -> frozenset[str]:
+    """The names of a kind, those of the examples included."""
+    registry.import_usr_dir(USR_DIR)
+    return frozenset(registry.list_names(kind))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_registered_name_that_a_flag_takes_exists(page: Path):
-    registry.import_usr_dir(USR_DIR)
     shown = "\n".join(blocks(page.read_text("utf-8"), "python"))  # what the page itself declares
     declared = "\n".join(blocks(page.read_text("utf-8"), "json"))
     for flag, kind in (("problem", "problem"), ("model", "model"), ("hparams_set", "hparams")):
-        known = set(registry.list_names(kind)) | set(re.findall(r"def (\w+)", shown))
+        known = registered_names(kind) | set(re.findall(r"def (\w+)", shown))
         known |= set(re.findall(r'"problem": "(\w+)"', declared))
         for name in re.findall(rf"--{flag}=(\w+)", page.read_text("utf-8")):
             base = parse_problem_name(name).base_name

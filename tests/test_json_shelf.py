@@ -77,6 +77,7 @@ def test_a_class_and_a_declaration_of_one_name_are_told_apart(tmp_path: Path) ->
         registry.import_usr_dir(folder)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,11 +47,24 @@ PRIVATE = 80
 """Code lines below which a file with a single importer belongs into that importer."""
 
 
-def code_lines(source: str) -> int:
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file, parsed once."""
+    return ast.parse(path.read_text("utf-8"))
+
+
+def nodes_of(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields the nodes of a tree that hold statements, and the statements; no expressions."""
+    yield tree
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.expr):
+            yield from nodes_of(node)
+
+
+def code_lines(source: str, tree: ast.Module | None = None) -> int:
     """Counts the lines that are neither blank, nor a comment, nor part of a docstring."""
     lines = set()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node in nodes_of(tree or ast.parse(source)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         first = node.body[0] if node.body else None
@@ -128,7 +142,7 @@ def _module(name: str) -> str:
 def _feature_types() -> set[str]:
     names = {"Feature"}
     files = sorted((PACKAGE / "features").glob("*.py"))
-    trees = [ast.parse(path.read_text("utf-8")) for path in files]
+    trees = [tree_of(path) for path in files]
     while True:  # subclasses of subclasses
         known = len(names)
         for node in (node for tree in trees for node in tree.body):
@@ -143,6 +157,8 @@ def _imports(
     tree: ast.AST, modules: Mapping[str, Path], *, types: bool = False
 ) -> Iterator[tuple[str, bool]]:
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
         of_types = types
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             of_types = True
@@ -178,8 +194,8 @@ def measure() -> Size:
     size = Size()
     for name, path in paths.items():
         source = path.read_text("utf-8")
-        tree = ast.parse(source)
-        size.lines[name] = code_lines(source)
+        tree = tree_of(path)
+        size.lines[name] = code_lines(source, tree)
         own = name.split("/")[0] if "/" in name else ""
         if own not in ("features", "modalities"):
             count = _feature_checks(tree, kinds)
@@ -235,7 +251,7 @@ def test_no_class_has_a_name_that_was_replaced():
     classes = {
         node.name: path.name
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in nodes_of(tree_of(path))
         if isinstance(node, ast.ClassDef)
     }
     assert not BANNED & classes.keys()

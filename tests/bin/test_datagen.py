@@ -145,6 +145,7 @@ def clean(tmp_path, usr_dir):
     return files(tmp_path / "clean")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_a_run_killed_while_generating_and_run_again_makes_the_same_bytes(
     tmp_path, usr_dir, clean, processes
@@ -236,28 +237,30 @@ def test_a_full_disk_is_told_with_the_file(tmp_path, usr_dir):
     assert files(tmp_path / "data") == {}
 
 
-def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(tmp_path, usr_dir):
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
+    tmp_path, usr_dir, stride
+):
     (tmp_path / "raw").mkdir()
-    completed = 0
-    for step in range(1, 30):
+    # 3 shards synced, staging synced, 3 renamed, folder synced; then of the notes on what is
+    # verified, and of the manifest: synced, renamed, folder synced.
+    completed = 3 + 1 + 3 + 1 + 3 + 3 + 1
+    steps = [*range(1, completed, stride), completed]
+    for step in steps:
         command = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]
         folder = tmp_path / f"data{step}"
         code, err = run_killed_at(tmp_path, step, command)
+        assert code == (0 if step == completed else -signal.SIGKILL), err
         if code == 0:
-            completed = step
             break
-        assert code == -signal.SIGKILL, err
         if (folder / "fragile.json").exists():
             assert Shards.open(folder, "fragile", Split.TRAIN).num_rows == 5
         else:
             with pytest.raises(DataError, match="No data of 'fragile'"):
                 Shards.open(folder, "fragile", Split.TRAIN)
         assert datagen.main([*command, "--verbosity=-1"]) == 0
-    # 3 shards synced, staging synced, 3 renamed, folder synced; then of the notes on what is
-    # verified, and of the manifest: synced, renamed, folder synced.
-    assert completed == 3 + 1 + 3 + 1 + 3 + 3 + 1
     expected = files(tmp_path / f"data{completed}")
-    for step in range(1, completed):
+    for step in steps[:-1]:
         assert files(tmp_path / f"data{step}") == expected
 
 
@@ -287,6 +290,7 @@ def test_of_two_runs_at_once_one_waits_for_the_other(tmp_path, usr_dir, clean):
     assert (tmp_path / "raw" / "runs").read_text() == "train dev ", "it was generated once"
 
 
+@pytest.mark.quick
 def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, capsys):
     code = datagen.main(
         [

@@ -97,6 +97,7 @@ def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes
         assert not (tmp_path / f"data{step}" / ".fragile.tasks").exists()
 
 
+@pytest.mark.slow
 def test_two_tasks_of_the_same_number_at_once_do_not_harm_each_other(
     tmp_path,
     usr_dir,  # noqa: F811

@@ -59,6 +59,7 @@ def test_a_run_is_not_written_into_the_folder_of_another(ask, tmp_path) -> None:
     assert f"--output_dir={run} cannot be made or written to: Permission denied" in told
 
 
+@pytest.mark.slow
 def test_what_may_not_be_read_is_named(ask, tmp_path) -> None:
     for name in ("run", "data"):
         (tmp_path / name).mkdir(mode=0o700)

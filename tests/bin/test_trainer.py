@@ -30,6 +30,7 @@ def weights(run, step):
     return load_file(run / f"ckpt-{step}" / "model.safetensors")
 
 
+@pytest.mark.quick
 def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
     assert trainer.main(arguments(train_steps=2)) == 0
     run = tmp_path / "run"

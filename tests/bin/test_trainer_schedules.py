@@ -207,6 +207,7 @@ def evaluated(run):
     return found
 
 
+@pytest.mark.slow
 def test_continuous_eval_that_is_killed_finds_what_single_evaluations_find(arguments, tmp_path):
     run, whole, aside = tmp_path / "run", tmp_path / "whole", tmp_path / "aside"
     assert trainer.main(arguments(train_steps=3, schedule="train", save_checkpoints_steps=1)) == 0
@@ -266,6 +267,7 @@ def test_a_hook_of_ones_own_is_called(arguments, tmp_path, capsys, own_registry)
     assert re.findall(r"told of step (\d)", capsys.readouterr().out) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_a_profile_is_taken_where_it_is_asked_for(arguments, tmp_path):
     flags = arguments(train_steps=18, schedule="train", profile=True)
     assert trainer.main(flags) == 0

@@ -461,6 +461,7 @@ sys.exit(datagen.main(sys.argv[2:]))
 """
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [1, 3, 5, 7, 9])
 def test_a_killed_import_leaves_nothing_that_looks_finished(moment, source, usr_dir):
     data = source.parent / "data"

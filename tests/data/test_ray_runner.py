@@ -63,6 +63,7 @@ def arguments(tmp_path: Path, name: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_of_ray_that_is_killed_is_replaced_and_the_bytes_are_the_same(tmp_path):
     pytest.importorskip("ray")
     for folder in ("my_problems", "raw"):

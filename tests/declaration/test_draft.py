@@ -193,6 +193,7 @@ GUESSES: list[tuple[str, str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("name", "text", "kind", "fields"), GUESSES, ids=[case[0] for case in GUESSES]
 )
@@ -224,6 +225,7 @@ REAL = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("where", "kind", "splits"), REAL, ids=[case[0] for case in REAL])
 def test_the_kind_of_real_data_is_guessed_and_its_declaration_generates(
     where: str, kind: str, splits: int, shared_data: Path, tmp_path: Path, capsys

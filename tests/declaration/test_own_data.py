@@ -153,6 +153,7 @@ def first_batches(name: str, data_dir: Path) -> tuple[Features, Batch, Batch]:
 LONG = {"my_top", "my_xquad"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in DECLARED],
@@ -196,6 +197,7 @@ def test_the_rows_of_a_batch_are_those_of_the_file(tmp_path: Path):
             assert dense == pytest.approx([of_text[text][1]], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_declared_problem_is_loaded_elsewhere(tmp_path: Path):
     rows = "".join(f"text number {n},answer {n % 7}\n" for n in range(60))
     (tmp_path / "train.csv").write_text(f"inputs,targets\n{rows}", "utf-8")
@@ -257,6 +259,7 @@ HOSTILE: list[tuple[str, bytes, str | None]] = [
 ]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("what", "text", "told"), HOSTILE, ids=[case[0] for case in HOSTILE])
 def test_a_hostile_row_is_read_or_told_or_skipped(
     what: str, text: bytes, told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

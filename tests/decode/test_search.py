@@ -73,6 +73,8 @@ def case_name(case: dict[str, Any]) -> str:
     return "-".join(str(case[name]) for name in names) + f"-from{case['initial_ids'][0]}"
 
 
+@pytest.mark.quick
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_beam_search_finds_what_tensor2tensor_found(case: dict[str, Any]) -> None:
     ids, scores, num_steps = search_case(case, slice(None))
@@ -92,6 +94,7 @@ def test_beam_search_finds_what_tensor2tensor_found(case: dict[str, Any]) -> Non
         assert torch.equal(ids[row, places], expected_ids[row, places])
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_a_row_is_searched_alike_alone_and_in_a_batch(case: dict[str, Any]) -> None:
     ids, scores, _ = search_case(case, slice(None))

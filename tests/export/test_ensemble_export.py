@@ -15,6 +15,7 @@ from t2t_torch.export.exporter import OnnxExporter
 from t2t_torch.export.request import Request
 
 
+@pytest.mark.slow
 def test_a_graph_answers_as_the_mean_of_its_runs_does(
     run: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -218,6 +218,7 @@ def test_an_artifact_aligns_what_its_run_aligns(exported: Path, made: Path) -> N
     assert not any(h.alignment for one in plain for h in one.hypotheses)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_its_latency_is_measured_beside_pytorchs(
     exported: Path, made: Path, capsys, tmp_path: Path, batch_size: int
@@ -289,6 +290,7 @@ def _operators(node: Any) -> Iterator[str]:
             yield from _operators(inner)
 
 
+@pytest.mark.slow
 def test_texts_are_written_with_eight_bits_one_at_a_time(
     exported: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

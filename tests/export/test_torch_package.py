@@ -79,6 +79,7 @@ def test_a_package_says_what_it_is(done: Exported, run: Path) -> None:
     assert done.verified is not None and len(done.verified.answers) > 60
 
 
+@pytest.mark.slow
 def test_torch_alone_runs_the_program_as_the_pages_say(done: Exported, tmp_path: Path) -> None:
     docs = (Path(__file__).resolve().parents[2] / "docs" / "export.md").read_text("utf-8")
     (shapes,) = [
@@ -125,6 +126,7 @@ def test_what_a_package_has_not_is_refused(done: Exported) -> None:
         load_package(done.folder, device="cuda")
 
 
+@pytest.mark.slow
 def test_a_size_that_became_part_of_the_program_is_told(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_model_that_writes_is_refused_by_name(run: Path, monkeypatch) -> None:
         check_exportable(loaded)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_of_a_program_that_answers_otherwise(
     run: Path, data: Path, tmp_path: Path, monkeypatch, done: Exported
 ) -> None:

@@ -127,6 +127,7 @@ return torch.ones(len(numbers), length, 3), torch.zeros(len(numbers))"""
     assert [one.shape for one in artifact(rows)] == [(1, 4), (9, 4), (1, 4)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("forward", "more"),
     [
@@ -149,6 +150,7 @@ def test_usual_layers_are_exported(tmp_path: Path, forward: str, more: str) -> N
     assert done.verified.rows == 25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "judge",
     [
@@ -186,6 +188,7 @@ def test_a_way_that_numbers_decide_is_told_with_its_line(tmp_path: Path, forward
     assert "\n" not in told
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
@@ -326,6 +329,7 @@ BY_NAME = """
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("call", ["input_ids=batch[0], mask=batch[1]", "batch[0], batch[1]"])
 def test_arguments_by_name_and_optional_ones_are_inputs(tmp_path: Path, call: str) -> None:
     parts = {
@@ -347,6 +351,7 @@ def test_len_of_a_tensor_is_a_size_that_varies(tmp_path: Path) -> None:
     assert _export(tmp_path, code(forward)).verified.rows == 25
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("forward", "said"),
     [

@@ -60,6 +60,7 @@ def test_where_data_changed_it_goes_on_where_it_is_told_to(
     assert task.consumed == alone.consumed
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stops", [[1], [7, 23], [PER_EPOCH, 40]])
 def test_three_problems_that_are_mixed_resume_bit_equal_and_in_their_shares(train_in_parts, stops):
     whole = train_in_parts("whole", [45], kind=Mixed)
@@ -73,6 +74,7 @@ def test_three_problems_that_are_mixed_resume_bit_equal_and_in_their_shares(trai
     assert early[1] > early[3] and late[3] > late[1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stops", [[3], [2, 5]])
 def test_packed_examples_resume_bit_equal_and_none_is_lost_or_doubled(
     train_in_parts, data_dir, stops

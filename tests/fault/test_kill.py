@@ -103,8 +103,9 @@ def weights_and_slots(checkpoint):
     return tensors, {name: value for name, value in state.items() if name != "seconds"}
 
 
-def test_a_run_killed_six_times_at_random_instants_ends_bit_equal(arguments, tmp_path):
-    killed, whole = killed_and_killed(arguments, tmp_path, kills=6, steps=90, seed=1)
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_run_killed_at_random_instants_ends_bit_equal(arguments, tmp_path, kills):
+    killed, whole = killed_and_killed(arguments, tmp_path, kills=kills, steps=15 * kills, seed=1)
     assert killed == whole
     assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")
 

@@ -47,6 +47,7 @@ def break_at(monkeypatch):
     return make
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd", "adafactor", "momentum"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_step_that_is_not_finite_moves_nothing_and_training_goes_on(
@@ -235,6 +236,7 @@ def test_a_row_that_does_not_fit_alone_is_skipped(make_estimator, monkeypatch):
     assert (run.state.step, run.state.skipped) == (3, 1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_path, rank):
     """A model with a buffer: what a process sends in its passes must not depend on their number."""
@@ -257,6 +259,7 @@ def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_
     assert flat(weights[2]) == pytest.approx(flat(weights[0]), abs=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "faults",
     [{"memory_backward": [1, 6]}, {"memory": [1, list(range(6, 20))]}],

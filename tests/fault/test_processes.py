@@ -118,6 +118,7 @@ def test_a_signal_to_one_of_two_processes_makes_both_save_the_same_step(spec, tm
     assert saved.batches_consumed == BATCHES_PER_STEP * saved.step
 
 
+@pytest.mark.slow
 def test_after_a_process_died_torchrun_starts_all_anew_and_they_end_bit_equal(run, spec, tmp_path):
     _, (expected, _) = run("whole", 9, size=2)
     died = spec("run", 9, size=2, faults={"die": [1, 6]}, config=SAVING)
@@ -154,6 +155,7 @@ def test_a_save_that_fails_in_the_leader_ends_all_with_its_error_alone(spec, tmp
     assert "Traceback" not in other.said
 
 
+@pytest.mark.slow
 def test_others_wait_for_the_leaders_work_and_not_for_a_sum_that_never_comes(tmp_path):
     leader, other = processes.start_world(tmp_path / "err", 2, processes.wait_for_each_other)
     assert leader.wait() == 3, leader.said

@@ -52,6 +52,7 @@ def test_an_epoch_has_the_batches_that_the_tests_below_count_on(data_dir):
     assert source.report.kept == EXAMPLES
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("stops", STOPS.values(), ids=STOPS)
 def test_a_resumed_run_is_bit_equal_to_one_that_never_stopped(
@@ -67,6 +68,7 @@ def test_a_run_may_be_stopped_at_any_step(train_in_parts, whole, stop):
     train_in_parts("parts", [stop, STEPS], workers=stop % 3).assert_equals(whole())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("stops", "hparams"),
     [
@@ -137,6 +139,7 @@ def test_dropout_is_at_work_in_these_tests(train_in_parts, whole):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "trainer.json"])
 def test_a_newest_checkpoint_that_is_cut_short_is_passed_over(
     train_in_parts, whole, tmp_path, file

@@ -101,6 +101,7 @@ def whole(flags, tmp_path, expected, **more):
     return expected[key]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_anywhere_is_followed_by_a_save_and_a_resume_that_is_bit_equal(

@@ -142,6 +142,7 @@ def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, f
     assert reports_of(run) == reports_of(tmp_path / "whole")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("trial", NAMES)
 def test_each_trial_runs_unmodified(arguments, tmp_path, trial, size):
@@ -152,6 +153,7 @@ def test_each_trial_runs_unmodified(arguments, tmp_path, trial, size):
         assert set(line) - {"step", "split"} == METRIC_OF[trial]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("trial", "size"), [("multi_input", 1), ("gen2", 2)])
 def test_a_trial_killed_at_random_instants_ends_bit_equal(arguments, tmp_path, trial, size):
     killed_and_killed(arguments, tmp_path, trial, size, kills=2, steps=60, seed=1)
@@ -292,6 +294,7 @@ def test_each_of_two_processes_has_its_own_state_again(arguments, tmp_path, name
         assert one != other
 
 
+@pytest.mark.slow
 def test_two_processes_with_state_killed_at_random_instants_end_bit_equal(
     arguments, tmp_path, named
 ):

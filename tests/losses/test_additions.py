@@ -232,6 +232,7 @@ def test_a_second_pass_differs_by_its_dropout_alone(kind):
     assert losses[1] > losses[0]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", DISTRIBUTIONS)
 def test_a_teacher_is_no_part_of_the_student_and_is_left_alone(kind):
     hparams = HPARAMS if kind is Text else ENCODER

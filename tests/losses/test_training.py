@@ -44,6 +44,7 @@ def evaluated(task, model):
     return evaluator.result()["loss"]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(("loss", "kind"), PAIRS)
 def test_each_loss_falls(make_task, loss, kind):
     before, after, _ = trained(make_task(kind, f"loss={loss}"))
@@ -53,6 +54,7 @@ def test_each_loss_falls(make_task, loss, kind):
 ADDED = "confidence_penalty=0.05,r_drop_alpha=0.5,layer_prepostprocess_dropout=0.1"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", [Text, ClassLabel, Tags, Choice, Span, SoftLabel, MultiLabel])
 def test_it_falls_with_what_is_added(make_task, kind):
     before, after, _ = trained(make_task(kind, ADDED))

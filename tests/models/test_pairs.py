@@ -26,6 +26,7 @@ CHOICE = Features(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -209,6 +210,7 @@ def test_a_teacher_knows_nothing_of_the_documents_of_other_queries():
         small(CHOICE, PairwiseRanker, in_batch_negatives=True, distill_from="run")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", [n for n in registry.list_names("hparams") if n.startswith(("pair_", "pairwise_"))]
 )

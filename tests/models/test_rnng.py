@@ -212,6 +212,7 @@ def test_what_it_cannot_read_or_give_is_refused() -> None:
         RNNG(hparams, Features({"inputs": WORDS}, {"targets": label}))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["rnng_top", "rnng_treebank"])
 def test_its_sets_hold_the_contract(name: str) -> None:
     testing.check_model(RNNG, registry.hparams(name))

@@ -35,6 +35,7 @@ def tags_alone(monkeypatch):
     monkeypatch.setattr(testing, "features_for", with_tags)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [*TAGGERS, *JOINT, "transformer_encoder"])
 @pytest.mark.usefixtures("tags_alone")
 def test_the_contract_holds_with_a_crf(name):
@@ -43,6 +44,7 @@ def test_the_contract_holds_with_a_crf(name):
     testing.check_model(model_class, model_class.HParams().replace(**hparams))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "hparams"),
     [

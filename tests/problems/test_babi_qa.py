@@ -80,6 +80,7 @@ def test_an_archive_without_the_files_says_where_to_put_them(real):
         registry.problem("babi_qa_concat_task1_10k").prepare(real("babi"))
 
 
+@pytest.mark.slow
 def test_the_real_questions_are_all_there(real, samples, rows):
     tmp_dir = real("babi")
     counts = rows("babi_qa_concat_all_tasks_1k", tmp_dir)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from t2t_torch import registry
 from t2t_torch.mode import Split
 
@@ -33,6 +35,7 @@ def test_parts_of_speech_are_an_input_where_they_are_asked_for(tmp_path, samples
     assert feature.aligned_to == "inputs"
 
 
+@pytest.mark.slow
 def test_the_real_sentences_are_all_there(real, samples, rows):
     tmp_dir = real("conll2000")
     first = samples("chunking_conll2000", tmp_dir, Split.TRAIN)[0]

@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from t2t_torch.mode import Split
 
@@ -36,6 +37,7 @@ def test_the_last_training_digits_are_to_tune_on(tmp_path, samples, rows):
     assert rows("image_mnist_tune", tmp_path) == {"train": 22, "dev": 2}
 
 
+@pytest.mark.slow
 def test_the_real_digits_are_all_there(real, samples, rows):
     tmp_dir = real("mnist")
     train = samples("image_mnist", tmp_dir, Split.TRAIN)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from t2t_torch import registry
 from t2t_torch.mode import Split
 from t2t_torch.text.tree import Tree, parse_tree
@@ -47,6 +49,7 @@ def test_what_the_data_was_made_from_is_the_archive(tmp_path):
     assert problem.raw_files(tmp_path) == [tmp_path / "treebank" / "treebank.zip"]
 
 
+@pytest.mark.slow
 def test_the_real_trees_are_all_there(real, samples, rows):
     tmp_dir = real("treebank")
     train = samples("parsing_treebank_sample", tmp_dir, Split.TRAIN)

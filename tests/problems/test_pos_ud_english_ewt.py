@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from t2t_torch.mode import Split
 
 # The third line is a range of words and the last an empty node: neither is a word.
@@ -34,6 +36,7 @@ def test_a_sentence_has_a_tag_for_each_word(tmp_path, samples, rows):
     assert rows("pos_ud_english_ewt", tmp_path) == {"train": 3, "dev": 3, "test": 3}
 
 
+@pytest.mark.slow
 def test_the_real_sentences_are_all_there(real, samples, rows):
     tmp_dir = real("ud_english_ewt")
     train = samples("pos_ud_english_ewt", tmp_dir, Split.TRAIN)

@@ -45,7 +45,8 @@ def test_a_tree_that_never_ends_is_bad(tmp_path):
         list(registry.problem("semantic_parse_top").generate_samples(tmp_path, Split.TRAIN))
 
 
-@pytest.mark.parametrize("split", [Split.TRAIN, Split.EVAL, Split.TEST])
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("split", [Split.TEST, Split.EVAL, Split.TRAIN])
 def test_every_real_tree_is_what_its_transitions_build(real, samples, split):
     for sample in samples("semantic_parse_top", real("top"), split):
         tree = parse_tree(sample["targets"])
@@ -53,6 +54,7 @@ def test_every_real_tree_is_what_its_transitions_build(real, samples, split):
         assert Tree.from_transitions(tree.transitions(), tree.words) == tree
 
 
+@pytest.mark.slow
 def test_the_real_requests_are_all_there(real, samples, rows):
     tmp_dir = real("top")
     first = samples("semantic_parse_top", tmp_dir, Split.EVAL)[0]

@@ -88,6 +88,7 @@ def test_a_review_that_is_no_text_is_bad(tmp_path):
     assert found == [{"inputs": "good", "targets": "pos"}]
 
 
+@pytest.mark.slow
 def test_the_real_reviews_are_all_there(real, samples, rows):
     tmp_dir = real("imdb")
     found = samples("sentiment_imdb", tmp_dir, Split.TRAIN)

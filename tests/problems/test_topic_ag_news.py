@@ -53,6 +53,7 @@ def test_a_class_that_is_none_of_the_four_is_bad(tmp_path):
         list(registry.problem("topic_ag_news").generate_samples(tmp_path, Split.TEST))
 
 
+@pytest.mark.slow
 def test_the_real_articles_are_all_there(real, samples, rows):
     tmp_dir = real("ag_news")
     first = samples("topic_ag_news", tmp_dir, Split.TEST)[0]

@@ -53,6 +53,7 @@ def test_an_answer_that_is_not_where_it_is_said_to_be_is_bad(tmp_path):
         list(registry.problem("xquad_en").generate_samples(tmp_path, Split.TRAIN))
 
 
+@pytest.mark.slow
 def test_the_real_questions_are_all_there(real, samples, rows):
     tmp_dir = real("xquad")
     parts = [samples("xquad_en", tmp_dir, split) for split in (Split.TRAIN, Split.EVAL)]

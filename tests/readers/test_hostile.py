@@ -63,6 +63,7 @@ def _read(path: Path, kind: Kind) -> tuple[list[str], list[int], BadRecords]:
     return [kind.found(r.values) for r in records], [r.place.line for r in records], bad
 
 
+@pytest.mark.sample(4)
 @EVERY
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, b"1\ta" + b"\t_" * 8]) | st.binary(max_size=9)))

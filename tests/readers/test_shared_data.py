@@ -23,6 +23,7 @@ def _counts(records: list[Record], words: str) -> tuple[int, int]:
     return len(records), sum(len(record.values[words]) for record in records)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("part", "columns", "count"),
     [
@@ -43,6 +44,7 @@ def test_top_has_trees_over_its_words(
         assert Tree.from_transitions(tree.transitions(), tree.words) == tree
 
 
+@pytest.mark.slow
 def test_the_treebank_has_its_trees_and_words(shared_data: Path, tmp_path: Path) -> None:
     counts = [0, 0, 0]
     with zipfile.ZipFile(shared_data / "treebank/treebank.zip") as archive:

@@ -161,6 +161,7 @@ def test_a_request_that_was_answered_early_has_no_second_answer(server: Process)
             assert one.recv(65536) == b""
 
 
+@pytest.mark.sample(1)
 def test_requests_that_come_at_once_do_not_fill_the_memory(server: Process) -> None:
     """Answering one let the server read 256 KB of others, each of which needs 3 KB."""
 
@@ -208,6 +209,7 @@ def test_a_body_may_take_longer_than_a_head(server: Process) -> None:
         assert status(one.recv(65536)) == 200
 
 
+@pytest.mark.sample(1)
 def test_who_was_refused_early_does_not_send_for_ever(server: Process) -> None:
     with connected(server) as one:
         one.sendall(HOST + b"Content-Length: 99999999\r\n\r\n")

@@ -132,6 +132,7 @@ def test_no_body_is_a_defect_of_what_writes_texts(
     check(fuzzed_phrases, place, body)
 
 
+@pytest.mark.quick
 def test_good_bodies_are_answered(fuzzed: Served) -> None:
     bodies = [json.dumps(body).encode() for body in GOOD]
     assert [check(fuzzed, place, body) for place, body in zip(PLACES, bodies, strict=True)] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -72,6 +73,7 @@ def uninterrupted():
     return {}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("hparams", ["", "optimizer_multistep_accumulate_steps=3"])
 @pytest.mark.parametrize(
     "stops",
@@ -109,6 +111,7 @@ def test_dropout_is_at_work_in_these_tests(make_estimator):
     assert not torch.equal(weights_of(with_dropout)[name], weights_of(without)[name])
 
 
+@pytest.mark.quick
 def test_training_in_turns_with_evaluations_between_changes_nothing(make_estimator):
     whole, turns = make_estimator("whole"), make_estimator("turns")
     whole.train(6)
@@ -443,6 +446,7 @@ def test_a_good_step_between_bad_ones_begins_the_count_anew(make_estimator, monk
 
 def out_of_memory_above(rows, monkeypatch):
     """Memory runs out for a batch of more rows."""
+    gc.freeze()  # the step collects garbage: among all modules that takes a second
     body = Transformer.body
 
     def limited(self, features):
@@ -456,6 +460,7 @@ def out_of_memory_above(rows, monkeypatch):
 NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(
     make_estimator, monkeypatch, capsys, accumulate

@@ -28,6 +28,7 @@ def run(make_estimator):
     return trained
 
 
+@pytest.mark.slow
 def test_the_mean_is_of_the_weights_after_the_evaluation_at_which_it_begins(run):
     ninth, whole = run("ninth", 9), run("whole", 10)
     assert whole.state.mean_begun == 8

@@ -54,6 +54,7 @@ def identity(folder):
     return [(folder / name).read_bytes() for name in ("task.json", "hparams.json")]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

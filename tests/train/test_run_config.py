@@ -45,9 +45,10 @@ def read():
     """The names that the package asks a config for, below the commands that make it."""
     found = set()
     for path in Path(t2t_torch.__file__).parent.rglob("*.py"):
-        if path.parent.name == "bin":
+        source = path.read_text("utf-8")
+        if path.parent.name == "bin" or "config." not in source:
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Attribute):
                 asked = getattr(node.value, "attr", getattr(node.value, "id", ""))
                 found |= {node.attr} if asked.endswith("config") else set()

@@ -93,6 +93,7 @@ def check(first, second, **close):
             assert torch.equal(tensor, second[name]), name
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("stops", [[1], [4], [6], [2, 7]])
 @pytest.mark.parametrize(
     "hparams", ["weight_dropout=0.2", "optimizer_multistep_accumulate_steps=2"]

@@ -113,6 +113,7 @@ def train(loader: Any, count: int, **place: int) -> list[Drawn]:
     return [drawn(batch) for batch in itertools.islice(source, count)]
 
 
+@pytest.mark.sample(3)
 @every_loader
 def test_a_run_goes_on_with_the_same_batches_from_any_stop_on_any_number_of_processes(
     kind: str,
@@ -125,6 +126,7 @@ def test_a_run_goes_on_with_the_same_batches_from_any_stop_on_any_number_of_proc
             assert train(LOADERS[kind](), len(expected), **place) == expected
 
 
+@pytest.mark.sample(3)
 @every_loader
 def test_each_number_of_workers_makes_the_same_batches(kind: str) -> None:
     inline = train(LOADERS[kind](), 16)

@@ -102,6 +102,7 @@ TRIALS = {  # with momentum, and with Adam
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("averages", [True, False])
 @pytest.mark.parametrize("frequency", [1, 3])
 @pytest.mark.parametrize("name", TRIALS)

@@ -66,6 +66,7 @@ def test_a_category_can_matter_most() -> None:
     assert shares_of["rate"] < 0.1
 
 
+@pytest.mark.slow
 def test_noise_seldom_rises_above_chance() -> None:
     rng = random.Random(7)
     found = [importance_of(searched(lambda hp: rng.random(), 30, seed)) for seed in range(8)]

@@ -60,6 +60,7 @@ def with_trials(record: SearchRecord, *trials: TrialRecord) -> SearchRecord:
     return dataclasses.replace(record, trials=trials, default=None)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("axes", [3, 12])
 @pytest.mark.parametrize("trials", [4, 60])
 def test_every_trial_is_a_line_a_curve_a_row_and_dots(trials: int, axes: int) -> None:
