@@ -13,7 +13,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -41,9 +41,6 @@ def hp(
     above: float | None = None,
     below: float | None = None,
     pattern: str | None = None,
-    choices: Sequence[str] = (),
-    path: bool = False,
-    repeated: bool = False,
 ) -> Any:
     """Declares a field.
 
@@ -55,50 +52,10 @@ def hp(
       above: a value that it must exceed.
       below: a value that it must stay under.
       pattern: the regular expression that a string must match.
-      choices: the values that a string may have, where a `Literal` cannot list them.
-      path: whether a string is a path, in which a flag expands `~`.
-      repeated: whether the flag of a list is given once for each item; else items are separated by
-        commas.
     """
-    extra: dict[str, Any] = {"enum": list(choices)} if choices else {}
-    if path:
-        extra["format"] = "path"
-    if repeated:
-        extra["repeated"] = True
     return pydantic.Field(
-        default,
-        description=meaning,
-        ge=low,
-        le=high,
-        gt=above,
-        lt=below,
-        pattern=pattern,
-        json_schema_extra=extra or None,
+        default, description=meaning, ge=low, le=high, gt=above, lt=below, pattern=pattern
     )
-
-
-def extra_of(field: pydantic.fields.FieldInfo) -> Mapping[str, Any]:
-    """Returns what `hp` has declared of a field beyond type, bounds and pattern."""
-    extra = field.json_schema_extra
-    return extra if isinstance(extra, dict) else {}
-
-
-def choices_of(field: pydantic.fields.FieldInfo) -> tuple[str, ...]:
-    """Returns the values that a string field may have; empty where any will do."""
-    for kind in (field.annotation, *typing.get_args(field.annotation)):
-        if typing.get_origin(kind) is Literal:
-            return typing.get_args(kind)
-    return tuple(extra_of(field).get("enum", ()))
-
-
-def limits_of(field: pydantic.fields.FieldInfo) -> dict[str, Any]:
-    """Returns the bounds of a field by pydantic's names: ge, gt, le, lt."""
-    return {
-        key: getattr(bound, key)
-        for bound in field.metadata
-        for key in ("ge", "gt", "le", "lt")
-        if getattr(bound, key, None) is not None
-    }
 
 
 class Params(pydantic.BaseModel):
@@ -114,7 +71,6 @@ class Params(pydantic.BaseModel):
         strict=True,
         allow_inf_nan=False,
         defer_build=True,  # validators are built when they are first used: `--help` needs none
-        protected_namespaces=(),  # flags are named model_dir
     )
 
     unsupported: ClassVar[frozenset[str]] = frozenset()
@@ -139,12 +95,6 @@ class Params(pydantic.BaseModel):
             {"loc": (name,), "msg": f"should be from {-most} to {most}", "input": value}
             for name in sorted(made.model_fields_set)
             if _exceeds(value := getattr(made, name), most := _largest(name))
-        ]
-        faults += [
-            {"loc": (name,), "msg": f"should be {' or '.join(map(repr, choices))}", "input": value}
-            for name in sorted(made.model_fields_set)
-            if (choices := extra_of(cls.model_fields[name]).get("enum"))
-            and (value := getattr(made, name)) not in (None, *choices)
         ]
         if faults:
             raise HParamsError("\n".join(map(cls._complaint, faults)))
@@ -394,7 +344,12 @@ def value_text(value: Any) -> str:
 
 def _bounds(field: pydantic.fields.FieldInfo) -> str:
     """Writes what a field may be: " (0 to 9)", " (at least 0, less than 1)", or nothing."""
-    limits = limits_of(field)
+    limits = {
+        key: getattr(bound, key)
+        for bound in field.metadata
+        for key in ("ge", "gt", "le", "lt")
+        if getattr(bound, key, None) is not None
+    }
     if "ge" in limits and "le" in limits:
         return f" ({limits['ge']} to {limits['le']})"
     if typing.get_origin(field.annotation) is Literal:

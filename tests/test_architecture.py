@@ -27,7 +27,7 @@ COMMANDS = sorted(
 # A room or file of the package -> its floor.  Imports run to the same floor or down.
 FLOORS = {
     "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
-    "search_space": 0,
+    "search_space": 0, "settings": 0,
     "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "token_hparam": 1,
     "problem": 2, "text_problem": 2, "problem_types": 2, "declaration": 2, "problems": 2,
@@ -43,7 +43,7 @@ TORCH_LINE = 2
 """The last floor above which nothing imports torch."""
 
 TORCH = ("torch", "torchdata", "torchmetrics")
-HEAVY = {*TORCH, "numpy", "pyarrow", "sentencepiece", "sacrebleu", "tensorboard"}
+HEAVY = {*TORCH, *"numpy pyarrow pydantic sentencepiece sacrebleu tensorboard yaml".split()}
 """What a command may not import before it knows that it has work to do."""
 
 
@@ -222,17 +222,17 @@ def test_listings_load_nothing_heavy(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_loads_nothing_heavy_and_takes_half_a_second_of_processor_time(command: str) -> None:
+def test_help_loads_nothing_heavy_and_takes_little_processor_time(command: str) -> None:
     def spent() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
     took: list[float] = []  # not on the clock: that depends on what else the machine does
-    while not took or (took[-1] >= 0.5 and len(took) < 9):  # and so do caches, now and then
+    while not took or (took[-1] >= 0.3 and len(took) < 9):  # and so do caches, now and then
         before = spent()
         assert heavy_of(command, "--help") == "loaded:"
         took.append(spent() - before)
-    assert min(took) < 0.5
+    assert min(took) < 0.3
 
 
 def test_a_file_has_one_subject() -> None:

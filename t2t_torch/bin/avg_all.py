@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.directory import CheckpointDirectory
 
 
-class AveragingOptions(Params):
+class AveragingOptions(Settings):
     """Flags of `t2t-avg-all`."""
 
     model_dir: str | None = hp(None, "Run directory of t2t-trainer.", path=True)

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.metrics.text_scores import ScoreEvents, Translation
 
 
-class BleuOptions(Params):
+class BleuOptions(Settings):
     """Flags of `t2t-bleu`."""
 
     translation: str | None = hp(None, "File of outputs, one a line; gzip or not.", path=True)

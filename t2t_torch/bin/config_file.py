@@ -21,7 +21,6 @@ from absl import flags
 
 import t2t_torch
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
-from t2t_torch.params import value_text
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -273,6 +272,8 @@ def _kind(flag: flags.Flag[Any]) -> str:
 
 def _pairs(values: Mapping[str, Any]) -> str:
     """Writes an object as `--hparams` reads it."""
+    from t2t_torch.params import value_text
+
     return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
 
 

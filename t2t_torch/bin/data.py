@@ -19,7 +19,7 @@ from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from t2t_torch.reports.statistics import DatasetStatistics
 
 
-class DataOptions(Params):
+class DataOptions(Settings):
     """Flags of `t2t-data`."""
 
     hparams_set: str | None = hp(None, "Shows the batches that training with this set would make.")

@@ -31,8 +31,8 @@ from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import RegistryError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.params import Params, hp
 from t2t_torch.registry import parse_problem_name
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -240,7 +240,7 @@ def _told(seconds: float) -> str:
     return "2 minutes or less"
 
 
-class DatagenOptions(Params):
+class DatagenOptions(Settings):
     """Flags of `t2t-datagen`."""
 
     problem: str | None = hp(

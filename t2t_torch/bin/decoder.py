@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import UsageError
-from t2t_torch.loading import trial_of
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
@@ -39,7 +38,7 @@ _WHOLE = {
 }
 
 
-class DecoderOptions(Params):
+class DecoderOptions(Settings):
     """Flags of `t2t-decoder`."""
 
     output_dir: str | None = hp(
@@ -116,6 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run() -> int:
     from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.loading import trial_of
 
     hparams = parse_decode_hparams(_settings())
     if _flag("help_decode_hparams"):

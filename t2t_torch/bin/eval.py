@@ -23,11 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import t2t_torch
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.loading import trial_of
 from t2t_torch.mode import Split
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
@@ -38,9 +36,10 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.multi_task import MultiTask
     from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
-class EvaluationOptions(Params):
+class EvaluationOptions(Settings):
     """Flags of `t2t-eval`."""
 
     output_dir: str | None = hp(
@@ -105,12 +104,16 @@ def _split() -> Split:
 
 
 def _run() -> int:
+    from t2t_torch.loading import trial_of
+
     shared.require(FLAGS, "output_dir")
     if any(map(trial_of, _flag("output_dir").split(","))):
         return _evaluate_trial()
     shared.require(FLAGS, "data_dir")
     if "," in _flag("output_dir"):
         return _evaluate_ensemble()
+    from t2t_torch.train.run_directory import RunDirectory
+
     directory = RunDirectory(_flag("output_dir"))
     record = _checked(directory, "problem", "model", "hparams_set")
     target = _json_target()

@@ -25,15 +25,14 @@ from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
-from t2t_torch.loading import trial_of
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.export.exporter import Exporter
     from t2t_torch.export.request import Request
 
 
-class ExporterOptions(Params):
+class ExporterOptions(Settings):
     """Flags of `t2t-exporter`."""
 
     output_dir: str | None = hp(
@@ -104,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    from t2t_torch.loading import trial_of
+
     shared.require(FLAGS, "output_dir", "export_dir")
     if _flag("checkpoint") and _flag("checkpoint_path"):
         raise UsageError("--checkpoint and --checkpoint_path: give one of them.")

@@ -28,22 +28,21 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.bin import config_file
 from t2t_torch.errors import EXIT_CODE, CheckpointError, RegistryError, T2TError, UsageError
-from t2t_torch.params import Params, choices_of, extra_of, hp, limits_of
 from t2t_torch.registry import trusting
+from t2t_torch.settings import Setting, Settings, hp
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.mode import Split
+    from t2t_torch.params import Params
     from t2t_torch.problem import Problem
     from t2t_torch.train.run_directory import TaskRecord
 
@@ -72,7 +71,7 @@ _LIBRARIES = (
 """Loggers of other libraries; only their warnings are shown."""
 
 
-class CommonOptions(Params):
+class CommonOptions(Settings):
     """Flags that several commands share; `run_main` handles those from `t2t_usr_dir` on."""
 
     problem: str | None = hp(
@@ -170,7 +169,7 @@ class CommandFlags(flags.FlagValues):
     def __init__(
         self,
         command: str,
-        *settings: type[Params],
+        *settings: type[Settings],
         common: Sequence[str] = (),
         without: Sequence[str] = (),
     ) -> None:
@@ -178,10 +177,10 @@ class CommandFlags(flags.FlagValues):
         own = {
             name.rstrip("_"): field
             for one in settings
-            for name, field in one.model_fields.items()
+            for name, field in one.declared().items()
             if name not in without
         }
-        shared = CommonOptions.model_fields
+        shared = CommonOptions.declared()
         if unknown := [name for name in common if name not in shared]:
             known = ", ".join(shared)
             raise ValueError(f"{unknown[0]!r} is not a shared flag; those are {known}.")
@@ -199,15 +198,24 @@ class CommandFlags(flags.FlagValues):
 
     def json_schema(self) -> dict[str, Any]:
         """Returns the JSON schema of the command's `--config` file."""
-        from pydantic import create_model
+        from pydantic import Field, create_model
 
         # With `_`, as pydantic's models have attributes of their own, such as `json`.
         fields: dict[str, Any] = {
-            f"{name}_": (field.annotation, field)
+            f"{name}_": (
+                field.annotation,
+                Field(
+                    field.default,
+                    description=field.meaning,
+                    ge=field.low,
+                    le=field.high,
+                    json_schema_extra={"enum": list(field.choices)} if field.choices else None,
+                ),
+            )
             for name, field in self.__dict__["fields"].items()
             if name not in ("config", "config_schema")
         }
-        made = create_model(self.__dict__["command"], __config__=Params.model_config, **fields)
+        made = create_model(self.__dict__["command"], __config__={"extra": "forbid"}, **fields)
         schema = made.model_json_schema()
         properties = {
             name.removesuffix("_"): {key: value for key, value in kept.items() if key != "title"}
@@ -219,35 +227,28 @@ class CommandFlags(flags.FlagValues):
         return {**head, **schema, "properties": properties}
 
 
-def _flag_of(name: str, field: FieldInfo) -> flags.Flag[Any]:
+def _flag_of(name: str, field: Setting) -> flags.Flag[Any]:
     """Returns the flag that a field declares."""
-    kinds = {kind for kind in (field.annotation, *get_args(field.annotation)) if kind is not None}
-    default, meaning, limits = field.default, field.description or "", limits_of(field)
-    bounds = {"lower_bound": limits.get("ge"), "upper_bound": limits.get("le")}
-    if get_origin(field.annotation) is tuple:
-        if extra_of(field).get("repeated"):
-            parser: Any = flags.ArgumentParser()
-            words = flags.ArgumentSerializer[Any]()
-            flag: flags.Flag[Any] = flags.MultiFlag(  # type: ignore[no-untyped-call]
-                parser, words, name, list(default), meaning
-            )
-            flag.help = meaning  # absl adds a line of its own
-            return flag
-        parser = flags.ListParser()
-        return flags.Flag(parser, flags.ListSerializer(","), name, list(default), meaning)
-    if choices := choices_of(field):
-        return flags.EnumFlag(name, default, meaning, choices)
-    if bool in kinds:
+    default, meaning, words = field.default, field.meaning, flags.ArgumentSerializer[Any]()
+    if field.repeated:
+        made: flags.Flag[Any] = flags.MultiFlag(  # type: ignore[no-untyped-call]
+            flags.ArgumentParser(), words, name, list(default), meaning
+        )
+        made.help = meaning  # absl adds a line of its own
+        return made
+    if field.is_list:
+        listed: Any = flags.ListSerializer(",")
+        return flags.Flag(flags.ListParser(), listed, name, list(default), meaning)
+    if field.choices:
+        return flags.EnumFlag(name, default, meaning, field.choices)
+    if field.kind is bool:
         return flags.BooleanFlag(name, default, meaning)
-    if int in kinds:
-        parser = flags.IntegerParser(**bounds)
-    elif float in kinds:
-        parser = flags.FloatParser(**bounds)
-    elif extra_of(field).get("format") == "path":
-        parser = PathParser()
-    else:
-        parser = flags.ArgumentParser()
-    return flags.Flag(parser, flags.ArgumentSerializer[Any](), name, default, meaning)
+    parser: Any = PathParser() if field.path else flags.ArgumentParser()
+    if field.kind is int:
+        parser = flags.IntegerParser(field.low, field.high)  # type: ignore[arg-type]
+    elif field.kind is float:
+        parser = flags.FloatParser(field.low, field.high)
+    return flags.Flag(parser, words, name, default, meaning)
 
 
 def require(values: flags.FlagValues, *names: str) -> None:

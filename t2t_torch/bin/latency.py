@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.files import read_lines
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from t2t_torch.serve.latency import Latency
 
 
-class LatencyOptions(Params):
+class LatencyOptions(Settings):
     """Flags of `t2t-latency`."""
 
     artifact: str | None = hp(None, "What t2t-exporter has written.", path=True)

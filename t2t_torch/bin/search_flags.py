@@ -14,21 +14,16 @@ from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import staged
-from t2t_torch.params import Params, hp
 from t2t_torch.search_space import Space
+from t2t_torch.settings import Settings, hp
 from t2t_torch.trial.whole_length import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
-from t2t_torch.tune.search_target import (
-    ProblemSearchTarget,
-    SearchTarget,
-    TrialSearchTarget,
-    check_read,
-)
 from t2t_torch.tune.study import without_password
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.tune.search_target import SearchTarget
 
 
 # The flags of `t2t-tuner`, and how a search that goes on takes them from its beginning.
@@ -41,7 +36,7 @@ _STEPS_OF = "steps_of"
 """There, beside the flags: what loaders have said of a length."""
 
 
-class SearchOptions(Params):
+class SearchOptions(Settings):
     """Flags of `t2t-tuner`."""
 
     hparams: str = hp("", 'Changes to the set that all trials have: "hidden_size=64".')
@@ -311,6 +306,8 @@ def asked_search(known_steps: Mapping[str, int]) -> AskedSearch:
 
 
 def _of_problem() -> AskedSearch:
+    from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
+
     shared.require(FLAGS, "problem", "model", "hparams_set", "data_dir", "train_steps")
     if bool(flag("hparams_range")) == bool(flag("ranges")):
         known = ", ".join(registry.list_names("ranged_hparams"))
@@ -360,6 +357,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
             "trained and searched."
         )
     from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.tune.search_target import TrialSearchTarget
 
     path = Path(flag("config")).absolute()
     config = ExperimentConfig.read(path)

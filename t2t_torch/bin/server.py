@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError, install_extra
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.serve.limits import Limits
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INSTALL = install_extra("serve")
 
 
-class ServerOptions(Params):
+class ServerOptions(Settings):
     """Flags of `t2t-server`."""
 
     artifact: tuple[str, ...] = hp(

@@ -12,11 +12,11 @@ from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 from t2t_torch.train.run_config import DECODING, IN_TURNS, SCHEDULES, TRAINING, RunConfig
 
 
-class TrainerOptions(Params):
+class TrainerOptions(Settings):
     """Flags of `t2t-trainer` that are no fields of `RunConfig`."""
 
     schedule: str = hp(SCHEDULES[0], "What is done.", choices=SCHEDULES)
@@ -110,7 +110,7 @@ _OF_ONE_START = (
     "warm_start_patterns profile"
 )
 REMEMBERED = (
-    *(name for name in RunConfig.model_fields if name not in _OF_ONE_START.split()),
+    *(name for name in RunConfig.declared() if name not in _OF_ONE_START.split()),
     "loader_workers",
     "global_batch_size",
 )
@@ -149,7 +149,7 @@ def run_config(train_steps: int) -> RunConfig:
     Args:
       train_steps: steps at which the run ends: the flag's or the run directory's; 0 if epochs do.
     """
-    values = {name: flag(name) for name in RunConfig.model_fields if name in FLAGS}
+    values = {name: flag(name) for name in RunConfig.declared() if name in FLAGS}
     del values["train_steps"]
     if train_steps:
         values["train_steps"] = train_steps

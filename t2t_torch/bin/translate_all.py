@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
@@ -34,7 +34,7 @@ _UNFINISHED = ".unfinished"
 _OF_SEARCH = ("beam_size", "alpha")
 
 
-class TranslationOptions(Params):
+class TranslationOptions(Settings):
     """Flags of `t2t-translate-all`."""
 
     problem: str | None = hp(

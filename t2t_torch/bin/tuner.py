@@ -30,7 +30,6 @@ from t2t_torch.bin.trainer_flags import flag as trainer_flag
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import write_text
 from t2t_torch.train.stopping import StopRequest
-from t2t_torch.tune.tuner import PAGE, check_any_value, write_outcome
 
 if TYPE_CHECKING:
     from t2t_torch.tune.search_record import SearchRecord
@@ -63,6 +62,7 @@ def _run() -> int:
     search.begin(asked.plan, asked.space, asked.subject.identity())
     from t2t_torch.tune.shared_search import claim_runs
     from t2t_torch.tune.study import Heartbeat
+    from t2t_torch.tune.tuner import check_any_value
 
     if (old := claim_runs(output_dir, search.id)) is not None:
         print(f"runs of another search are now in {old}", file=sys.stderr)
@@ -106,7 +106,7 @@ def _tune(
     from t2t_torch.tune.progress import Progress
     from t2t_torch.tune.search_page import search_page
     from t2t_torch.tune.shared_search import publish, record_of
-    from t2t_torch.tune.tuner import TRAINER, Tuner, TunerConfig
+    from t2t_torch.tune.tuner import PAGE, TRAINER, Tuner, TunerConfig
 
     progress = Progress(sys.stderr)
     command = search_flags.command(output_dir)
@@ -141,6 +141,8 @@ def _tune(
 
 def _tell(search: SharedSearch, found: SearchRecord) -> None:
     """Writes and prints what was found, and why it is not more."""
+    from t2t_torch.tune.tuner import write_outcome
+
     for line in write_outcome(found, search.whereabouts):
         print(line)
     if why := search.searcher.why_early:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.mode import Split
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> N
         )
 
 
-class RunConfig(Params):
+class RunConfig(Settings):
     """Settings of a run, each a flag of `t2t-trainer` of the same name.
 
     With `train_epochs`, `train_steps` is not read.

@@ -11,7 +11,7 @@ import pytest
 from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 COMMANDS = (
     *("avg_all", "bleu", "data", "datagen", "decoder", "eval", "exporter", "latency", "server"),
@@ -19,7 +19,7 @@ COMMANDS = (
 )
 
 
-class BakingOptions(Params):
+class BakingOptions(Settings):
     """Flags of `bake`."""
 
     loaves: int = hp(2, "Loaves.", low=1, high=9)

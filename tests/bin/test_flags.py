@@ -16,7 +16,7 @@ from t2t_torch import registry
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.params import Params, hp
+from t2t_torch.settings import Settings, hp
 
 DOC = """Bakes bread.
 
@@ -33,7 +33,7 @@ def fail() -> int:
     raise AssertionError("the command ran")
 
 
-class BakingOptions(Params):
+class BakingOptions(Settings):
     """Flags of `bake`."""
 
     train_steps: int = hp(250, "Steps in all.", low=1)

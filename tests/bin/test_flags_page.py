@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import importlib
-import typing
 from pathlib import Path
 
-from t2t_torch.params import choices_of, extra_of, limits_of, type_name, value_text
+from t2t_torch.params import value_text
+from t2t_torch.settings import Setting
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
 COMMANDS = (
     *("datagen", "data", "trainer", "eval", "decoder", "exporter", "server", "tuner", "latency"),
     *("avg_all", "translate_all", "bleu"),
 )
-NAMES = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
+NAMES = {str: "text", bool: "true, false", int: "integer", float: "number"}
 HEAD = """# Flags
 
 All flags of all commands, made from the settings classes in the sources by
@@ -41,24 +41,21 @@ def page() -> str:
         for flag, field in flags.fields.items():
             default = flags[flag].default
             shown = "" if default in (None, "", []) else f"`{value_text(default)}`"
-            meaning = (field.description or "").replace("|", "\\|").replace("  ", " ")
+            meaning = field.meaning.replace("|", "\\|").replace("  ", " ")
             parts.append(f"| `--{flag}` | {value_of(field)} | {shown} | {meaning} |")
     return "\n".join(parts) + "\n"
 
 
-def value_of(field) -> str:
+def value_of(field: Setting) -> str:
     """Returns which values a flag takes."""
-    if choices := choices_of(field):
-        return ", ".join(choices)
-    kinds = [k for k in typing.get_args(field.annotation) if k not in (type(None), ...)]
-    kind = type_name(kinds[0] if kinds else field.annotation)
-    kind = "path" if extra_of(field).get("format") == "path" else NAMES.get(kind, kind)
-    if typing.get_origin(field.annotation) is tuple:
-        kind += ", repeated" if extra_of(field).get("repeated") else ", ..."
-    limits = limits_of(field)
-    if "le" in limits:
-        return f"{kind}, {limits['ge']} to {limits['le']}"
-    return f"{kind}, at least {limits['ge']}" if "ge" in limits else kind
+    if field.choices:
+        return ", ".join(field.choices)
+    kind = "path" if field.path else NAMES[str if field.is_list else field.kind]
+    if field.is_list:
+        kind += ", repeated" if field.repeated else ", ..."
+    if field.high is not None:
+        return f"{kind}, {field.low} to {field.high}"
+    return kind if field.low is None else f"{kind}, at least {field.low}"
 
 
 def test_the_page_is_current():

@@ -10,15 +10,10 @@ import pytest
 
 import t2t_torch
 from t2t_torch.errors import HParamsError
-from t2t_torch.params import limits_of
 from t2t_torch.train.run_config import RunConfig
 
-FIELDS = list(RunConfig.model_fields)
-LEAST = {
-    name: limits_of(field)["ge"]
-    for name, field in RunConfig.model_fields.items()
-    if "ge" in limits_of(field)
-}
+FIELDS = list(RunConfig.declared())
+LEAST = {name: field.low for name, field in RunConfig.declared().items() if field.low is not None}
 
 
 @pytest.mark.parametrize(
