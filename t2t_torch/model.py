@@ -48,7 +48,7 @@ def check_features(model: type[T2TModel], features: Features, problem: str = "")
     look = "Look for a model that does:  t2t-trainer --registry_help"
     of = f" of {problem}" if problem else ""
     for target, feature in features.targets.items():
-        if not isinstance(feature, model.produces):
+        if not issubclass(feature.produced_like or type(feature), model.produces):
             raise HParamsError(
                 f"model {model.name!r} produces {_named(model.produces)}; {target!r}{of} is a "
                 f"{type(feature).__name__}. {look}"

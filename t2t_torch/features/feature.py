@@ -411,11 +411,11 @@ class Feature(ABC):
             return " ".join(map(describe_entry, value))
         return describe_entry(value)
 
-    def summary(self, rows: npt.NDArray[Any]) -> dict[str, float | str]:
+    def summary(self, rows: Iterable[npt.NDArray[Any]]) -> dict[str, float | str]:
         """Returns further statistics of a split, by name, for the data report.
 
         Args:
-          rows: stored numbers of all rows, [rows, numbers of a row]; not called for sequences.
+          rows: the stored numbers of each row.
         """
         return {}
 

@@ -180,6 +180,7 @@ def _numbers(census: DatasetStatistics) -> Section:
     rows: list[list[Cell]] = []
     pictures: list[list[Cell]] = []
     spans: list[list[Cell]] = []
+    summaries: list[list[Cell]] = []
     for split, feature, figures in _each(census):
         for place, one in enumerate(figures.numbers):
             told = [number(round(x, 6)) for x in (one.mean, one.std, one.low, one.high)]
@@ -193,6 +194,9 @@ def _numbers(census: DatasetStatistics) -> Section:
             share = span.without / max(1, census.rows[split])
             told = [number(span.without), percent(share), f"{span.mean_words:.1f}"]
             spans.append([split, feature.name, *told, number(span.most_words)])
+        for name, value in figures.summary.items():
+            shown = value if isinstance(value, str) else number(round(value, 6))
+            summaries.append([split, feature.name, name, shown])
     first, last = ("split", "feature"), ("mean", "std", "least", "greatest")
     tables = (
         Table((*first, "place", *last), rows, _FIRST_TWO, "Numbers"),
@@ -200,6 +204,7 @@ def _numbers(census: DatasetStatistics) -> Section:
         Table(
             (*first, "no answer", "share", "mean words", "most words"), spans, _FIRST_TWO, "Answers"
         ),
+        Table((*first, "statistic", "value"), summaries, frozenset({0, 1, 2}), "Other statistics"),
     )
     blocks: list[Block] = [table for table in tables if table.rows]
     blocks += [

@@ -208,6 +208,7 @@ class SplitFeatureStats:
       spans: of parts of a text.
       longest: rows of a text.
       shortest: the same.
+      summary: statistics of the feature's own, by name.
     """
 
     values: int
@@ -219,6 +220,7 @@ class SplitFeatureStats:
     spans: Spans | None
     longest: tuple[Extreme, ...]
     shortest: tuple[Extreme, ...]
+    summary: Mapping[str, float | str]
 
 
 @dataclass(frozen=True)
@@ -400,6 +402,7 @@ class Reader:
             spans=spans_of(column) if feature.selects_words else None,
             longest=tuple(Extreme(row, int(lengths[row])) for row in longest),
             shortest=tuple(Extreme(row, int(lengths[row])) for row in shortest),
+            summary=feature.summary(column.row(row) for row in range(len(column))),
         )
 
     @staticmethod
