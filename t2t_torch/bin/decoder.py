@@ -244,7 +244,7 @@ def _decode_file(hparams: DecodeHParams) -> None:
     if not isinstance(predictor, Predictor):
         lines = files.label_file(predictor, source, str(target) if target else None, hparams)
         path = target or Path()
-        names = text_scores.label_scores_of(predictor.features)
+        names = text_scores.scores_of(predictor.features)
     else:
         path = decodes_name(source, predictor, hparams, shard)
         if target:

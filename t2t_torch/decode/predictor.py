@@ -20,7 +20,7 @@ from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligne
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Feature, Features, Text, TreeFeature
+from t2t_torch.features import Feature, Features, Text
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
@@ -136,10 +136,11 @@ class Predictor:
         hparams.check_search()
         if not self.features.has_inputs:
             hparams.check_of_language_model()
-        if isinstance(self._target, TreeFeature):
-            hparams.check_of_trees()
-        else:
-            hparams.check_of_texts()
+        self._check_own(hparams)
+
+    def _check_own(self, hparams: DecodeHParams) -> None:
+        """Raises HParamsError if a setting is of other targets."""
+        hparams.check_of_texts()
 
     def __call__(self, inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
         """Returns the best output of each input, in their order; see `predict`.
@@ -410,7 +411,7 @@ def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int]
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Text:
     """The one text among inputs or targets."""
     found = [feature for feature in features.values() if feature.aligned_to is None]
-    if len(found) != 1 or not isinstance(found[0], Text):
+    if len(found) != 1 or not found[0].is_text:
         kinds = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in features.items())
         raise DecodeError(
             f"problem {problem.full_name!r} has {kinds}: expected one Text to read and one to "

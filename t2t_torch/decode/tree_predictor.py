@@ -94,6 +94,10 @@ class TreePredictor(Predictor):
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
 
+    def _check_own(self, hparams: DecodeHParams) -> None:
+        """Raises HParamsError if a setting is of other targets."""
+        hparams.check_of_trees()
+
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[list[int]]:
         """Returns the sentences of inputs.
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Text, TreeFeature
+from t2t_torch.features import Text
 from t2t_torch.layers.pooling import at_targets, padding_mask
 from t2t_torch.model import T2TModel
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
@@ -173,7 +173,7 @@ def why_unaligned(model: T2TModel | Ensemble, source: Text | None, target: Text)
       source: the feature that is read; None if none is.
       target: the feature that is written.
     """
-    if source is None or isinstance(target, TreeFeature):
+    if source is None or target.refers_to is not None:
         kind = "a language model goes on with" if source is None else "a parser writes trees of"
         return f"{kind} its input, which is no other text"
     for member in _members(model):

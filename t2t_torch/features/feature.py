@@ -139,6 +139,7 @@ class Feature(ABC):
       is_text: whether the numbers are ids of a text vocabulary, with a row of an embedding each.
       is_discrete: whether a prediction is either right or wrong; false for numbers.
       classifies: whether each item is exactly one of `labels`.
+      is_multilabel: whether each of `labels` is predicted as present or absent.
       is_image: whether `decode` returns an image, [height, width, channels] of bytes.
       starts_words: whether it holds the place of each word's first id.
       selects_words: whether a value is a part of the text `refers_to`, which users give uncut.
@@ -150,6 +151,7 @@ class Feature(ABC):
     is_text: ClassVar[bool] = False
     is_discrete: ClassVar[bool] = True
     classifies: ClassVar[bool] = False
+    is_multilabel: ClassVar[bool] = False
     is_image: ClassVar[bool] = False
     selects_words: ClassVar[bool] = False
     starts_words: ClassVar[bool] = False
@@ -197,6 +199,11 @@ class Feature(ABC):
     def refers_to(self) -> str | None:
         """The feature whose words a value is about: those that are tagged, or contain a span."""
         return self.aligned_to
+
+    @property
+    def starts_of(self) -> str | None:
+        """The feature of words whose first ids it has the positions of; None if none."""
+        return None
 
     @property
     def generates(self) -> bool:

@@ -123,6 +123,8 @@ class MultiLabel(Feature):
       allow_unknown: whether a label that is not among them is left out; else it is an error.
     """
 
+    is_multilabel: ClassVar[bool] = True
+
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
 

@@ -88,6 +88,11 @@ class WordStarts(OfWords):
 
     words: Words
 
+    @property
+    def starts_of(self) -> str:
+        """The feature of words."""
+        return self.of
+
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Returns the places.  [B, W] int64."""
         return inputs.word_starts(name, self.of)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Feature, Features, Text
+from t2t_torch.features import Feature, Features
 from t2t_torch.layers.attention import AttentionWeights, distances
 from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
@@ -145,7 +145,7 @@ def _draw(
 
 
 def _texts(features: Mapping[str, Feature]) -> list[str]:
-    return [name for name, feature in features.items() if isinstance(feature, Text)]
+    return [name for name, feature in features.items() if feature.is_text]
 
 
 def _sentence(batches: Iterable[Batch], features: Features) -> Batch:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import ClassLabel, Tags
+from t2t_torch.features import Feature
 from t2t_torch.registry import register_hook
 from t2t_torch.reports.plots import check_matplotlib, heat_maps
 from t2t_torch.reports.section import number
@@ -77,9 +77,7 @@ class ConfusionMatrix(Hook):
             # float64 can be sent by every process and is exact for counts.
             on_device = self._counts[name].to(estimator.world.device, torch.float64)
             counts = estimator.world.sum(on_device).cpu().long().view(classes, classes).numpy()
-            labels = [str(feature.decode([identity])) for identity in range(classes)]
-            if isinstance(feature, Tags):
-                labels = [str(feature.decode([identity])[0]) for identity in range(classes)]
+            labels = list(feature.labels)
             if estimator.world.leads:
                 right = counts.diagonal().sum() / max(1, counts.sum())
                 told = f"{right:.1%} of {number(int(counts.sum()))} are right"
@@ -110,10 +108,10 @@ class ConfusionMatrix(Hook):
             counts += torch.bincount(pairs, minlength=len(counts))
 
 
-def _targets(estimator: Estimator) -> dict[str, ClassLabel | Tags]:
+def _targets(estimator: Estimator) -> dict[str, Feature]:
     features = getattr(estimator.task, "features", None)
     targets = features.targets if features is not None else {}
-    found = {name: one for name, one in targets.items() if isinstance(one, ClassLabel | Tags)}
+    found = {name: one for name, one in targets.items() if one.classifies}
     if not found:
         raise UsageError(
             f"--hooks=confusion_matrix: no target of {estimator.task.name!r} is a class or a tag. "

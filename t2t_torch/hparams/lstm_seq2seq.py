@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_torch.features import Feature, Text
+from t2t_torch.features import Feature
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
 from t2t_torch.token_hparam import TokenHParams
@@ -23,7 +23,7 @@ class LSTMSeq2seqHParams(TokenHParams):
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of a feature's vectors."""
-        if isinstance(feature, Text) and not self.embedding_size:
+        if feature.is_text and not self.embedding_size:
             return self.hidden_size
         return super().input_width(feature)
 

@@ -27,7 +27,7 @@ class BinaryCrossEntropy(TargetLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_one = bool(feature.vocab_size)
+        self.is_one = not feature.is_multilabel
 
     def values(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss per class.  [..., C], [...] or [B, C] -> [..., C]."""

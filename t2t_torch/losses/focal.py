@@ -27,7 +27,7 @@ class Focal(ClassLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_binary = not feature.vocab_size and bool(feature.labels)
+        self.is_binary = feature.is_multilabel
         self.gamma = hparams.focal_gamma
         self.alpha = hparams.focal_alpha
         self.reads = ("focal_gamma", "focal_alpha") if self.is_binary else ("focal_gamma",)

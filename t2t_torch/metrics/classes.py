@@ -118,7 +118,7 @@ class _OfClasses(LibraryMetric):
 
     def rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the predicted and correct classes, [N]; for multi-label 0 and 1, [B, C]."""
-        if isinstance(self.feature, MultiLabel):
+        if self.feature.is_multilabel:
             return (logits > 0).long(), (targets > 0).long()
         known = counted(self.feature, targets) & (targets >= 0)
         return logits.argmax(-1)[known], targets[known]
@@ -168,7 +168,7 @@ class _ByClass(_OfClasses):
         """Returns the metric for the target's number of classes or labels."""
         from torchmetrics import classification
 
-        many = isinstance(feature, MultiLabel)
+        many = feature.is_multilabel
         made = getattr(classification, f"{'Multilabel' if many else 'Multiclass'}{self.kind}")
         how = {"average": "none", "validate_args": False, **WITHOUT_SYNC}
         metric: torchmetrics.Metric = made(feature.encoder.vocab_size, **how)

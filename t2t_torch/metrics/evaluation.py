@@ -9,17 +9,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    MultiLabel,
-    Place,
-    Real,
-    Span,
-    Tags,
-    Text,
-)
+from t2t_torch.features import Feature, Place
 from t2t_torch.metrics.metric import Metric, counted, metric_of, quotient, sums_of
 from t2t_torch.modalities.label import best_spans
 from t2t_torch.model import Output
@@ -27,21 +17,23 @@ from t2t_torch.model import Output
 # Correctness of whole examples, for every kind of target.
 
 
-COMPARED = (Choice, ClassLabel, MultiLabel, Span, Tags, Text)
-"""Targets whose predictions are either right or wrong, unlike numbers."""
+def is_compared(feature: Feature) -> bool:
+    """Whether `right_rows` applies to a target; not to numbers, which are more or less right."""
+    has_classes = bool(feature.vocab_size or feature.labels or feature.selects_words)
+    return feature.is_discrete and has_classes
 
 
 def right_rows(feature: Feature, logits: Tensor, targets: Tensor) -> Tensor:
     """Returns the examples whose target is predicted correctly as a whole, [B] bool.
 
     Args:
-      feature: one of `COMPARED`.
+      feature: one for which `is_compared`.
       logits: the target's logits.
       targets: as in the batch.
     """
-    if isinstance(feature, Span):
+    if feature.selects_words:
         return (best_spans(logits) == targets).all(-1)
-    if isinstance(feature, MultiLabel):
+    if feature.is_multilabel:
         return ((logits > 0) == (targets > 0)).all(-1)
     right = (logits.argmax(-1) == targets) | ~counted(feature, targets)
     return right if right.dim() == 1 else right.all(-1)
@@ -108,11 +100,9 @@ class Evaluation:
                     metric.make_room(place.queries, place.documents)
         self._problem = problem
         self._standardized = {
-            name: feature
-            for name, feature in targets.items()
-            if isinstance(feature, Real) and feature.mean
+            name: feature for name, feature in targets.items() if feature.scale[0]
         }
-        together = len(targets) > 1 and all(isinstance(f, COMPARED) for f in targets.values())
+        together = len(targets) > 1 and all(map(is_compared, targets.values()))
         self._together = dict(targets) if together else {}
         size = sum(2 + sum(m.size for m in of.values()) for of in self._metrics.values())
         size += 2 if together else 0
@@ -169,10 +159,10 @@ class Evaluation:
         yield from torch.split(self.sums, sizes)
 
 
-def _in_own_units(feature: Real, numbers: Tensor) -> Tensor:
-    """Returns numbers in original units, as `Real.decode` does.  [B, size] float64."""
+def _in_own_units(feature: Feature, numbers: Tensor) -> Tensor:
+    """Returns numbers in original units, as `Feature.decode` does.  [B, size] float64."""
     mean, std = (
         torch.tensor(moments, dtype=torch.float64, device=numbers.device)
-        for moments in (feature.mean, feature.std)
+        for moments in feature.scale
     )
     return numbers.double() * std + mean

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Span, Tags, Text
+from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Tags, Text
 from t2t_torch.registry import entries, metric
 
 __all__ = [
@@ -161,7 +161,7 @@ def counted(feature: Feature, targets: Tensor) -> Tensor:
 
     [B, T] for sequences; [B] for targets with one value per example.
     """
-    if feature.vocab_size and not isinstance(feature, Span):
+    if feature.vocab_size:
         return targets != feature.padding
     return torch.ones(len(targets), dtype=torch.bool, device=targets.device)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features import Features, Span, TreeFeature
+from t2t_torch.features import Features
 from t2t_torch.files import staged
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
@@ -356,17 +356,9 @@ SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
 
 
 def scores_of(features: Features) -> tuple[str, ...]:
-    """Returns the default scores of a problem's outputs."""
-    if any(isinstance(target, TreeFeature) for target in features.targets.values()):
-        return ("bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees")
-    return ("bleu", "chrf")
-
-
-def label_scores_of(features: Features) -> tuple[str, ...]:
-    """Returns the default scores of a problem's labels and answers."""
-    if all(isinstance(target, Span) for target in features.targets.values()):
-        return ("squad_exact_match", "squad_f1")
-    return ("exact_match",)
+    """Returns the names of the scores that outputs are reported with by default."""
+    names = {target.text_scores for target in features.targets.values()}
+    return names.pop() if len(names) == 1 else ("exact_match",)
 
 
 # Output files of successive checkpoints, and their scores as curves.

@@ -17,7 +17,7 @@ import torch
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Features, WordStarts
+from t2t_torch.features import Features
 from t2t_torch.pipeline.collate import Batch, stack
 from t2t_torch.pipeline.plan import FixedShapes
 from t2t_torch.pipeline.reader import RowReader, numbers_per_position
@@ -291,9 +291,9 @@ class PackedCollator:
     def _placed(self, name: str, rows: Ragged, layouts: Mapping[str, Layout]) -> _Numbers:
         """Returns the numbers of examples; where words begin, counted from the row's beginning."""
         feature = self._reader.features[name]
-        if not isinstance(feature, WordStarts):
+        if feature.starts_of is None:
             return rows.values
-        shift = np.repeat(layouts[feature.of].starts, rows.lengths)
+        shift = np.repeat(layouts[feature.starts_of].starts, rows.lengths)
         places: _Numbers = rows.values + shift.astype(rows.values.dtype)
         return places
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.features import NO_SPAN, Feature, Features, Span, WordStarts
+from t2t_torch.features import NO_SPAN, Feature, Features
 from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
@@ -317,9 +317,9 @@ class RowReader:
         self._pieces = pieces
         # Where words begin, by the text that they are of.
         self._starts = {
-            feature.of: name
+            feature.starts_of: name
             for name, feature in features.items()
-            if isinstance(feature, WordStarts)
+            if feature.starts_of is not None
         }
         rows = [len(offsets) - 1 for _, offsets in next(iter(self._stored.values()))]
         self._first_row = np.concatenate([[0], np.cumsum(rows)])  # [shards + 1]
@@ -345,8 +345,8 @@ class RowReader:
             if self._pieces is not None and feature.is_sequence:
                 skip, limit = self._pieces.starts[numbers], self._pieces.lengths[numbers]
             read[name] = self._gather(name, rows, splits, limit, skip)
-            if isinstance(feature, Span) and feature.of in kept:
-                read[name] = _spans_within(read[name], kept[feature.of])
+            if feature.selects_words and feature.refers_to in kept:
+                read[name] = _spans_within(read[name], kept[feature.refers_to])
         return read if self._preprocess is None else self._preprocess(read, numbers, epoch)
 
     def _limit(self, name: str, count: int) -> _Numbers | None:

@@ -81,7 +81,7 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
     unread = {
         name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
     }
-    if not any(isinstance(target, Tags) for target in features.targets.values()):
+    if not any(its.classifies and its.aligned_to for its in features.targets.values()):
         unread |= dict.fromkeys(TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
         unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
@@ -168,7 +168,7 @@ def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column
         counts += np.asarray(count_labels(feature, column).counts)
         rows += len(column)
     there = np.maximum(counts, 1.0)
-    if isinstance(feature, MultiLabel):
+    if feature.is_multilabel:
         return list((np.maximum(rows - counts, 1.0) / there).tolist())
     return list((counts.sum() / (len(labels) * there)).tolist())
 

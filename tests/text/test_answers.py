@@ -50,13 +50,13 @@ def test_a_line_is_a_list_of_answers_or_one():
 
 def test_answers_of_spans_are_scored_as_squad_does():
     features = Features({}, {"targets": Span()})
-    names = text_scores.label_scores_of(features)
+    names = text_scores.scores_of(features)
     found = text_scores.score(["the cat", "dog"], ['["a cat", "cats"]', "dogs"], names)
     assert {name: each.value for name, each in found.items()} == {
         "squad_exact_match": 0.5,
         "squad_f1": 0.5,
     }
     label = Features({}, {"targets": ClassLabel(ClassLabelEncoder("ab"))})
-    assert text_scores.label_scores_of(label) == ("exact_match",)
+    assert text_scores.scores_of(label) == ("exact_match",)
     with pytest.raises(DataError):
         text_scores.score(["a"], [], names)
