@@ -28,7 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 
 # Process groups, kept alive until the process ends and released then.
 #
-# This avoids two deadlocks, in both of which a gloo thread must still free a message, for which it
+# This avoids two failures, in both of which a gloo thread must still free a message, for which it
 # needs the GIL.  If C++ (the reducer of a DistributedDataParallel) releases a group last, it joins
 # the thread while holding the GIL: neither ever ends.  If the interpreter's shutdown does, the
 # thread never gets the GIL, and the process aborts.  Therefore this module keeps each group until

@@ -42,7 +42,7 @@ class BabiQaConcat(Text2ClassProblem):
     tensor2tensor has no development split, and trains every task on all tasks, as `all_tasks` does.
 
     Attributes:
-      folder: folder of the files inside the archive.
+      folder: folder of the files, on disk or inside the archive.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1, Split.TEST: 1}
