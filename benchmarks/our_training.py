@@ -4,6 +4,7 @@ works it, without checkpoints and signals.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ class OurTraining:
         from t2t_torch.checkpoint.checkpoint import TrainerState
         from t2t_torch.distributed.process_group import World
         from t2t_torch.train.crash import INITIALIZATION, seed_batch
-        from t2t_torch.train.estimator import TrainState, warm_up
+        from t2t_torch.train.estimator import TrainState, train_step, warm_up
 
         world = World(0, 1, device)
         self.state = TrainerState(seed=seed)
@@ -43,14 +44,10 @@ class OurTraining:
             task, model, source, self.state, world, train_steps=6000
         )
         warm_up(self.run, world)
+        self._step = functools.partial(train_step, self.run, self.state, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))
 
     def step(self, numbered: tuple[int, Batch]) -> torch.Tensor:
         """Does a step; returns its mean loss, on the device."""
-        run, state = self.run, self.state
-        totals = run.gradients([numbered], state)
-        norm = run.finish(totals, state)
-        run.update(state, totals[0], norm)
-        run.tally.add(totals, norm)
-        state.step += 1
+        totals, _ = self._step([numbered])
         return totals[0] / totals[1]

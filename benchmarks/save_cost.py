@@ -53,6 +53,8 @@ def main() -> None:
 
 
 def _measure(estimator: Any, steps: int, rounds: int, every: int) -> None:
+    from t2t_torch.train.estimator import train_step
+
     run, state = estimator.begin(), estimator.state
     run.model.train()
     batches = [run.next_batches() for _ in range(steps)]
@@ -67,11 +69,7 @@ def _measure(estimator: Any, steps: int, rounds: int, every: int) -> None:
             if number > 1:
                 held_up.append(time.perf_counter() - started)
         for batch in batches:
-            totals = run.gradients(batch, state)
-            norm = run.finish(totals, state)
-            run.update(state, totals[0], norm)
-            run.tally.add(totals, norm)
-            state.step += 1
+            train_step(run, state, estimator.world, batch)
         taken = time.perf_counter() - started
         estimator.saving.finish()  # a save that is not done yet is the next turn's in no case
         if number > 1:

@@ -99,20 +99,21 @@ def _task(settings: Settings) -> Any:
     from t2t_torch.features import Features, Text
     from t2t_torch.text.encoder import IntegerEncoder
     from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.task import BatchAdapter
 
     class RandomIds(ProblemTask):
         def __init__(self) -> None:
             text = Text(IntegerEncoder(settings.vocab_size - 2))
             self.hparams = _hparams(settings)
             self.features = Features({"inputs": text}, {"targets": text})
-            self.paddings = {"inputs": 0, "targets": 0}
+            self.batches = BatchAdapter({"inputs": 0, "targets": 0})
 
         def model(self) -> nn.Module:
             model: nn.Module = registry.model("transformer")(self.hparams, self.features)
             return model
 
-        def make_ready(self, model: nn.Module) -> None:
-            pass
+        def objective(self, model: nn.Module) -> nn.Module:
+            return model
 
         def train_batches(self, **position: int) -> Any:
             return _Source(_batches(settings))

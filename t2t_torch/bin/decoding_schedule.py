@@ -12,7 +12,6 @@ from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.train.experiment import DeletedError
-from t2t_torch.train.multi_task import MultiTask
 from t2t_torch.train.run_page import choose_samples, show_samples
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
-    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.train.stopping import StopRequest
 
@@ -80,7 +79,7 @@ class DecodingSchedule:
         if world.leads:
             self._decoder.check()
 
-    def check(self, learnt: ProblemTask | MultiTask) -> None:
+    def check(self, learnt: LearningTask) -> None:
         """Checks before training that there will be something to decode; finds `scores`.
 
         Raises:
@@ -88,7 +87,7 @@ class DecodingSchedule:
           UsageError: the model will give labels, and no file of inputs is named; or the data has no
             inputs.
         """
-        task = learnt.tasks[self._problem or ""] if isinstance(learnt, MultiTask) else learnt
+        task = learnt.tasks[self._problem or learnt.name]
         if self._decoder.has_references:
             self.scores = score_names(task.features)
         targets, schedule = task.features.targets, flag("schedule")

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
@@ -121,15 +120,13 @@ def _run() -> int:
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stopping import StopRequest
-    from t2t_torch.train.summary import Summary
 
     split = _split()
     config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         task = _task(directory, world)
         _make_ready(task, decoding)
-        with Estimator(task, directory, config, world=world, stop=stop) as estimator:
-            estimator.summary = Summary(directory.path, leads=False)  # the run stays as it is
+        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
             metrics = estimator.evaluate()
             if estimator.signal:
@@ -216,7 +213,7 @@ def _files() -> tuple[Files | None, DecodeHParams]:
     return files, hparams
 
 
-def _make_ready(task: ProblemTask | MultiTask, decoding: DecodeHParams) -> None:
+def _make_ready(task: LearningTask, decoding: DecodeHParams) -> None:
     """Adds what tables of labels are made of, and what `--eval_metrics` names.
 
     Raises:
@@ -226,8 +223,7 @@ def _make_ready(task: ProblemTask | MultiTask, decoding: DecodeHParams) -> None:
     from t2t_torch.train.experiment import add_metrics
 
     if _flag("output"):
-        tasks = getattr(task, "tasks", {task.name: task})
-        check_rows(decoding, {name: one.features for name, one in tasks.items()})
+        check_rows(decoding, {name: one.features for name, one in task.tasks.items()})
     add_metrics(task, _flag("eval_metrics"), label_metrics)
 
 
@@ -308,7 +304,7 @@ def _evaluate_ensemble() -> int:
     return 0
 
 
-def _task(directory: RunDirectory, world: World) -> ProblemTask | MultiTask:
+def _task(directory: RunDirectory, world: World) -> LearningTask:
     from t2t_torch.decode.loading import registered
     from t2t_torch.train.multi_task import task_of
 
@@ -439,14 +435,14 @@ def _evaluated_trial() -> EvaluatedTrial:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.stopping import StopRequest
-    from t2t_torch.train.summary import Summary
     from t2t_torch.trial.predictor import open_task
 
     config = RunConfig(eval_steps=_flag("eval_steps"))
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         directory, _, task = open_task(Path(_flag("output_dir")), world)
-        with Estimator(task, directory, config, world=world, stop=stop) as estimator:
-            estimator.summary = Summary(directory.path, leads=False)  # the run stays as it is
+        with Estimator(
+            task, directory, config, world=world, stop=stop, reports=False
+        ) as estimator:
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
             metrics = dict(estimator.evaluate())
             model = type(estimator.model).__name__

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
@@ -184,8 +183,8 @@ def _dry_run() -> int:
     if not flag("output_dir"):
         shared.require(FLAGS, "problem", "model", "hparams_set")
     from t2t_torch.distributed.process_group import join_world
-    from t2t_torch.train.dry_run import dry_run_lines
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
+    from t2t_torch.train.memory import dry_run_lines
     from t2t_torch.train.multi_task import task_of
     from t2t_torch.train.problem_task import with_architecture
     from t2t_torch.train.run_directory import RunDirectory
@@ -212,7 +211,7 @@ def _dry_run() -> int:
 
 def _task(
     directory: RunDirectory, record: TaskRecord, hparams: HParams, world: World
-) -> ProblemTask | MultiTask:
+) -> LearningTask:
     """Joins what the flags name, in a run directory that is claimed if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.train.experiment import add_metrics

@@ -19,7 +19,11 @@ from t2t_torch.train.run_config import DECODING, IN_TURNS, SCHEDULES, TRAINING, 
 class TrainerOptions(Settings):
     """Flags of `t2t-trainer` that are no fields of `RunConfig`."""
 
-    schedule: str = hp(SCHEDULES[0], "What is done.", choices=SCHEDULES)
+    schedule: str = hp(
+        next(iter(SCHEDULES)),
+        "\n".join(f"{name}: {one.meaning}" for name, one in SCHEDULES.items()),
+        choices=tuple(SCHEDULES),
+    )
     teacher: tuple[str, ...] = hp(
         (),
         "Run whose probabilities are imitated: the same as --hp_distill_from; several with commas"

@@ -43,7 +43,6 @@ from t2t_torch.text.encoder import PAD
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.train.task import to_device
 
 
 @torch.inference_mode()
@@ -85,7 +84,7 @@ def evaluate_ensemble(
     batches = task.eval_batches(split, rank=0, world_size=1)
     where = next(model.parameters()).device
     for batch in itertools.islice(batches, limit or None):
-        on_device = to_device(batch, where)
+        on_device = task.batches.to_device(batch, where)
         with autocast(model.hparams.activation_dtype, where):
             output = model(on_device)
         evaluator.update(output, on_device)

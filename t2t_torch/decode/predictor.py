@@ -25,7 +25,7 @@ from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.train.estimator import is_out_of_memory
+from t2t_torch.train.memory import is_out_of_memory
 from t2t_torch.train.run_directory import TaskRecord
 
 # Inputs for which memory does not suffice.

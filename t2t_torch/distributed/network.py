@@ -176,6 +176,17 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
     return wrapped
 
 
+def replicate(model: nn.Module, world: World) -> nn.Module:
+    """Returns the model with the leader's weights in all processes, not wrapped.
+
+    For a model whose gradients are averaged after the backward pass: `average_gradients`.
+    """
+    if world.size > 1:
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, src=0)
+    return model
+
+
 def share_buffers(model: nn.Module, processes: int) -> None:
     """Copies the main process's persistent buffers that may change in training to all processes.
 

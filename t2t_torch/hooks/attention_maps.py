@@ -19,8 +19,7 @@ from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
 from t2t_torch.reports.plots import check_matplotlib, heat_maps
 from t2t_torch.text.encoder import EOS
-from t2t_torch.train.multi_task import MultiTask
-from t2t_torch.train.task import Hook, to_device
+from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
@@ -88,7 +87,9 @@ class AttentionMaps(Hook):
             found = [
                 _weights(
                     one.model.eval(),
-                    to_device(self._sentences[one.name, split], estimator.world.device),
+                    one.task.batches.to_device(
+                        self._sentences[one.name, split], estimator.world.device
+                    ),
                 )
                 for one in drawn
             ]
@@ -110,8 +111,9 @@ class _Drawn(NamedTuple):
 def _drawn(estimator: Estimator) -> list[_Drawn]:
     whole: Any = estimator.model
     task = estimator.task
-    if isinstance(task, MultiTask):
-        parts = task.tasks.items()
+    tasks: Mapping[str, Any] = getattr(task, "tasks", {})
+    if len(tasks) > 1:
+        parts = tasks.items()
         return [_Drawn(name, one, one.features, whole.problems[name]) for name, one in parts]
     features = getattr(task, "features", None)
     if not isinstance(features, Features):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import NotFiniteError
+from t2t_torch.train.task import total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import TrainState
@@ -92,7 +93,7 @@ def dump(
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, batch in batches:
-        named = run.task.tensors(batch).items()
+        named = run.task.batches.tensors(batch).items()
         tensors = {name: tensor.cpu().contiguous() for name, tensor in named}
         safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
         found.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
@@ -130,7 +131,7 @@ def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, 
     seed_batch(seed, number, run.device)
     with _watched(run.model) as bad_outputs:
         with run.precision.autocast():
-            loss = run.task.loss(run.model, batch)
+            loss = total_loss(run.objective(batch))
         loss.sum.backward()  # type: ignore[no-untyped-call]
     parameters = list(run.model.named_parameters())
     bad_gradients = [n for n, p in parameters if p.grad is not None and not _finite(p.grad)]

@@ -1,4 +1,4 @@
-"""The owner of a run directory: it trains a task there, and evaluates what it has trained."""
+"""The training loop: an estimator trains and evaluates a task in a run directory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import contextlib
 import dataclasses
 import gc
 import itertools
-import re
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -29,153 +26,38 @@ from t2t_torch.distributed.network import (
     compiled_layers,
     exchanges_gradients,
     is_sharded,
+    network,
+    replicate,
     share_buffers,
 )
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
-from t2t_torch.errors import HParamsError, T2TError
+from t2t_torch.errors import T2TError
 from t2t_torch.mode import Split
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
 from t2t_torch.train.crash import INITIALIZATION, dump, seed_batch
+from t2t_torch.train.memory import is_out_of_memory, new_model, peak_memory
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, check_seed, open_data, steps_of_run
 from t2t_torch.train.saving import Saving
-from t2t_torch.train.stopping import StopRequest, short_names
-from t2t_torch.train.summary import Progress, Summary, opening_lines, tell_warm_start
-from t2t_torch.train.task import TrainMeter, in_step
+from t2t_torch.train.stopping import (
+    StopRequest,
+    Watched,
+    after_evaluation,
+    short_names,
+    with_mean,
+)
+from t2t_torch.train.summary import Progress, Summary, banner, warm_start_lines
+from t2t_torch.train.task import TrainMeter, in_step, total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.train.task import Batch, Hook, Task, TrainSource
 
-
-# The forward and backward passes of a step; a batch that does not fit in memory is split.
-
-
-_MOST_PIECES = 64  # of a batch
+    NumberedBatches = list[tuple[int, Batch]]
+    """(Number of the global batch, batch on the device) of micro-batches."""
 
 
-class Backward:
-    """Adds the gradients of a step's micro-batches to those of the parameters.
-
-    Losses are sums, so a batch may be computed in pieces: the gradients add up to the same (with
-    dropout, to that of another draw).  That is done, for that step alone, when memory runs out.
-
-    Args:
-      run: the model and what goes with it.
-      seed: of the run.
-    """
-
-    def __init__(self, run: TrainState, seed: int) -> None:
-        self._run = run
-        self._task = run.task
-        self._seed = seed
-        self._talks_to_others = False  # whether the pass under way sums gradients over processes
-
-    def __call__(self, batches: Sequence[tuple[int, Batch]]) -> Tensor:
-        """Computes the gradients of a step.
-
-        Args:
-          batches: (number of the global batch, batch) of this process's micro-batches.
-
-        Returns:
-          `totals_of` the step in this process, [4]; not a number if memory runs out even for a
-          batch of one row: then the step is skipped, as if its loss were not finite.
-
-        Raises:
-          T2TError: memory ran out where the other processes could not be kept in step.
-        """
-        pieces = 1
-        while True:
-            try:
-                return self._passes(batches, pieces)
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if self._run.processes > 1 and self._talks_to_others:
-                    raise _others_wait(error) from error
-                told = str(error).splitlines()[0]
-            # Outside the handler: the traceback holds on to the tensors of the pass.
-            self._clear()
-            rows = max(self._task.rows_of(batch) for _, batch in batches)
-            if pieces >= min(rows, _MOST_PIECES):
-                self._warn(batches, f"{told}. {_too_large(pieces)}: the step is skipped")
-                return self._nothing(batches)
-            pieces *= 2
-            self._warn(batches, f"{told}. The step is computed again in {pieces} pieces a batch")
-
-    def _passes(self, batches: Sequence[tuple[int, Batch]], pieces: int) -> Tensor:
-        run, device = self._run, self._run.device
-        totals = torch.zeros(4, dtype=torch.float64, device=device)
-        exchanges = exchanges_gradients(run.network)
-        parts = [
-            (number, index, part)
-            for number, batch in batches
-            for index, part in enumerate(self._task.split(batch, pieces))
-        ]
-        for i, (number, index, batch) in enumerate(parts):
-            seed_batch(self._seed, number, device, piece=index)
-            with run.accumulating(more=i + 1 < len(parts)):
-                self._talks_to_others = run.is_sharded
-                with run.precision.autocast():
-                    loss = self._task.loss(run.network, batch)
-                self._talks_to_others |= exchanges and i + 1 == len(parts)
-                scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
-                scaled.backward()  # type: ignore[no-untyped-call]
-            totals += self._task.totals(loss, batch)
-        return totals
-
-    def _clear(self) -> None:
-        self._run.optimizer.zero_grad()
-        gc.collect()
-        if self._run.device.type == "cuda":
-            torch.cuda.empty_cache()
-
-    def _nothing(self, batches: Sequence[tuple[int, Batch]]) -> Tensor:
-        """Returns totals that are not numbers; the other processes' sums still find a partner."""
-        if self._run.processes > 1 and exchanges_gradients(self._run.network):
-            _, batch = batches[0]
-            try:
-                smallest = self._task.split(batch, self._task.rows_of(batch))[0]
-                with self._run.precision.autocast():
-                    loss = self._task.loss(self._run.network, smallest)
-                (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise _others_wait(error) from error
-        return torch.full([4], torch.nan, dtype=torch.float64, device=self._run.device)
-
-    def _warn(self, batches: Sequence[tuple[int, Batch]], what: str) -> None:
-        shapes = ", ".join(
-            f"batch {number}: "
-            + " ".join(f"{name} {list(t.shape)}" for name, t in self._task.tensors(batch).items())
-            for number, batch in batches
-        )
-        print(f"WARNING: {what} ({shapes})", file=sys.stderr, flush=True)
-
-
-def _others_wait(error: BaseException) -> T2TError:
-    """Of a pass whose gradients are summed some are sent already: it cannot be made again."""
-    return T2TError(
-        f"memory ran out while other processes wait for this one's gradients: {error}. The "
-        "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
-        "optimizer_multistep_accumulate_steps, in another --output_dir with "
-        "--warm_start_from, or with activation_checkpointing=True in this one."
-    )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: the device's, or what the system gives a CPU's process."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
-
-
-def _too_large(pieces: int) -> str:
-    return f"Even {pieces} pieces are too large" if pieces > 1 else "It cannot be divided"
-
-
-# What a training loop works with: model, optimizer, schedule, batches.
+# What a training loop works with: model, optimizer, learning rate, batches.
 
 
 @dataclasses.dataclass
@@ -185,25 +67,29 @@ class TrainState:
     Attributes:
       task: what is trained.
       model: whose weights are saved.
-      network: the model, compiled, or what sums its gradients over processes.
+      objective: gives the losses of a batch; the model, or what training adds around it.
+      network: the objective as it is run: compiled, or with its gradients summed over processes.
       optimizer: of the model's parameters.
       finish_gradients: turns summed gradients into the optimizer's.
-      weight_noise: moves the weights besides, if it is asked for.
+      weight_noise: moves the weights besides, if hparams set it.
       learning_rate: a function of the steps done; None where the optimizer has its own.
       source: where the batches come from.
       batches: endless (number of the global batch, batch on the device).
       accumulate: micro-batches of a step in this process.
       precision: the type of number that the network computes with.
       average: the running mean of the weights, if there is one.
-      tally: what happened since the last report.
+      tally: statistics of the steps since the last report.
       device: where the model computes.
       processes: that train together.
-      recent: (steps done before, batches) of the last two steps, as numbers that a GPU has found
-        are known a step late.
+      recent: (steps done before, batches) of the last two steps, because a GPU's numbers are read a
+        step late.
+      has_updated: whether this process has done a step.
+      is_exchanging: whether the pass under way has begun to exchange numbers with other processes.
     """
 
     task: Task
     model: nn.Module
+    objective: nn.Module
     network: nn.Module
     optimizer: torch.optim.Optimizer
     finish_gradients: GradientFinisher
@@ -217,10 +103,11 @@ class TrainState:
     tally: TrainMeter
     device: torch.device
     processes: int
-    recent: collections.deque[tuple[int, list[tuple[int, Batch]]]] = dataclasses.field(
+    recent: collections.deque[tuple[int, NumberedBatches]] = dataclasses.field(
         default_factory=lambda: collections.deque(maxlen=2)
     )
-    _has_updated: bool = False
+    has_updated: bool = False
+    is_exchanging: bool = False
 
     @classmethod
     def create(
@@ -244,28 +131,33 @@ class TrainState:
           train_steps: steps at which the run ends.
 
         Raises:
-          HParamsError: the model cannot be trained as hparams ask for.
+          HParamsError: the model cannot be trained with these hparams.
         """
         hparams = task.hparams
         check_trainable(model, hparams, world.device)
         precision = Precision.of(hparams, world.device)
         if state.loss_scale:
             precision.load(state.loss_scale, state.loss_scale_steps)
-        task.make_ready(model)
-        wrapped = task.network(model, world)  # before the optimizer: it may replace parameters
+        objective = task.objective(model)
+        # Before the optimizer: it may replace parameters.
+        if task.overlaps_gradients:
+            wrapped = network(objective, hparams, world)
+        else:
+            wrapped = replicate(objective, world)
         optimizer = task.optimizer(model)
         numbers = itertools.count(state.batches_consumed + world.rank, world.size)
         return cls(
             task=task,
             model=model,
+            objective=objective,
             network=wrapped,
             optimizer=optimizer,
             finish_gradients=GradientFinisher.of(hparams, model, optimizer),
             weight_noise=WeightNoise.of(hparams, model),
-            learning_rate=task.learning_rate(train_steps),
+            learning_rate=task.schedule(train_steps),
             source=source,
             batches=(
-                (number, task.to_device(batch, world.device))
+                (number, task.batches.to_device(batch, world.device))
                 for number, batch in zip(numbers, source, strict=False)
             ),
             accumulate=state.batches_per_step // world.size,
@@ -277,12 +169,12 @@ class TrainState:
         )
 
     def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
-        """Takes the optimizer, the average and what the task remembers from a checkpoint.
+        """Loads the optimizer, the average and the state of the task from a checkpoint.
 
         Raises:
           CheckpointError: it is of another model or optimizer.
         """
-        self.task.restore(self.optimizer, state.task, checkpoint.task_tensors(), world)
+        self.task.state.restore(state.task, checkpoint.task_tensors(), world)
         checkpoint.load_optimizer(self.optimizer, self.model)
         if self.average is not None:
             checkpoint.load_average(self.average, self.model)
@@ -292,90 +184,221 @@ class TrainState:
         """Whether each process holds a part of the weights: then passes exchange them, too."""
         return is_sharded(self.network)
 
-    def accumulating(self, *, more: bool) -> AbstractContextManager[None]:
-        """Returns a context without exchange of gradients if more passes of the step follow."""
-        return accumulating(self.network, more=more)
-
     def snapshot(self, state: TrainerState) -> Snapshot:
         """Copies the run's state; where it is divided, what this process holds of it."""
-        kept = self.task.tensors_of_state()
+        kept = self.task.state.tensors()
         return Snapshot.take(self.model, self.optimizer, state, self.average, kept)
 
-    def next_batches(self) -> list[tuple[int, Batch]]:
+    def next_batches(self) -> NumberedBatches:
         """Returns this process's micro-batches of the next step, with their global numbers."""
         return list(itertools.islice(self.batches, self.accumulate))
 
-    def gradients(self, batches: list[tuple[int, Batch]], state: TrainerState) -> Tensor:
-        """Computes the gradients of a step's micro-batches; returns their totals, [4]."""
-        self.recent.append((state.step, batches))
-        at_step = getattr(self.model, "at_step", None)
-        if at_step is not None:
-            at_step(state.step)
-        share_buffers(self.model, self.processes)
-        totals = Backward(self, state.seed)(batches)
-        if self.processes > 1 and not exchanges_gradients(self.network):
-            average_gradients(self.model, self.processes)
-        return totals
 
-    def finish(self, totals: Tensor, state: TrainerState) -> Tensor:
-        """Turns the summed gradients into those of the mean loss, clipped; returns their norm, [].
-
-        Args:
-          totals: of the step, over all processes, [4].
-          state: where the run stands; gradients of what is frozen till later are dropped.
-        """
-        for group in self.optimizer.param_groups:
-            if group.get("unfreeze_step", 0) > state.step:
-                for parameter in group["params"]:
-                    parameter.grad = None
-        weight = self.task.divisor(totals, self.processes)
-        if self.precision.scale is not None:
-            weight = weight * self.precision.scale
-        norm = self.finish_gradients(weight, self.processes, seed=state.seed, step=state.step)
-        self.task.clip_gradients(self.model)
-        return norm
-
-    def update(self, state: TrainerState, loss: Tensor, norm: Tensor) -> None:
-        """Does the update that follows `state.step` steps, and clears the gradients.
-
-        Nothing moves if loss or norm are not finite.  torch's fused optimizers find that out on the
-        device, so that no step waits.
-
-        Args:
-          state: where the run stands.
-          loss: of the step, over all processes, [].
-          norm: of its gradient, [].
-        """
-        if self.learning_rate is not None:
-            rate = self.learning_rate(state.step) * state.plateau_factor
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate * group.get("lr_scale", 1.0)
-                group["updates"] = state.step
-        found_inf = (~(loss + norm).isfinite()).float()
-        optimizer: Any = self.optimizer
-        if getattr(optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler asks
-            optimizer.found_inf = found_inf
-            optimizer.step()
-            del optimizer.found_inf
-        elif not found_inf:
-            optimizer.step()
-        optimizer.zero_grad()
-        if not self._has_updated:  # what could not be saved is told now, not after an hour
-            optimizer_tensors(optimizer, self.model)
-            self._has_updated = True
-        if self.weight_noise is not None:
-            groups = optimizer.param_groups
-            self.weight_noise(groups, seed=state.seed, step=state.step, skipped=found_inf)
-        self.precision.update(found_inf)
-        self.task.after_update(optimizer, state, found_inf)
-        after_step = getattr(self.model, "after_step", None)
-        if after_step is not None:
-            after_step()
-        if self.average is not None:
-            self.average.update(self.model, state.step + 1, state.mean_begun)
+# A step.
 
 
-# What is done before the first step of a compiled network: each shape is compiled.
+def train_step(
+    run: TrainState,
+    state: TrainerState,
+    world: World,
+    batches: NumberedBatches,
+    before_update: Callable[[], None] = lambda: None,
+) -> tuple[Tensor, Tensor]:
+    """Does the optimizer step that follows `state.step` steps.
+
+    Nothing moves if the loss or the norm is not finite.  torch's fused optimizers find that out on
+    the device, so that no step waits.
+
+    Args:
+      run: the model and what goes with it.
+      state: where the run stands; its step and its position in the data advance.
+      world: the processes that train together.
+      batches: `run.next_batches()`.
+      before_update: called when the gradients are finished and the weights have not moved.
+
+    Returns:
+      `BatchAdapter.totals` of the step over all processes, [4]; the norm of its gradient, [].
+    """
+    task, optimizer, step = run.task, run.optimizer, state.step
+    run.recent.append((step, batches))
+    _notify(run.objective, "at_step", step)
+
+    # Forward and backward passes; the sums of all processes.
+    share_buffers(run.model, world.size)
+    totals = _gradients(run, batches, state.seed)
+    if world.size > 1 and not exchanges_gradients(run.network):
+        average_gradients(run.model, world.size)
+    world.sum(totals)
+
+    # The gradient of the mean loss, clipped.
+    _drop_frozen(optimizer, step)
+    weight = task.batches.divisor(totals, world.size)
+    if run.precision.scale is not None:
+        weight = weight * run.precision.scale
+    norm = run.finish_gradients(weight, world.size, seed=state.seed, step=step)
+    task.state.before_update(run.model)
+    before_update()
+
+    # The update, at the learning rate of the schedule.
+    skipped = (~(totals[0] + norm).isfinite()).float()
+    _set_learning_rate(run, state)
+    _update(run, skipped)
+    if run.weight_noise is not None:
+        run.weight_noise(optimizer.param_groups, seed=state.seed, step=step, skipped=skipped)
+    run.precision.update(skipped)
+    task.state.after_update(optimizer, state, skipped)
+    _notify(run.model, "after_step")
+    if run.average is not None:
+        run.average.update(run.model, step + 1, state.mean_begun)
+
+    state.step += 1
+    state.batches_consumed += state.batches_per_step
+    run.tally.add(totals, norm)
+    return totals, norm
+
+
+def _notify(module: nn.Module, method: str, *arguments: int) -> None:
+    """Calls a method of a module that has it."""
+    call: Any = getattr(module, method, None)
+    if call is not None:
+        call(*arguments)
+
+
+def _drop_frozen(optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Drops the gradients of what `unfreeze_schedule` has not unfrozen yet."""
+    for group in optimizer.param_groups:
+        if group.get("unfreeze_step", 0) > step:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+
+def _set_learning_rate(run: TrainState, state: TrainerState) -> None:
+    """Sets the rate of each group, unless the optimizer has its own."""
+    if run.learning_rate is not None:
+        rate = run.learning_rate(state.step) * state.plateau_factor
+        for group in run.optimizer.param_groups:
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+            group["updates"] = state.step
+
+
+def _update(run: TrainState, skipped: Tensor) -> None:
+    """Moves the weights, unless `skipped`, [], is 1, and clears the gradients."""
+    optimizer: Any = run.optimizer
+    if getattr(optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler does
+        optimizer.found_inf = skipped
+        optimizer.step()
+        del optimizer.found_inf
+    elif not skipped:
+        optimizer.step()
+    optimizer.zero_grad()
+    if not run.has_updated:  # what cannot be saved is an error now, not after an hour
+        optimizer_tensors(optimizer, run.model)
+        run.has_updated = True
+
+
+_MOST_PIECES = 64  # of a batch
+
+
+def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
+    """Adds the gradients of a step's micro-batches to those of the parameters.
+
+    Losses are sums, so a batch may be computed in pieces: the gradients add up to the same (with
+    dropout, to that of another draw).  That is done, for this step alone, when memory runs out.
+
+    Args:
+      run: the model and what goes with it.
+      batches: (number of the global batch, batch) of this process's micro-batches.
+      seed: of the run.
+
+    Returns:
+      The totals of the step in this process, [4]; NaN if memory runs out even for a batch of one
+      row: then the step is skipped, as if its loss were not finite.
+
+    Raises:
+      T2TError: memory ran out where the other processes wait for this one's gradients.
+    """
+    pieces = 1
+    while True:
+        try:
+            return _passes(run, batches, seed, pieces)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if run.processes > 1 and run.is_exchanging:
+                raise _others_wait(error) from error
+            message = str(error).splitlines()[0]
+        # Outside the handler: the traceback holds on to the tensors of the pass.
+        run.optimizer.zero_grad()
+        gc.collect()
+        if run.device.type == "cuda":
+            torch.cuda.empty_cache()
+        rows = max(run.task.batches.rows_of(batch) for _, batch in batches)
+        if pieces >= min(rows, _MOST_PIECES):
+            reason = f"Even {pieces} pieces are too large" if pieces > 1 else "It cannot be divided"
+            _warn(run, batches, f"{message}. {reason}: the step is skipped")
+            return _no_gradients(run, batches)
+        pieces *= 2
+        _warn(run, batches, f"{message}. The step is computed again in {pieces} pieces a batch")
+
+
+def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -> Tensor:
+    """Does the forward and backward passes of a step; returns the totals."""
+    totals = torch.zeros(4, dtype=torch.float64, device=run.device)
+    parts = [
+        (number, index, part)
+        for number, batch in batches
+        for index, part in enumerate(run.task.batches.split(batch, pieces))
+    ]
+    for i, (number, index, batch) in enumerate(parts):
+        is_last = i + 1 == len(parts)
+        seed_batch(seed, number, run.device, piece=index)
+        with accumulating(run.network, more=not is_last):
+            run.is_exchanging = run.is_sharded
+            with run.precision.autocast():
+                loss = total_loss(run.network(batch))
+            run.is_exchanging |= is_last and exchanges_gradients(run.network)
+            scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
+            scaled.backward()  # type: ignore[no-untyped-call]
+        totals += run.task.batches.totals(loss, batch)
+    return totals
+
+
+def _no_gradients(run: TrainState, batches: NumberedBatches) -> Tensor:
+    """Returns NaN totals; the sums of the other processes still find a partner."""
+    if run.processes > 1 and exchanges_gradients(run.network):
+        _, batch = batches[0]
+        try:
+            smallest = run.task.batches.split(batch, run.task.batches.rows_of(batch))[0]
+            with run.precision.autocast():
+                loss = total_loss(run.network(smallest))
+            (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise _others_wait(error) from error
+    return torch.full([4], torch.nan, dtype=torch.float64, device=run.device)
+
+
+def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
+    shapes = ", ".join(
+        f"batch {number}: "
+        + " ".join(f"{name} {list(t.shape)}" for name, t in run.task.batches.tensors(batch).items())
+        for number, batch in batches
+    )
+    print(f"WARNING: {message} ({shapes})", file=sys.stderr, flush=True)
+
+
+def _others_wait(error: BaseException) -> T2TError:
+    """Of a pass whose gradients are summed some are sent already: it cannot be made again."""
+    return T2TError(
+        f"memory ran out while other processes wait for this one's gradients: {error}. The "
+        "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
+        "optimizer_multistep_accumulate_steps, in another --output_dir with "
+        "--warm_start_from, or with activation_checkpointing=True in this one."
+    )
+
+
+# Before the first step of a compiled network: each shape is compiled.
 
 
 def warm_up(
@@ -383,28 +406,28 @@ def warm_up(
 ) -> None:
     """Runs the network once forward and backward for each shape that the data's batches have.
 
-    Nothing moves by it: neither weights nor buffers nor the position in the data.  Afterwards no
-    layer is compiled any more: a batch of another shape, as one that was split, runs without.
-    Does nothing if no layer is compiled.
+    Neither weights nor buffers nor the position in the data change.  Afterwards no layer is
+    compiled any more: a batch of another shape, for example a split one, runs without.  Does
+    nothing if no layer is compiled.
 
     Args:
       run: made, not yet used.
       world: the processes that train together; all stop if one of them does.
-      stop: true once a signal has come; asked before each shape, as one may take half a minute.
-      say: is told how long it took.
+      stop: true once a signal has come; checked before each shape, which may take half a minute.
+      say: prints how long it took.
     """
     layers = compiled_layers(run.model)
     if not layers:
         return
     started, shapes = time.monotonic(), 0
     buffers = [(buffer, buffer.clone()) for buffer in run.model.buffers()]
-    run.model.train()
+    run.network.train()
     for batch in run.source.one_of_each_shape():
         if world.maximum(int(bool(stop))):
             break
-        on_device = run.task.to_device(batch, run.device)
+        on_device = run.task.batches.to_device(batch, run.device)
         with run.precision.autocast():
-            loss = run.task.loss(run.network, on_device)
+            loss = total_loss(run.network(on_device))
         loss.sum.backward()  # type: ignore[no-untyped-call]
         run.optimizer.zero_grad()
         shapes += 1
@@ -414,125 +437,6 @@ def warm_up(
     for buffer, before in buffers:
         buffer.copy_(before)
     say(f"compiled {shapes} shapes of a batch in {time.monotonic() - started:.0f} s")
-
-
-# What a new run begins with: files of vectors, weights of another run.
-
-
-_OVERFLOWS = ("Storage size calculation overflowed", "Overflow when unpacking long")
-_NO_SIZE = re.compile("batch|length|rows|seed|steps|swa_|passes")
-"""Matches the names of integer settings that do not change the size of a model."""
-
-
-class FirstWeights(NamedTuple):
-    """What a new model was given.
-
-    Attributes:
-      lines: what the task tells of its part.
-      warm_start: None if it begins with nothing of another run.
-    """
-
-    lines: list[str]
-    warm_start: WarmStartReport | None
-
-
-def new_model(task: Task, device: torch.device) -> nn.Module:
-    """Builds a task's model on a device.
-
-    Raises:
-      HParamsError: it needs more memory than there is.
-    """
-    with memory_for(task):
-        return task.model().to(device)
-
-
-@contextlib.contextmanager
-def memory_for(task: Task) -> Iterator[None]:
-    """Replaces the errors of Python and torch for too little memory.
-
-    Args:
-      task: whose model is built or measured inside the block.
-
-    Raises:
-      HParamsError: it needs more memory than there is; names the largest setting.
-    """
-    try:
-        yield
-    except (RuntimeError, TypeError, MemoryError) as error:
-        told = str(error).rpartition("DefaultCPUAllocator: ")[2].partition("\n")[0]
-        if not (
-            isinstance(error, MemoryError)  # often without a message
-            or is_out_of_memory(error)
-            or any(overflow in told for overflow in _OVERFLOWS)
-        ):
-            raise
-        raise HParamsError(
-            f"the model of {task.name} needs more memory than this machine has"
-            f"{f' ({told})' if told else ''}. Reduce {_largest_setting(task)}; then --dry_run "
-            "prints how much memory a run needs."
-        ) from error
-
-
-def _largest_setting(task: Task) -> str:
-    """Returns the setting that is probably too large, and a smaller value, for messages."""
-    sizes = {
-        name: value
-        for name, value in task.told_hparams().items()
-        if type(value) is int and value > 1 and not _NO_SIZE.search(name)
-    }
-    if not sizes:
-        return "the sizes of its layers"
-    fields = type(task.hparams).model_fields
-
-    def growth(name: str) -> float:
-        return sizes[name] / ((fields[name].default if name in fields else 0) or 1)
-
-    name = max(sizes, key=growth)
-    return f"{name}={sizes[name]}, for example to {name}={sizes[name] // 10 or 1}"
-
-
-def first_weights(task: Task, model: nn.Module, config: RunConfig) -> FirstWeights:
-    """Gives a new model what its task and then its command ask for.
-
-    Args:
-      task: whose hparams may name files.
-      model: as it was drawn.
-      config: of the run.
-    """
-    lines, report = task.first_weights(model), None
-    if config.warm_start_from:
-        patterns = config.warm_start_patterns
-        report = warm_start(model, config.warm_start_from, patterns=patterns)
-    return FirstWeights(lines, report)
-
-
-def tell_first_weights(estimator: Estimator, begun: FirstWeights | None) -> None:
-    """Says what a new run begins with.
-
-    Args:
-      estimator: that begins to train, in the leading process.
-      begun: None if it goes on from a checkpoint.
-    """
-    if begun is None:
-        return
-    for line in begun.lines:
-        estimator.say(line)
-    tell_warm_start(estimator, begun.warm_start)
-
-
-# How much memory training has taken.
-
-
-_MEBIBYTE = 2**20
-
-
-def peak_memory(device: torch.device) -> float:
-    """Returns the most MiB that this process ever held: on its GPU, or without one in all."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / _MEBIBYTE
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Kibibytes, but on macOS bytes: getrusage(2).
-    return most / _MEBIBYTE if sys.platform == "darwin" else most / 1024
 
 
 class Estimator:
@@ -554,7 +458,8 @@ class Estimator:
       config: how long, and what is kept.
       world: the processes that train together.
       stop: asked between batches whether to save and stop.
-      hooks: what watches.
+      hooks: callbacks for training events.
+      reports: whether evaluations are written to the run directory.
     """
 
     def __init__(
@@ -566,6 +471,7 @@ class Estimator:
         world: World = ONE_PROCESS,
         stop: StopRequest | None = None,
         hooks: Sequence[Hook] = (),
+        reports: bool = True,
     ) -> None:
         self.task = task
         self.directory = directory
@@ -585,7 +491,7 @@ class Estimator:
         self.signal = 0
         self.run: TrainState | None = None
         self.train_steps = config.train_steps
-        self.summary = Summary(directory.path, leads=world.leads)
+        self.summary = Summary(directory.path, leads=world.leads and reports)
         self._stop = StopRequest() if stop is None else stop  # false is what it is before a signal
         self._agree = Agreement(world, 4)
         self._model: nn.Module | None = None
@@ -607,23 +513,13 @@ class Estimator:
           NotFiniteError: the loss was not finite too many times in a row.
         """
         run, state, config = self.begin(), self.state, self.config
-        run.model.train()
+        run.network.train()
         run.tally.start_clock()
         started, before = time.monotonic(), state.seconds
         while state.step < until and not self._must_stop():
-            batches = run.next_batches()
-            totals = run.gradients(batches, state)
-            self.world.sum(totals)
-            norm = run.finish(totals, state)
-            for hook in self.hooks:
-                hook.before_update(self)
-            run.update(state, totals[0], norm)
-
-            state.step += 1
-            state.batches_consumed += state.batches_per_step
+            train_step(run, state, self.world, run.next_batches(), self._before_update)
             state.seconds = before + time.monotonic() - started
-            run.tally.add(totals, norm)
-            self._look_at_skipped(run)
+            self._check_skipped(run)
             for hook in self.hooks:
                 hook.after_step(self)
             self._progress.advance(state.step)
@@ -662,16 +558,15 @@ class Estimator:
         with average.applied(self.model) if average is not None else contextlib.nullcontext():
             shown = self._progress.evaluation(batches, share, split.value)
             for batch, counts in in_step(shown, self.run, self.world, self._stop):
-                on_device = self.task.to_device(batch, self.world.device)
+                on_device = self.task.batches.to_device(batch, self.world.device)
                 with self.precision.autocast():
-                    output = self.task.evaluated(model, on_device)
+                    output = evaluator.output(model, on_device)
                 if counts:
                     evaluator.update(output, on_device)
-        self.task.agree(evaluator, self.world)
-        self.world.sum(evaluator.sums)
+        evaluator.synchronize(self.world)
         if self.is_asked_to_stop():
             return {}
-        results, arrays = self.task.results(evaluator)
+        results, arrays = evaluator.result(), evaluator.arrays()
         self.summary.write(_reported(split), self.state.step, results, arrays)
         names = short_names([name for name in results if "_per_label/" not in name])
         told = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
@@ -693,11 +588,16 @@ class Estimator:
             return self.run
         newest = self.newest_checkpoint(repair=True)
         self._take_state(newest)
-        source, begun = open_data(self.task, self.config, self.world, self.state, newest), None
+        source = open_data(self.task, self.config, self.world, self.state, newest)
+        lines: list[str] = []
+        warm: WarmStartReport | None = None
         if newest is not None:
             newest.load_model(self.model)
         else:
-            begun = first_weights(self.task, self.model, self.config)
+            lines = self.task.initialize(self.model)
+            if self.config.warm_start_from:
+                patterns = self.config.warm_start_patterns
+                warm = warm_start(self.model, self.config.warm_start_from, patterns=patterns)
         self.train_steps = steps_of_run(self.config, self.state)
         run = TrainState.create(
             self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
@@ -709,14 +609,16 @@ class Estimator:
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
-                self.task.describe(self.directory, self.train_steps)  # of a run in Python
+                if self.task.origin is not None:  # of a run in Python
+                    self.task.origin.claim(self.directory, self.task.hparams, self.train_steps)
                 # What trains nothing changes nothing.
                 if newest is None or not self.is_done or not self.directory.exists:
                     self.directory.commit()  # as nothing does before all is known to fit
-                tell_first_weights(self, begun)
+                for line in [*lines, *warm_start_lines(self.directory.path, warm)]:
+                    self.say(line)
         self.run = run
         self.summary.start(self.state.step)
-        for line in opening_lines(self, source.report, run):
+        for line in banner(run, self.state, self.config, self.hooks, self.train_steps):
             self.say(line)
         self._progress.start(self.state.step, self.train_steps, self.config.train_seconds)
         for name, hook in _named(self.hooks):
@@ -772,7 +674,7 @@ class Estimator:
         """Takes the weights and the step of a checkpoint, to evaluate them."""
         state = checkpoint.trainer_state()
         checkpoint.load_model(self.model, averaged=True)
-        self.task.restore_for_evaluation(self.model, state.task, checkpoint.task_tensors())
+        self.task.state.restore_for_evaluation(self.model, state.task, checkpoint.task_tensors())
         self.state = state
 
     def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
@@ -794,6 +696,37 @@ class Estimator:
             gone = self.checkpoints.is_gone_while(self.restore, newest)
             if not self.world.maximum(int(gone)):
                 return newest
+
+    def take_position(self, checkpoint: Checkpoint) -> bool:
+        """Takes the step of a checkpoint, without its weights; returns false if it was deleted."""
+        read: list[TrainerState] = []
+        gone = self.checkpoints.is_gone_while(
+            lambda one: read.append(one.trainer_state()), checkpoint
+        )
+        if self.world.maximum(int(gone)):
+            return False
+        (self.state,) = read
+        return True
+
+    def judge(self, watched: Watched, value: float) -> None:
+        """Applies the rules that watch a metric: early stopping, plateaus, the mean of weights.
+
+        Args:
+          watched: the metric.
+          value: of it, at this step.
+        """
+        before = self.state
+        state = after_evaluation(before, watched, value, self.config)
+        state = with_mean(state, watched, value, self.task.hparams.swa_patience)
+        self.state = state
+        if before.mean_begun < 0 <= state.mean_begun:
+            self.say(f"step {state.step}: the mean of the weights begins")
+        if state.plateau_factor != before.plateau_factor:
+            self.say(
+                f"step {state.step}: {self.config.eval_early_stopping_metric} stands "
+                f"still; the learning rate is {state.plateau_factor:g} times its "
+                "schedule's"
+            )
 
     def is_asked_to_stop(self) -> bool:
         """Whether a signal has come, in any process; waits for all of them."""
@@ -824,7 +757,11 @@ class Estimator:
             self.save()
         return self.signal != 0 or self._out_of_time
 
-    def _look_at_skipped(self, run: TrainState) -> None:
+    def _before_update(self) -> None:
+        for hook in self.hooks:
+            hook.before_update(self)
+
+    def _check_skipped(self, run: TrainState) -> None:
         """Ends the run if nothing but steps that are not finite have come for too long."""
         skipped = run.tally.skipped_in_a_row()
         step, batches = run.recent[0 if run.tally.is_late else -1]
@@ -841,7 +778,7 @@ class Estimator:
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
         report["memory_mib"] = peak_memory(self.world.device)
-        numbers, arrays = self.task.report(self.world)
+        numbers, arrays = self.task.state.report(self.world)
         report.update(numbers)
         self.summary.write("train", self.state.step, report, arrays)
         self._progress.report(self.state.step, report)

@@ -22,25 +22,21 @@ from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import is_metric_of, lower_is_better
 from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
-from t2t_torch.train.run_config import IN_TURNS, SCHEDULES, TRAINING, check_patience
+from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import (
     Watched,
-    after_evaluation,
     full_name,
     short_names,
     stop_reason,
-    with_mean,
 )
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.features import Feature
     from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
 
 
@@ -93,87 +89,49 @@ class Experiment:
             raise UsageError(
                 f"there is no --schedule={schedule}. Schedules: {', '.join(SCHEDULES)}."
             )
-        patience = self.estimator.task.hparams.swa_patience
+        plan, estimator = SCHEDULES[schedule], self.estimator
+        patience = estimator.task.hparams.swa_patience
         check_patience(patience, schedule, self.config.local_eval_frequency)
-        if schedule in IN_TURNS or schedule == "continuous_eval":
-            self._watched = self._find_watched(schedule)
-        getattr(self, schedule)()
-        trained = schedule in TRAINING and schedule != "test"
-        ended = not self._is_beyond() and (self.estimator.is_done or not self._is_paused)
-        if trained and not self.estimator.signal and ended:
+        if plan.evaluates and plan.repeats and not plan.data:
+            self._watched = self._find_watched(plan)
+        if not plan.trains:
+            self._read_checkpoints(plan)
+            return
+        if plan.repeats:
+            self._train_in_turns(self._decode_this_step if plan.decodes else dict)
+        elif plan.evaluates:
+            self._smoke_check()
+            return
+        elif not self._is_done():
+            estimator.train(self._until(estimator.train_steps))
+        ended = not self._is_beyond() and (estimator.is_done or not self._is_paused)
+        if not estimator.signal and ended:
             self._note_end()
 
-    def continuous_train_and_eval(self) -> None:
-        """Trains; evaluates every `local_eval_frequency` steps, and at the end."""
-        self._train_in_turns(dict)
-
-    def train_eval_and_decode(self) -> None:
-        """Trains; evaluates and decodes every `local_eval_frequency` steps, and at the end."""
-        self._train_in_turns(self._decode_this_step)
-
-    def train(self) -> None:
-        """Trains, and evaluates nothing."""
-        if not self._is_done():
-            self.estimator.train(self._until(self.estimator.train_steps))
-
-    def evaluate(self) -> None:
-        """Evaluates the newest checkpoint once.
-
-        Raises:
-          CheckpointError: there is none.
-        """
-        self._restore()
-        self.estimator.evaluate()
-
-    def evaluate_on_train_data(self) -> None:
-        """Evaluates the newest checkpoint once, on the training split, dropout off.
-
-        Raises:
-          CheckpointError: there is none.
-        """
-        self._restore()
-        self.estimator.evaluate(Split.TRAIN)
-
-    def continuous_eval(self) -> None:
-        """Evaluates each new checkpoint, up to the run's last, and tells the best from the rest."""
-        self._evaluate_each(None)
-
-    def continuous_eval_on_train_data(self) -> None:
-        """Evaluates each new checkpoint on the training split, up to the run's last."""
-        self._evaluate_each(Split.TRAIN)
-
-    def decode(self) -> None:
-        """Decodes with the newest checkpoint once, what the command names.
-
-        Raises:
-          CheckpointError: there is none.
-        """
-        if self._decode_newest(None, -1) < 0:
-            raise self._nothing_there("decode with")
-
-    def continuous_decode(self) -> None:
-        """Decodes what the command names with each new checkpoint, up to the run's last."""
-        self._for_each_checkpoint(lambda seen: self._decode_newest(None, seen))
-
-    def continuous_decode_from_file(self) -> None:
-        """Decodes a file with each new checkpoint, up to the run's last."""
-        self.continuous_decode()
-
-    def continuous_decode_on_train_data(self) -> None:
-        """Decodes the training split with each new checkpoint, up to the run's last."""
-        self._for_each_checkpoint(lambda seen: self._decode_newest(Split.TRAIN, seen))
-
-    def continuous_decode_on_eval_data(self) -> None:
-        """Decodes the evaluated split with each new checkpoint, up to the run's last."""
-        split = self.config.eval_split
-        self._for_each_checkpoint(lambda seen: self._decode_newest(split, seen))
-
-    def test(self) -> None:
-        """Trains one step, if the run is not done, and evaluates: whether all fits together."""
+    def _smoke_check(self) -> None:
+        """Trains one step, if the run is not done, and evaluates."""
         if not self._is_done():
             self.estimator.train(self.estimator.state.step + 1)
         if not self.estimator.signal:
             self.estimator.evaluate()
+
+    def _read_checkpoints(self, plan: RunSchedule) -> None:
+        """Evaluates or decodes the newest checkpoint, or each new one.
+
+        Raises:
+          CheckpointError: there is none, and none is waited for.
+        """
+        act = self._decode_newest if plan.decodes else self._evaluate_newest
+        splits = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}
+        split = splits[plan.data]
+        if plan.repeats:
+            self._for_each_checkpoint(lambda seen: act(split, seen))
+        elif act(split, -1) < 0:
+            raise CheckpointError(
+                f"'{self.estimator.directory.path}' has no checkpoint to "
+                f"{'decode with' if plan.decodes else 'evaluate'}. "
+                "Train first: --schedule=train"
+            )
 
     def _train_in_turns(self, then: Callable[[], Mapping[str, float]]) -> None:
         """Trains and evaluates until the run is done or a rule ends it.
@@ -221,38 +179,21 @@ class Experiment:
         if estimator.signal:
             return
         assert self._watched is not None
-        value = self._rate(estimator.state.step, metrics)
-        before = estimator.state.plateau_factor
-        estimator.state = after_evaluation(estimator.state, self._watched, value, self.config)
-        patience = estimator.task.hparams.swa_patience
-        waited = estimator.state.mean_begun < 0
-        estimator.state = with_mean(estimator.state, self._watched, value, patience)
-        if waited and estimator.state.mean_begun >= 0:
-            estimator.say(f"step {estimator.state.step}: the mean of the weights begins")
-        if estimator.state.plateau_factor != before:
-            estimator.say(
-                f"step {estimator.state.step}: {self.config.eval_early_stopping_metric} stands "
-                f"still; the learning rate is {estimator.state.plateau_factor:g} times its "
-                "schedule's"
-            )
+        estimator.judge(self._watched, self._rate(estimator.state.step, metrics))
 
-    def _find_watched(self, schedule: str) -> Watched | None:
+    def _find_watched(self, plan: RunSchedule) -> Watched | None:
         """Finds the metric that the flags name among those that there will be.
 
         There is none if a run is watched by what it decodes and this process only evaluates.
         """
         asked = self.config.eval_early_stopping_metric.removeprefix("decode/")
         less = self.config.eval_early_stopping_metric_minimize
-        names = self.estimator.task.metric_names()
+        names = self.estimator.task.evaluator().names()
         if names is None:
             return Watched(self.config.eval_early_stopping_metric, less is not False)
-        if (
-            schedule == "continuous_eval"
-            and asked in SCORES
-            and asked not in short_names(names).values()
-        ):
+        if not plan.trains and asked in SCORES and asked not in short_names(names).values():
             return None
-        if schedule == "train_eval_and_decode":
+        if plan.decodes:
             names += self._scores
         name = full_name(self.config.eval_early_stopping_metric, names)
         return Watched(name, lower_is_better(name) if less is None else less)
@@ -283,27 +224,15 @@ class Experiment:
             return {}
         return self._decoder()(Checkpoint(estimator.state.step, checkpoint), None)
 
-    def _restore(self) -> None:
-        if self.estimator.restore_newest() is None:
-            raise self._nothing_there("evaluate")
-
-    def _nothing_there(self, wanted: str) -> CheckpointError:
-        return CheckpointError(
-            f"'{self.estimator.directory.path}' has no checkpoint to {wanted}. "
-            "Train first: --schedule=train"
-        )
-
-    def _evaluate_each(self, split: Split | None) -> None:
-        def evaluate(seen: int) -> int:
-            newest = self.estimator.restore_newest(beyond=seen)
-            if newest is None:
-                return seen
-            metrics = self.estimator.evaluate(split)
-            if split is None and not self.estimator.signal:
-                self._rate(newest.step, metrics)
-            return newest.step
-
-        self._for_each_checkpoint(evaluate)
+    def _evaluate_newest(self, split: Split | None, seen: int) -> int:
+        """Evaluates the newest checkpoint if it is beyond a step; returns the last one seen."""
+        newest = self.estimator.restore_newest(beyond=seen)
+        if newest is None:
+            return seen
+        metrics = self.estimator.evaluate(split)
+        if split is None and not self.estimator.signal:
+            self._rate(newest.step, metrics)
+        return newest.step
 
     def _decode_newest(self, split: Split | None, seen: int) -> int:
         """Decodes with the newest checkpoint if it is beyond a step; returns the last one seen."""
@@ -311,13 +240,8 @@ class Experiment:
         newest = estimator.newest_checkpoint()
         if newest is None or newest.step <= seen:
             return seen
-        state: list[TrainerState] = []
-        gone = estimator.checkpoints.is_gone_while(
-            lambda one: state.append(one.trainer_state()), newest
-        )
-        if estimator.world.maximum(int(gone)):
+        if not estimator.take_position(newest):
             return seen
-        (estimator.state,) = state
         try:
             decode(newest, split)
         except DeletedError:
@@ -432,7 +356,7 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
 
 
 def add_metrics(
-    task: ProblemTask | MultiTask,
+    task: LearningTask,
     names: Iterable[str],
     also: Callable[[Feature], Iterable[str]] | None = None,
 ) -> None:
@@ -449,7 +373,7 @@ def add_metrics(
     """
     asked = list(dict.fromkeys(names))
     fitting: set[str] = set()
-    for one in getattr(task, "tasks", {"": task}).values():
+    for one in task.tasks.values():
         more = {}
         for target, feature in one.features.targets.items():
             found = [name for name in asked if is_metric_of(name, feature)]

@@ -275,6 +275,11 @@ class MultiModel(nn.Module):
             {member(problem, name): loss for name, loss in losses.items()},
         )
 
+    @property
+    def banner(self) -> list[str]:
+        """The lines of the run banner: which parts of the models share weights."""
+        return ["parts, and the problems that have them:", *table(self.parts)]
+
     def at_step(self, step: int) -> None:
         """Tells each model how many steps are done."""
         for model in self.problems.values():

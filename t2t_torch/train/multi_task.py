@@ -10,38 +10,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.model import check_features
-from t2t_torch.optim.learning_rate import learning_rate
-from t2t_torch.optim.parameter_groups import freeze, parameter_groups
+from t2t_torch.optim.parameter_groups import freeze
 from t2t_torch.pipeline.component import component_seed
 from t2t_torch.pipeline.loader import MixedBatches
-from t2t_torch.pipeline.reader import paddings
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
-from t2t_torch.train.problem_task import ProblemTask, claim_for
-from t2t_torch.train.task import Task
+from t2t_torch.train.problem_task import LearningTask, ProblemTask
+from t2t_torch.train.task import Evaluator
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.mode import Split
     from t2t_torch.model import Output, T2TModel
     from t2t_torch.problem import Problem
-    from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.task import Batch, EvalSource, Evaluator
+    from t2t_torch.train.task import Batch, EvalSource, Metrics
 
 
-class MultiTask(Task):
+class MultiTask(LearningTask):
     """Problems learnt by models of one class that share weights.
-
-    Attributes:
-      problem: all of them.
-      features: of all of them, as they are named in a batch.
-      tasks: each by itself.
 
     Args:
       problem: what is learnt.
@@ -58,6 +49,8 @@ class MultiTask(Task):
       UsageError: a metric is not of such a target, or there is no such metric to select by.
     """
 
+    _taught = ", of the problems that it has learnt"
+
     def __init__(
         self,
         problem: MultiProblem,
@@ -72,13 +65,9 @@ class MultiTask(Task):
         for part in problem.components:
             check_features(model, part.features(vocab_dir), part.full_name)
         _check(hparams)
-        self.name = problem.full_name
-        self.hparams = hparams
-        self.problem = problem
-        self._model = model
+        super().__init__(problem, model, hparams, vocab_dir)
+        self._selected = problem.selected
         self._vocab_dir = vocab_dir
-        self.features = problem.features(vocab_dir)
-        self.paddings = paddings(self.features.all)
         self._loading = {"workers": loader_workers, "pin_memory": pin_memory}
         self.tasks = {
             part.full_name: ProblemTask(
@@ -105,21 +94,17 @@ class MultiTask(Task):
         models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
         return multi_model(models, self.hparams, self._weights)
 
-    def first_weights(self, model: nn.Module) -> list[str]:
-        """Gives each model the vectors of words that hparams name."""
+    def initialize(self, model: nn.Module) -> list[str]:
+        """Loads into each model the vectors of words that hparams name."""
         whole: Any = model
         return [
             line
             for name, task in self.tasks.items()
-            for line in task.first_weights(whole.problems[name])
+            for line in task.initialize(whole.problems[name])
         ]
 
-    def describe(self, directory: RunDirectory, train_steps: int) -> None:
-        """Claims a run directory that no command has claimed, as `ProblemTask` does."""
-        claim_for(directory, self, self._model, self._vocab_dir, train_steps)
-
-    def make_ready(self, model: nn.Module) -> None:
-        """Freezes what hparams name; gives each model the weights of classes and its teacher."""
+    def objective(self, model: nn.Module) -> nn.Module:
+        """Freezes what hparams name; sets the weights of classes and the teacher of each model."""
         freeze(model, self.hparams)
         whole: Any = model
         for name, task in self.tasks.items():
@@ -130,15 +115,7 @@ class MultiTask(Task):
             device = next(model.parameters()).device
             for name, teacher in load_teachers(self.hparams.distill_from, *given).items():
                 whole.problems[name].learn_from(teacher.to(device))
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimizer that hparams name, of what they do not freeze."""
-        make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
-        return make(parameter_groups(model, self.hparams), self.hparams)
-
-    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
-        """Returns the schedule that hparams name."""
-        return learning_rate(self.hparams, train_steps)
+        return model
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns batches of all problems, each of one, by the schedule."""
@@ -174,10 +151,10 @@ class MultiTask(Task):
         first = rank % len(passes)
         return _Passes([*passes[first:], *passes[:first]])
 
-    def evaluator(self) -> MultiEvaluation:
-        """Returns the metrics of all problems."""
-        parts = {name: task.evaluator() for name, task in self.tasks.items()}
-        return MultiEvaluation(parts, self.name, self.problem.selected)
+    def evaluator(self) -> Evaluator:
+        """Returns an evaluation by the metrics of all problems."""
+        parts = {name: task.evaluator().metrics for name, task in self.tasks.items()}
+        return Evaluator(MultiEvaluation(parts, self.name, self._selected))
 
 
 def task_of(
@@ -189,7 +166,7 @@ def task_of(
     vocab_dir: Path,
     loader_workers: int = 1,
     pin_memory: bool = False,
-) -> ProblemTask | MultiTask:
+) -> LearningTask:
     """Returns the task of a problem, or of several; see `ProblemTask`.
 
     Raises:
@@ -296,7 +273,7 @@ class MultiEvaluation:
     """
 
     def __init__(
-        self, parts: Mapping[str, Evaluator], name: str, selected: Mapping[str, str]
+        self, parts: Mapping[str, Metrics], name: str, selected: Mapping[str, str]
     ) -> None:
         self._parts = dict(parts)
         self.sums = torch.cat([part.sums for part in self._parts.values()])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +41,7 @@ from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.problem_data import ProblemData
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.task import Evaluator, Task
+from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import Checkpoint
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
     from t2t_torch.reports.column_statistics import Column
-    from t2t_torch.train.multi_task import MultiTask
 
     HParamsT = TypeVar("HParamsT", bound=HParams)
 
@@ -455,12 +456,86 @@ def _load(model: nn.Module, run: Path) -> int:
     return newest.step
 
 
-class ProblemTask(Task):
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What a run directory needs to be loaded, of a run that no command has begun.
+
+    Attributes:
+      problem: that is learnt.
+      model: the class that learns it.
+      vocab_dir: where the vocabularies are.
+    """
+
+    problem: Problem
+    model: type[T2TModel]
+    vocab_dir: Path
+
+    def claim(self, directory: RunDirectory, hparams: HParams, train_steps: int) -> None:
+        """Claims a run directory that no command has claimed: a run in Python is loaded, too.
+
+        Its set of hyperparameters has no name.
+
+        Raises:
+          CheckpointError: the run is of numbers of another scale than those of `vocab_dir`.
+        """
+        record = TaskRecord(
+            problem=self.problem.full_name,
+            model=self.model.name,
+            usr_dirs=tuple(registry.usr_dirs()),
+            train_steps=train_steps,
+            version=t2t_torch.__version__,
+        )
+        names = self.problem.vocab_files_in(self.vocab_dir, directory.path)
+        directory.claim_for(record, hparams, vocabularies=names, vocab_dir=self.vocab_dir)
+
+
+class LearningTask(Task):
+    """What tasks of one and of several problems have in common.
+
+    Attributes:
+      problem: that is learnt.
+      features: of the problem, as they are named in a batch.
+      tasks: the task of each problem, by its full name.
+    """
+
+    tasks: Mapping[str, ProblemTask]
+    _taught = ""
+
+    def __init__(
+        self, problem: Problem, model: type[T2TModel], hparams: HParams, vocab_dir: Path
+    ) -> None:
+        self.name = problem.full_name
+        self.hparams = hparams
+        self.problem = problem
+        self.features = problem.features(vocab_dir)
+        self.batches = BatchAdapter(paddings(self.features.all))
+        self.origin = Origin(problem, model, vocab_dir)
+        loss = hparams.loss or ", ".join(dict.fromkeys(self.features.losses.values()))
+        self.trained_with = [hparams.optimizer, *([f"loss {loss}"] if loss else [])]
+        if hparams.distill_from:
+            teacher = f"the teacher {hparams.distill_from}{self._taught}"
+            self.trained_with.append(f"{hparams.distill_weight:.0%} of the loss by {teacher}")
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the optimizer that hparams name, of the parameters that they do not freeze."""
+        make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
+        return make(parameter_groups(model, self.hparams), self.hparams)
+
+    def schedule(self, train_steps: int) -> Callable[[float], float]:
+        """Returns the product of the schedules that hparams name."""
+        return learning_rate(self.hparams, train_steps)
+
+    @abstractmethod
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int
+    ) -> TrainBatches | MixedBatches:
+        """Returns training batches from global batch `start` on, for one process of several."""
+
+
+class ProblemTask(LearningTask):
     """A problem, learnt by a model with hparams.
 
     Attributes:
-      problem: what is learnt.
-      features: of the problem.
       more_metrics: registered names that evaluation reports beside the problem's own, by target.
 
     Args:
@@ -490,16 +565,13 @@ class ProblemTask(Task):
         pin_memory: bool = False,
     ) -> None:
         check_pairing(model, hparams)
-        self.name = problem.full_name
-        self.hparams = hparams
-        self.problem = problem
-        self.features = problem.features(vocab_dir)
+        super().__init__(problem, model, hparams, vocab_dir)
         check_features(model, self.features, problem.full_name)
+        self.tasks = {problem.full_name: self}
         self.more_metrics: Mapping[str, Sequence[str]] = {}
         targets = list(self.features.targets.values())
         if len(targets) != 1 or not targets[0].is_sequence:
             self.counted = "examples"
-        self.paddings = paddings(self.features.all)
         self._model = model
         self._vocab_dir = vocab_dir
         self._data = ProblemData(
@@ -517,17 +589,13 @@ class ProblemTask(Task):
         """Returns a new model."""
         return self._model(self.hparams, self.features)
 
-    def first_weights(self, model: nn.Module) -> list[str]:
-        """Gives a model the vectors of words, and the language model, that hparams name."""
+    def initialize(self, model: nn.Module) -> list[str]:
+        """Loads the vectors of words, and the language model, that hparams name."""
         lines = load_pretrained(model, self._data)
         return lines + load_contextual(model, self.problem, self._vocab_dir)
 
-    def describe(self, directory: RunDirectory, train_steps: int) -> None:
-        """Claims a run directory that no command has claimed: a run in Python is loaded, too."""
-        claim_for(directory, self, self._model, self._vocab_dir, train_steps)
-
-    def make_ready(self, model: nn.Module) -> None:
-        """Freezes what hparams name; gives the model the weights of classes and its teacher."""
+    def objective(self, model: nn.Module) -> nn.Module:
+        """Freezes what hparams name; sets the weights of classes and the teacher."""
         freeze(model, self.hparams)
         learner: Any = model
         self.weigh_classes(learner)
@@ -536,20 +604,12 @@ class ProblemTask(Task):
             given = known, self._vocab_dir, self.hparams
             (teacher,) = load_teachers(self.hparams.distill_from, *given).values()
             learner.learn_from(teacher.to(next(model.parameters()).device))
+        return model
 
     def weigh_classes(self, model: T2TModel) -> None:
         """Gives a model the weights of classes that hparams ask for, and what words are rare."""
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimizer that hparams name, of the parameters that they do not freeze."""
-        make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
-        return make(parameter_groups(model, self.hparams), self.hparams)
-
-    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
-        """Returns the schedule that hparams name."""
-        return learning_rate(self.hparams, train_steps)
 
     def train_batches(
         self, *, seed: int, start: int, rank: int, world_size: int
@@ -562,36 +622,13 @@ class ProblemTask(Task):
         return self._data.evaluate(split, rank=rank, world_size=world_size)
 
     def evaluator(self) -> Evaluator:
-        """Returns the problem's metrics, and `more_metrics`."""
+        """Returns an evaluation by the problem's metrics, and `more_metrics`."""
         targets = self.features.targets
         metrics = {}
         for target in targets:
             more = self.more_metrics.get(target, ())
             metrics[target] = list(dict.fromkeys([*self.problem.metrics_of(target), *more]))
-        return Evaluation(targets, metrics, self.name, self.features.notes)
-
-
-def claim_for(
-    directory: RunDirectory,
-    task: ProblemTask | MultiTask,
-    model: type[T2TModel],
-    vocab_dir: Path,
-    train_steps: int,
-) -> None:
-    """Claims a run directory for a task; its set of hyperparameters has no name.
-
-    Raises:
-      CheckpointError: the run is of numbers of another scale than those of `vocab_dir`.
-    """
-    record = TaskRecord(
-        problem=task.problem.full_name,
-        model=model.name,
-        usr_dirs=tuple(registry.usr_dirs()),
-        train_steps=train_steps,
-        version=t2t_torch.__version__,
-    )
-    vocabularies = task.problem.vocab_files_in(vocab_dir, directory.path)
-    directory.claim_for(record, task.hparams, vocabularies=vocabularies, vocab_dir=vocab_dir)
+        return Evaluator(Evaluation(targets, metrics, self.name, self.features.notes))
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:

@@ -20,30 +20,90 @@ if TYPE_CHECKING:
 
 DEFAULT_SEED = 1
 
-SCHEDULES = (
-    "continuous_train_and_eval",
-    "train",
-    "evaluate",
-    "evaluate_on_train_data",
-    "train_eval_and_decode",
-    "continuous_eval",
-    "continuous_eval_on_train_data",
-    "decode",
-    "continuous_decode",
-    "continuous_decode_on_train_data",
-    "continuous_decode_on_eval_data",
-    "continuous_decode_from_file",
-    "test",
-)
-"""What `--schedule` may be: the methods of `Experiment` of these names."""
 
-TRAINING = frozenset({"continuous_train_and_eval", "train", "train_eval_and_decode", "test"})
-"""The schedules that train; the others read what another process trains or has trained."""
+@dataclasses.dataclass(frozen=True)
+class RunSchedule:
+    """What a value of `--schedule` does; `Experiment` runs it.
 
-IN_TURNS = frozenset({"continuous_train_and_eval", "train_eval_and_decode"})
-"""The schedules that train and evaluate in turns; they alone can stop early."""
+    Attributes:
+      meaning: for `--help`.
+      trains: whether it trains; the others read what another process trains or has trained.
+      evaluates: whether it evaluates.
+      decodes: whether it decodes.
+      repeats: whether it does so again and again: in turns with training, or with each new
+        checkpoint.
+      data: the split that it evaluates or decodes, "train" or "eval"; empty: `--eval_split`, or
+        what the command names for decoding.
+    """
 
-DECODING = frozenset(name for name in SCHEDULES if "decode" in name)
+    meaning: str
+    trains: bool = False
+    evaluates: bool = False
+    decodes: bool = False
+    repeats: bool = False
+    data: str = ""
+
+
+SCHEDULES: dict[str, RunSchedule] = {
+    "continuous_train_and_eval": RunSchedule(
+        "Train; evaluate every local_eval_frequency steps, and at the end.",
+        trains=True,
+        evaluates=True,
+        repeats=True,
+    ),
+    "train": RunSchedule("Train, and evaluate nothing.", trains=True),
+    "evaluate": RunSchedule("Evaluate the newest checkpoint once.", evaluates=True),
+    "evaluate_on_train_data": RunSchedule(
+        "Evaluate the newest checkpoint once, on the training split.", evaluates=True, data="train"
+    ),
+    "train_eval_and_decode": RunSchedule(
+        "Train; evaluate and decode every local_eval_frequency steps, and at the end.",
+        trains=True,
+        evaluates=True,
+        decodes=True,
+        repeats=True,
+    ),
+    "continuous_eval": RunSchedule(
+        "Evaluate each new checkpoint, up to the run's last.", evaluates=True, repeats=True
+    ),
+    "continuous_eval_on_train_data": RunSchedule(
+        "Evaluate each new checkpoint on the training split, up to the run's last.",
+        evaluates=True,
+        repeats=True,
+        data="train",
+    ),
+    "decode": RunSchedule("Decode with the newest checkpoint once.", decodes=True),
+    "continuous_decode": RunSchedule(
+        "Decode with each new checkpoint, up to the run's last.", decodes=True, repeats=True
+    ),
+    "continuous_decode_on_train_data": RunSchedule(
+        "Decode the training split with each new checkpoint.",
+        decodes=True,
+        repeats=True,
+        data="train",
+    ),
+    "continuous_decode_on_eval_data": RunSchedule(
+        "Decode the evaluated split with each new checkpoint.",
+        decodes=True,
+        repeats=True,
+        data="eval",
+    ),
+    "continuous_decode_from_file": RunSchedule(
+        "Decode a file with each new checkpoint.", decodes=True, repeats=True
+    ),
+    "test": RunSchedule(
+        "Train one step, if the run is not done, and evaluate.", trains=True, evaluates=True
+    ),
+}
+"""The values of `--schedule`."""
+
+TRAINING = frozenset(name for name, one in SCHEDULES.items() if one.trains)
+"""The schedules that train."""
+
+IN_TURNS = frozenset(name for name in TRAINING if SCHEDULES[name].repeats)
+"""The schedules that train and evaluate in turns; only they can stop early."""
+
+DECODING = frozenset(name for name, one in SCHEDULES.items() if one.decodes)
 """The schedules that decode."""
 
 

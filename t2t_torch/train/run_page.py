@@ -27,7 +27,7 @@ from t2t_torch.reports.section import Block, Note, Picture, Plot, Section, Table
 from t2t_torch.train.run_directory import MetricsFile
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
-from t2t_torch.train.task import Hook
+from t2t_torch.train.task import Hook, reported_hparams
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split
@@ -461,7 +461,7 @@ class RunReport(Hook):
             add_start(estimator.directory.path, estimator)
         except _FAULTS as error:
             self._warn(estimator.directory.path, error)
-        estimator.summary.hparams(estimator.task.told_hparams())
+        estimator.summary.hparams(reported_hparams(estimator.task))
         self._write(estimator)
 
     def after_step(self, estimator: Estimator) -> None:

@@ -189,7 +189,7 @@ class Saving:
         share_buffers(run.model, self._world.size)
         run.tally.note(state)
         state.loss_scale, state.loss_scale_steps = run.precision.state()
-        state.task = run.task.state(run.optimizer, self._world)
+        state.task = run.task.state.save(self._world)
         state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
         if must_succeed or self.step != state.step:
             if run.is_sharded:

@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,9 +20,6 @@ from t2t_torch.files import staged
 from t2t_torch.optim.learning_rate import factor_names
 from t2t_torch.optim.settings import reads_train_steps
 from t2t_torch.reports.page import png
-from t2t_torch.train.multi_model import MultiModel, table
-from t2t_torch.train.multi_task import MultiTask
-from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile
 
@@ -32,9 +29,10 @@ if TYPE_CHECKING:
 
     from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.checkpoint.warm_start import WarmStartReport
+    from t2t_torch.hparam import HParams
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.estimator import Estimator, TrainState
-    from t2t_torch.train.task import Task
+    from t2t_torch.train.estimator import TrainState
+    from t2t_torch.train.task import Hook
 
 
 EVAL_FOLDER = "eval"
@@ -240,15 +238,23 @@ def _print_no_traceback_of_writers() -> None:
 WARM_START_FILE = "warm_start.txt"
 
 
-def opening_lines(estimator: Estimator, data: PlanReport, run: TrainState) -> Iterator[str]:
-    """Yields what a user should know before waiting for hours.
+def banner(
+    run: TrainState,
+    state: TrainerState,
+    config: RunConfig,
+    hooks: Sequence[Hook],
+    train_steps: int,
+) -> Iterator[str]:
+    """Yields the lines of the run banner: what a user should know before waiting for hours.
 
     Args:
-      estimator: that begins to train.
-      data: what the plan keeps, drops and pads.
-      run: what its loop works with.
+      run: what the loop works with.
+      state: where the run stands.
+      config: of the run.
+      hooks: that watch it.
+      train_steps: steps at which it ends.
     """
-    task, state = estimator.task, estimator.state
+    task, data = run.task, run.source.report
     processes = f"{run.processes} processes on {run.device.type}"
     if run.processes == 1:
         processes = _device_name(run.device)
@@ -259,60 +265,47 @@ def opening_lines(estimator: Estimator, data: PlanReport, run: TrainState) -> It
         f"data: {data.kept:,} of {data.examples:,} examples{packed} ({data.too_long:,} too long, "
         f"{data.too_short:,} too short), {epoch}padding {data.padding_fraction:.1%}"
     )
-    unit = "tokens" if task.paddings else "examples"
+    unit = "tokens" if task.batches.paddings else "examples"
     yield f"step: {state.batches_per_step} batches, {size_of_step(data, state, unit)}"
     sizes = [(p.numel(), p.requires_grad) for p in run.model.parameters()]
     frozen = sum(size for size, trained in sizes if not trained)
     told = f", {frozen:,} of them frozen" if frozen else ""
     yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
-    if isinstance(run.model, MultiModel):
-        yield "\n".join(["parts, and the problems that have them:", *table(run.model.parts)])
-    yield f"trained with: {', '.join(_how(task, run))}"
+    yield from getattr(run.model, "banner", ())
+    yield f"trained with: {', '.join(_trained_with(run))}"
     if task.hparams.shard_weights and run.processes == 1:
         yield "shard_weights=True does nothing in one process alone; torchrun starts several"
-    yield f"learning rate: {_rates(estimator, run)}"
-    yield from _early_end(estimator)
-    yield from _never_reached(estimator, run)
-    watching = [type(hook).__name__ for hook in estimator.hooks if hook.in_banner]
+    yield f"learning rate: {_rates(run, state, train_steps)}"
+    yield from _early_end(task.hparams, config)
+    yield from _never_reached(run, train_steps)
+    watching = [type(hook).__name__ for hook in hooks if hook.in_banner]
     if watching:
         yield f"hooks: {', '.join(watching)}"
     if state.step:
         yield f"resuming from step {state.step}, batch {state.batches_consumed:,} of the data"
 
 
-def tell_warm_start(estimator: Estimator, report: WarmStartReport | None) -> None:
-    """Says what a new run begins with; `warm_start.txt` has all names, one a line.
+def warm_start_lines(directory: Path, report: WarmStartReport | None) -> Iterator[str]:
+    """Yields what a new run begins with; writes all names to `warm_start.txt`, one a line.
 
     Args:
-      estimator: that begins to train, in the leading process.
+      directory: of the run.
       report: None if it begins with nothing of another run.
     """
     if report is None:
         return
-    file = estimator.directory.path / WARM_START_FILE
+    file = directory / WARM_START_FILE
     with staged(file) as temporary:
         temporary.write_text(report.table, encoding="utf-8")
-    estimator.say(f"{report}\n  all names: {file}")
+    yield f"{report}\n  all names: {file}"
     if report.warning:
-        estimator.say(report.warning)
+        yield report.warning
 
 
-def _how(task: Task, run: TrainState) -> Iterator[str]:
-    """Yields the optimizer, and what is not as usual: the loss, a teacher, a mean of weights."""
-    hparams = task.hparams
-    if isinstance(task, ProblemTask | MultiTask):
-        yield hparams.optimizer
-        declared = task.features.losses.values()
-        loss = hparams.loss or ", ".join(dict.fromkeys(declared))
-        if loss:
-            yield f"loss {loss}"
-        if hparams.distill_from:
-            teacher = f"the teacher {hparams.distill_from}"
-            if isinstance(task, MultiTask):
-                teacher += ", of the problems that it has learnt"
-            yield f"{hparams.distill_weight:.0%} of the loss by {teacher}"
-    else:
-        yield type(run.optimizer).__name__
+def _trained_with(run: TrainState) -> Iterator[str]:
+    """Yields the optimizer, and what is not the default: losses, a teacher, averages of weights."""
+    hparams = run.task.hparams
+    yield from run.task.trained_with or [type(run.optimizer).__name__]
     if hparams.ema_decay:
         yield f"EMA {hparams.ema_decay:g} of the weights"
     if hparams.swa_start_step:
@@ -322,12 +315,11 @@ def _how(task: Task, run: TrainState) -> Iterator[str]:
         yield f"SWA of the weights once {hparams.swa_patience} evaluations bring nothing better"
 
 
-def _early_end(estimator: Estimator) -> Iterator[str]:
+def _early_end(hparams: HParams, config: RunConfig) -> Iterator[str]:
     """Warns of a rate that falls to a number of steps that nobody has chosen."""
-    config = estimator.config
     if not config.train_seconds or config.train_epochs:
         return
-    names = [name for name in factor_names(estimator.task.hparams) if reads_train_steps(name)]
+    names = [name for name in factor_names(hparams) if reads_train_steps(name)]
     if names and config.train_steps == RunConfig().train_steps:
         yield (
             f"WARNING: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
@@ -336,9 +328,9 @@ def _early_end(estimator: Estimator) -> Iterator[str]:
         )
 
 
-def _never_reached(estimator: Estimator, run: TrainState) -> Iterator[str]:
+def _never_reached(run: TrainState, last: int) -> Iterator[str]:
     """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
-    hparams, last = estimator.task.hparams, estimator.train_steps
+    hparams = run.task.hparams
     fitting = max(last // 10, 1)
     rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
     if run.learning_rate is not None and "cyclic" in factor_names(hparams):
@@ -362,17 +354,16 @@ def _never_reached(estimator: Estimator, run: TrainState) -> Iterator[str]:
         )
 
 
-def _rates(estimator: Estimator, run: TrainState) -> str:
-    """Tells the rates of the next step, of the warm-up's end if it is to come, and of the last."""
+def _rates(run: TrainState, state: TrainerState, last: int) -> str:
+    """Returns the rates of the next step, of the end of the warm-up to come, and of the last."""
     if run.learning_rate is None:
         now = sorted({group["lr"] for group in run.optimizer.param_groups})
         return f"{', '.join(f'{float(rate):.3g}' for rate in now)} now, as the optimizer has it"
     learning_rate = run.learning_rate
-    state, last = estimator.state, estimator.train_steps
     following = min(state.step + 1, last)
     # The rate of update s, counted from 1, is that after s - 1 updates; the warm-up ends at the
     # peak.
-    warm = min(estimator.task.hparams.learning_rate_warmup_steps + 1, last)
+    warm = min(run.task.hparams.learning_rate_warmup_steps + 1, last)
     groups = run.optimizer.param_groups
     scale = state.plateau_factor * max(group.get("lr_scale", 1.0) for group in groups)
     rates = ", ".join(

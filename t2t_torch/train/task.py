@@ -1,18 +1,17 @@
-"""What can be trained: the task, its batches, running statistics of steps, and hooks."""
+"""Contract: a task, which is what can be trained; its batches, its statistics, and hooks."""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from t2t_torch.checkpoint.checkpoint import SinceReport, TrainerState
-from t2t_torch.distributed.network import network
 from t2t_torch.modality import Loss
 from t2t_torch.mode import Split
 
@@ -22,60 +21,83 @@ if TYPE_CHECKING:
     from t2t_torch.model import Output
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.train.estimator import Estimator, TrainState
-    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.train.problem_task import Origin
 
 
-# What a problem's batches are, and what the loop does with them.
+# Batches, and what the loop does with them.
 
 
 Batch = dict[str, Tensor]
-"""The rows of each feature, and of what is noted of them, by name."""
+"""The rows of each feature, and of its annotations, by name."""
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Returns the batch where the model computes."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+class BatchAdapter:
+    """How the batches of a task are moved, split and weighed; here `Batch`es.
 
+    Attributes:
+      paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`: padding is
+        counted by them.  Without any a position is a row.
 
-def rows_of(batch: Batch) -> int:
-    """Returns how many rows a batch has."""
-    return len(next(iter(batch.values())))
+    Args:
+      paddings: see above.
+    """
 
+    def __init__(self, paddings: Mapping[str, int] | None = None) -> None:
+        self.paddings = dict(paddings or {})
 
-def split_rows(batch: Batch, pieces: int) -> list[Batch]:
-    """Splits a batch into at most so many, of about as many rows each."""
-    if pieces == 1:
-        return [batch]
-    names = list(batch)
-    chunks = [batch[name].chunk(pieces) for name in names]
-    return [dict(zip(names, parts, strict=True)) for parts in zip(*chunks, strict=True)]
+    def to_device(self, batch: Any, device: torch.device) -> Any:
+        """Returns the batch where the model computes."""
+        return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+    def rows_of(self, batch: Any) -> int:
+        """Returns how many pieces a batch can be split into: its rows."""
+        return len(next(iter(batch.values())))
+
+    def split(self, batch: Any, pieces: int) -> list[Any]:
+        """Splits a batch into at most so many pieces, of about as many rows each."""
+        if pieces == 1:
+            return [batch]
+        names = list(batch)
+        chunks = [batch[name].chunk(pieces) for name in names]
+        return [dict(zip(names, parts, strict=True)) for parts in zip(*chunks, strict=True)]
+
+    def tensors(self, batch: Any) -> dict[str, Tensor]:
+        """Returns the tensors of a batch by name: messages and crash reports list them."""
+        return dict(batch)
+
+    def totals(self, loss: Loss, batch: Any) -> Tensor:
+        """Returns [loss, weight, positions that hold data, positions] of a batch, [4] float64.
+
+        Such totals add up over micro-batches and processes.
+
+        Args:
+          loss: of the batch.
+          batch: on the device.
+        """
+        device = loss.weight.device
+        paddings = {name: self.paddings[name] for name in self.paddings if name in batch}
+        filled = torch.zeros([], dtype=torch.int64, device=device)
+        for name, padding in paddings.items():
+            filled += torch.count_nonzero(batch[name] != padding)
+        positions = sum(batch[name].numel() for name in paddings)
+        if not paddings:
+            positions = self.rows_of(batch)
+            filled += positions
+        sizes = [filled, torch.full([], positions, device=device)]
+        totals = [loss.sum.detach(), loss.weight, *sizes]
+        return torch.stack([total.to(torch.float64) for total in totals])
+
+    def divisor(self, totals: Tensor, processes: int) -> Tensor:
+        """Returns what a step's summed gradients are divided by, []: the weight of its loss.
+
+        Args:
+          totals: of the step, over all processes, [4].
+          processes: whose gradients are summed.
+        """
+        return totals[1]
 
 
 # What happened since the last report, kept on the device so that no step waits for a number.
-
-
-def totals_of(loss: Loss, batch: Batch, paddings: Mapping[str, int]) -> Tensor:
-    """Returns [loss, weight, positions that hold data, positions] of a micro-batch, [4] float64.
-
-    Such totals add up over micro-batches and processes.
-
-    Args:
-      loss: of the batch.
-      batch: on the device.
-      paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`; where there is
-        none in the batch a position is a row.
-    """
-    device = loss.weight.device
-    paddings = {name: paddings[name] for name in paddings if name in batch}
-    filled = torch.zeros([], dtype=torch.int64, device=device)
-    for name, padding in paddings.items():
-        filled += torch.count_nonzero(batch[name] != padding)
-    positions = sum(batch[name].numel() for name in paddings)
-    if not paddings:
-        positions = len(next(iter(batch.values())))
-        filled += positions
-    totals = [loss.sum.detach(), loss.weight, filled, torch.full([], positions, device=device)]
-    return torch.stack([total.to(torch.float64) for total in totals])
 
 
 class TrainMeter:
@@ -124,7 +146,7 @@ class TrainMeter:
         """Adds a step.
 
         Args:
-          totals: of `totals_of`, summed over the step, [4].
+          totals: of `BatchAdapter.totals`, summed over the step, [4].
           norm: of the gradient, [].
         """
         finite = (norm + totals[0]).isfinite()
@@ -226,7 +248,7 @@ class EvalSource(Protocol):
         """Yields each batch once."""
 
 
-class Evaluator(Protocol):
+class Metrics(Protocol):
     """Streaming metrics, exact: sums that add over batches and processes."""
 
     sums: Tensor
@@ -239,46 +261,140 @@ class Evaluator(Protocol):
         """Returns each metric's value."""
 
 
+class Evaluator:
+    """One evaluation: passes of the model, and the metrics of all batches.
+
+    Attributes:
+      metrics: of the batches so far.
+
+    Args:
+      metrics: that have seen no batch yet.
+    """
+
+    def __init__(self, metrics: Any) -> None:
+        self.metrics: Any = metrics
+
+    def names(self) -> list[str] | None:
+        """Returns the names of the metrics; None if only an evaluation can tell."""
+        return list(self.metrics.result())
+
+    def output(self, model: nn.Module, batch: Any) -> Any:
+        """Returns the output of the model for a batch on the device."""
+        return model(batch)
+
+    def update(self, output: Any, batch: Any) -> None:
+        """Adds the metrics of a batch."""
+        self.metrics.update(output, batch)
+
+    def synchronize(self, world: World) -> None:
+        """Sums over all processes, after the last batch of each."""
+        world.sum(self.metrics.sums)
+
+    def result(self) -> dict[str, float]:
+        """Returns the metrics that are numbers."""
+        result: dict[str, float] = self.metrics.result()
+        return result
+
+    def arrays(self) -> dict[str, Tensor]:
+        """Returns the metrics that are arrays."""
+        return {}
+
+
+class TaskState:
+    """What a task does at each update, and what it remembers in checkpoints: here nothing."""
+
+    def before_update(self, model: nn.Module) -> None:
+        """Changes the finished gradients of a step in place, before the optimizer reads them."""
+
+    def after_update(
+        self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
+    ) -> None:
+        """Called after each update, before its step is counted.
+
+        Args:
+          optimizer: of the model.
+          state: where the run stands.
+          skipped: [], 1.0 if nothing has moved, because the loss or its gradient was not finite.
+        """
+
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns more numbers and arrays of the steps since the last report; in all processes."""
+        return {}, {}
+
+    def save(self, world: World) -> dict[str, Any]:
+        """Returns what a checkpoint stores, as JSON values; called in all processes."""
+        return {}
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Returns the tensors that belong to the last `save`, by name; only the leader's count."""
+        return {}
+
+    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
+        """Loads what `save` and `tensors` returned; called once, when a run is resumed."""
+
+    def restore_for_evaluation(
+        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        """Loads what of `save` and `tensors` an evaluation depends on."""
+
+
 class Task(ABC):
     """What an `Estimator` trains.  It decides nothing about files, steps or processes.
 
     Attributes:
       name: stands in the names of metrics.
       hparams: of the model, the optimizer and the data.
-      paddings: what fills up each text-like sequence of a batch: padding is counted by them.
       counted: what the loss is a mean over: "tokens" or "examples".
-      accumulate_flag: what a user says to have `{}` batches of each process in a step.
+      accumulate_flag: the flag that makes `{}` batches of each process a step.
+      batches: how its batches are moved, split and weighed.
+      state: what it does at each update, and remembers in checkpoints.
+      chosen: hyperparameters to report, by name; None: those of `hparams`.
+      trained_with: what the run banner says of optimizer and losses; empty: the optimizer's class.
+      overlaps_gradients: whether the backward pass itself averages gradients over processes; else
+        they are averaged after it, and the model is not wrapped.
+      origin: what a run directory needs to be loaded; None: a command has written that.
     """
 
     name: str
     hparams: HParams
-    paddings: Mapping[str, int]
     counted: str = "tokens"
     accumulate_flag: str = "--hparams=optimizer_multistep_accumulate_steps={}"
+    batches: BatchAdapter
+    state: TaskState = TaskState()
+    chosen: Mapping[str, Any] | None = None
+    trained_with: Sequence[str] = ()
+    overlaps_gradients: bool = True
+    origin: Origin | None = None
 
     @abstractmethod
     def model(self) -> nn.Module:
         """Returns a new model, drawn from torch's generator: `forward(batch) -> Output`."""
 
-    def first_weights(self, model: nn.Module) -> list[str]:
-        """Gives a new run's model what it begins with; returns what to tell of it; nothing here."""
+    def initialize(self, model: nn.Module) -> list[str]:
+        """Loads what a new run's model begins with; returns lines for the user."""
         return []
 
-    def describe(self, directory: RunDirectory, train_steps: int) -> None:  # noqa: B027
-        """Claims a run directory that no command has claimed; nothing where no command reads it."""
+    def objective(self, model: nn.Module) -> nn.Module:
+        """Prepares a model for training; returns the module whose forward pass gives its losses.
 
-    def make_ready(self, model: nn.Module) -> None:  # noqa: B027 (most tasks have nothing to do)
-        """Gives a model what it needs to be trained, and not to be evaluated; nothing here."""
+        Args:
+          model: on its device, with its weights.
+
+        Returns:
+          `forward(batch) -> Output`, with the losses of the batch; the model itself if nothing is
+          added around it.
+        """
+        return model
 
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the optimizer of a model's parameters; its learning rate is set at every step."""
 
     @abstractmethod
-    def learning_rate(self, train_steps: int) -> Callable[[float], float] | None:
+    def schedule(self, train_steps: int) -> Callable[[float], float] | None:
         """Returns the learning rate as a function of the steps already done.
 
-        None leaves it to the optimizer and to `after_update`.
+        None leaves it to the optimizer and to `state.after_update`.
         """
 
     @abstractmethod
@@ -291,106 +407,12 @@ class Task(ABC):
 
     @abstractmethod
     def evaluator(self) -> Evaluator:
-        """Returns metrics that have seen nothing yet."""
+        """Returns an evaluation that has seen no batch yet."""
 
-    def metric_names(self) -> list[str] | None:
-        """Returns what evaluations will report; None if only an evaluation can tell."""
-        return list(self.evaluator().result())
 
-    def agree(self, evaluator: Evaluator, world: World) -> None:  # noqa: B027 (as above)
-        """Makes the sums of all processes addable, after the last batch; they are, mostly."""
-
-    def results(self, evaluator: Evaluator) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns the metrics of an evaluation that are numbers, and those that are arrays."""
-        return evaluator.result(), {}
-
-    def network(self, model: nn.Module, world: World) -> nn.Module:
-        """Returns the model as it is trained: see `compute.network`."""
-        return network(model, self.hparams, world)
-
-    def loss(self, network: nn.Module, batch: Batch) -> Loss:
-        """Returns the loss of a batch on the device: a sum and a weight, which add up."""
-        return total_loss(network(batch))
-
-    def totals(self, loss: Loss, batch: Batch) -> Tensor:
-        """Returns what a step's report is made of, [4]: see `totals_of`."""
-        return totals_of(loss, batch, self.paddings)
-
-    def divisor(self, totals: Tensor, processes: int) -> Tensor:
-        """Returns what a step's summed gradients are divided by, []: the weight of its loss.
-
-        Args:
-          totals: of the step, over all processes, [4].
-          processes: whose gradients are summed.
-        """
-        return totals[1]
-
-    def clip_gradients(self, model: nn.Module) -> None:  # noqa: B027 (most tasks clip by hparams)
-        """Clips the finished gradients of a step in place, before the optimizer sees them."""
-
-    def evaluated(self, model: nn.Module, batch: Batch) -> Any:
-        """Returns what the evaluator is given with a batch on the device: the model's output."""
-        return model(batch)
-
-    def to_device(self, batch: Batch, device: torch.device) -> Batch:
-        """Returns the batch where the model computes."""
-        return to_device(batch, device)
-
-    def rows_of(self, batch: Batch) -> int:
-        """Returns how many pieces a batch can be divided into."""
-        return rows_of(batch)
-
-    def split(self, batch: Batch, pieces: int) -> list[Batch]:
-        """Divides a batch whose pass does not fit in memory into at most so many."""
-        return split_rows(batch, pieces)
-
-    def tensors(self, batch: Batch) -> dict[str, Tensor]:
-        """Returns the tensors of a batch by name, to be told and kept of a step that failed."""
-        return batch
-
-    def after_update(  # noqa: B027 (most tasks have nothing to do)
-        self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
-    ) -> None:
-        """Is told of each update, before its step is counted; nothing here.
-
-        Args:
-          optimizer: of the model.
-          state: where the run stands.
-          skipped: [], 1.0 if nothing has moved, as the loss or its gradient was not finite.
-        """
-
-    def told_hparams(self) -> dict[str, Any]:
-        """Returns what TensorBoard's page of hyperparameters tells of the run."""
-        return self.hparams.model_dump(mode="json")
-
-    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns more numbers and arrays of the steps since the last report; in all processes."""
-        return {}, {}
-
-    def state(self, optimizer: torch.optim.Optimizer, world: World) -> dict[str, Any]:
-        """Returns what a checkpoint keeps of a task that remembers; called in all processes."""
-        return {}
-
-    def tensors_of_state(self) -> Mapping[str, Tensor]:
-        """Returns the tensors that belong to the last `state`, by name; a checkpoint copies them.
-
-        Only the leader's are stored.
-        """
-        return {}
-
-    def restore(  # noqa: B027 (most tasks have nothing to do)
-        self,
-        optimizer: torch.optim.Optimizer,
-        state: dict[str, Any],
-        tensors: Mapping[str, Tensor],
-        world: World,
-    ) -> None:
-        """Takes back `state` and its tensors; called once, when a run is resumed."""
-
-    def restore_for_evaluation(  # noqa: B027 (as above)
-        self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
-    ) -> None:
-        """Takes back what of `state` and its tensors an evaluation depends on."""
+def reported_hparams(task: Task) -> Mapping[str, Any]:
+    """Returns the hyperparameters that reports list, by name."""
+    return task.hparams.model_dump(mode="json") if task.chosen is None else task.chosen
 
 
 def total_loss(output: Output) -> Loss:
@@ -405,11 +427,11 @@ def total_loss(output: Output) -> Loss:
     return Loss(sums.sum(), weights.mean())
 
 
-# Contract: what watches a run without being part of it.
+# Contract: callbacks for training events.
 
 
 class Hook:
-    """Is called at the joints of a run; every method does nothing unless a subclass says so.
+    """Callbacks for training events; every method does nothing unless a subclass overrides it.
 
     A registered hook is made without arguments and chosen by name, also one of your own:
 

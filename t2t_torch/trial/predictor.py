@@ -30,7 +30,7 @@ from t2t_torch.export.request import LATEST, newest_whole
 from t2t_torch.mode import Split
 from t2t_torch.registry import check_code, import_usr_dirs
 from t2t_torch.runtime.signature import FILE, Signature
-from t2t_torch.train.estimator import new_model
+from t2t_torch.train.memory import new_model
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.train.run_directory import RunDirectory, check_files
@@ -461,7 +461,7 @@ def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) 
     documented = task.definition.generation != TRAIN_BATCH
     full = not documented and not task.definition.has("evaluate_batch")
     for batch in batches:
-        moved = task.to_device(batch, device)
+        moved = task.batches.to_device(batch, device)
         if documented:
             yield check_batch_pair(moved.content)[0]
         else:
@@ -496,7 +496,7 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:
         with torch.no_grad():
-            task.evaluated(model, batch)
+            task.evaluator().output(model, batch)
     except _Enough:
         pass
     finally:

@@ -389,15 +389,16 @@ def rehearse(estimator: Estimator) -> None:
     Raises:
       TrialError: the evaluation would fail: no metrics, or not the one that says what is best.
     """
-    run, task, world = estimator.begin(), estimator.task, estimator.world
+    estimator.begin()
+    task, world = estimator.task, estimator.world
     assert isinstance(task, TrialTask)
     model = estimator.model.eval()
-    before = task.state(run.optimizer, world)
+    before = task.state.save(world)
     devices = [world.device] if world.device.type == "cuda" else []
     generators = torch.random.fork_rng(devices)
     with (
         _kept(model),
-        task.attributes_kept(),
+        task.state.attributes_kept(),
         generators,
         isolated(0),
         warnings.catch_warnings(),
@@ -405,15 +406,14 @@ def rehearse(estimator: Estimator) -> None:
         evaluator = task.evaluator()
         warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # it is undone
         for batch in _first(task, estimator):
-            on_device = task.to_device(batch, world.device)
+            on_device = task.batches.to_device(batch, world.device)
             with estimator.precision.autocast():
-                output = task.evaluated(model, on_device)
+                output = evaluator.output(model, on_device)
             evaluator.update(output, on_device)
-        task.agree(evaluator, world)
-        world.sum(evaluator.sums)
-        task.results(evaluator)
-    if task.state(run.optimizer, world) != before:
-        task.restore(run.optimizer, before, task.tensors_of_state(), world)
+        evaluator.synchronize(world)
+        evaluator.result()
+    if task.state.save(world) != before:
+        task.state.restore(before, task.state.tensors(), world)
     estimator.say("validation was tried with one batch before training, as it comes at the end")
 
 
@@ -504,7 +504,7 @@ def _predicted(task: TrialTask, estimator: Estimator, batch: Any) -> Iterator[st
     """Tells what the model makes of a batch; a trial with `train_batch` calls it itself."""
     if task.definition.generation == TRAIN_BATCH:
         return
-    inputs, _ = task.to_device(batch, estimator.world.device).content
+    inputs, _ = task.batches.to_device(batch, estimator.world.device).content
     with torch.no_grad():
         predictions = estimator.model.eval()(inputs)
     yield from _told("predictions", predictions)

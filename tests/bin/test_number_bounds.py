@@ -25,8 +25,7 @@ from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import hparams
-from t2t_torch.train.dry_run import Footprint
-from t2t_torch.train.estimator import new_model
+from t2t_torch.train.memory import Footprint, new_model
 
 COMMANDS = [avg_all, bleu, data, datagen, decoder, evaluation, exporter, latency, server, trainer]
 COMMANDS += [translate_all, tuner]
@@ -107,12 +106,12 @@ def _of_a_long_list() -> nn.Module:
 @pytest.mark.parametrize("make", [_of_too_many_numbers, _of_too_many_bytes, _of_a_long_list])
 def test_memory_errors_of_python_and_torch_are_reported_alike(make):
     task = SimpleNamespace(
-        name="own", model=make, told_hparams=lambda: {"net.width": 2**40, "wide": True, "seed": 9}
+        name="own", model=make, chosen={"net.width": 2**40, "wide": True, "seed": 9}
     )
     task.hparams = HParams()
     with pytest.raises(HParamsError, match=r"model of own needs more.*Reduce net\.width=1099511"):
         new_model(task, torch.device("cpu"))
-    task.told_hparams = dict
+    task.chosen = {}
     with pytest.raises(
         HParamsError, match=r"model of own needs more.*Reduce the sizes of its layers"
     ):

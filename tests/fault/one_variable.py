@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from t2t_torch import registry
 from t2t_torch.modality import Loss
 from t2t_torch.model import Output
 from t2t_torch.pipeline.plan import PlanReport
-from t2t_torch.train.task import Task
+from t2t_torch.train.task import BatchAdapter, Task
 
 Pair = tuple[list[float], list[float]]
 
@@ -43,10 +43,10 @@ class OneVariable(Task):
 
     name = "one_variable"
     counted = "examples"
-    paddings: ClassVar[dict[str, int]] = {}
 
     def __init__(self, batches: Sequence[Pair], rate: float, hparams: str = "") -> None:
-        self.batches = batches
+        self.pairs = batches
+        self.batches = BatchAdapter()
         plain = (
             f"optimizer=sgd,learning_rate_schedule=constant,learning_rate_constant={rate},"
             "clip_grad_norm=0,weight_decay=0"
@@ -62,13 +62,13 @@ class OneVariable(Task):
         made: torch.optim.Optimizer = registry.optimizer("sgd")(model.parameters(), self.hparams)
         return made
 
-    def learning_rate(self, train_steps: int) -> Callable[[float], float]:
+    def schedule(self, train_steps: int) -> Callable[[float], float]:
         """Returns a constant."""
         return lambda step: self.hparams.learning_rate_constant
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> Any:
         """Returns the batches from one on."""
-        return _Source(self.batches, start + rank, world_size)
+        return _Source(self.pairs, start + rank, world_size)
 
     def eval_batches(self, split: Any, *, rank: int, world_size: int) -> Any:
         """Nothing is evaluated."""

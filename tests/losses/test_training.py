@@ -20,7 +20,7 @@ def trained(task, steps=STEPS):
     """(the mean loss of evaluation before, the same after, the model)."""
     torch.manual_seed(0)
     model = task.model()
-    task.make_ready(model)
+    task.objective(model)
     optimizer = task.optimizer(model)
     batches = task.train_batches(seed=1, start=0, rank=0, world_size=1)
     before = evaluated(task, model)
@@ -87,7 +87,7 @@ def test_two_targets_have_each_its_loss(make_task):
 def test_classes_count_as_training_data_or_hparams_say(make_task, kind, weights, expected):
     task = make_task(kind, f"class_weights={weights}")
     model = task.model()
-    task.make_ready(model)
+    task.objective(model)
     found = model.modalities["targets"].objective.loss.class_weights.tolist()
     labels = task.features.targets["targets"].encoder.labels
     assert dict(zip(labels, found, strict=True)) == pytest.approx(expected)
@@ -100,7 +100,7 @@ def test_weights_of_classes_are_for_training(make_task):
     for task in tasks:
         torch.manual_seed(0)
         models.append(task.model())
-        task.make_ready(models[-1])
+        task.objective(models[-1])
     assert evaluated(tasks[0], models[0]) == evaluated(tasks[1], models[1])
 
 
@@ -120,4 +120,4 @@ def test_weights_of_classes_are_for_training(make_task):
 def test_weights_that_do_not_fit_are_refused_before_training(make_task, kind, hparams, told):
     task = make_task(kind, hparams)
     with pytest.raises(HParamsError, match=told):
-        task.make_ready(task.model())
+        task.objective(task.model())

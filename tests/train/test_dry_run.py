@@ -11,7 +11,7 @@ from torch import nn
 from t2t_torch.distributed.process_group import ONE_PROCESS, World
 from t2t_torch.errors import HParamsError
 from t2t_torch.model import Loss, Output
-from t2t_torch.train.dry_run import Footprint, dry_run_lines
+from t2t_torch.train.memory import Footprint, dry_run_lines
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig
 
 
@@ -93,16 +93,18 @@ class Doubling(nn.Module):
 
 def test_activations_are_what_is_kept_for_the_backward_pass(make_task):
     batch = {"inputs": torch.ones(6, 5, dtype=torch.int64)}
-    found = Footprint.measure(make_task("optimizer=sgd"), Doubling(), batch)
+    model = Doubling()
+    found = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
     assert found.activations == 6 * 5 * 4  # the floats that the weight is multiplied with
     assert (found.weights, found.gradients) == (4, 4)
     assert found.rows == found.measured_rows == 6
 
 
 def test_a_large_batch_is_measured_in_part_and_scaled(make_task, monkeypatch):
-    monkeypatch.setattr("t2t_torch.train.dry_run._MOST_WORK", 10.0)  # of the 30
+    monkeypatch.setattr("t2t_torch.train.memory._MOST_WORK", 10.0)  # of the 30
     batch = {"inputs": torch.ones(6, 5, dtype=torch.int64)}
-    found = Footprint.measure(make_task("optimizer=sgd"), Doubling(), batch)
+    model = Doubling()
+    found = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
     assert found.measured_rows == 2
     assert found.activations == 6 * 5 * 4
 

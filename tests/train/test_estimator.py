@@ -21,7 +21,7 @@ from t2t_torch.optim.gradient import GradientFinisher
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import StopRequest
-from t2t_torch.train.task import Hook
+from t2t_torch.train.task import Evaluator, Hook
 
 BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
 STEPS = 2 * BATCHES_PER_EPOCH + 2
@@ -624,18 +624,14 @@ def test_bfloat16_trains_and_its_weights_stay_float32(make_estimator):
 
 
 def test_evaluation_looks_at_so_many_batches_or_all(make_estimator):
-    class Counting:
+    class Counting(Evaluator):
         def __init__(self, task):
+            super().__init__(task.evaluator().metrics)
             self.seen = 0
-            self._evaluation = task.evaluator()
-            self.sums = self._evaluation.sums
 
         def update(self, output, batch):
             self.seen += 1
-            self._evaluation.update(output, batch)
-
-        def result(self):
-            return self._evaluation.result()
+            super().update(output, batch)
 
     for eval_steps, expected in ((1, 1), (0, 6)):
         run = make_estimator(f"run{eval_steps}", eval_steps=eval_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -31,8 +32,12 @@ def checkpoints(estimator):
     return [checkpoint.step for checkpoint in estimator.checkpoints.list()]
 
 
-def test_every_schedule_is_there():
-    assert [name for name in SCHEDULES if not callable(getattr(Experiment, name, None))] == []
+def test_every_schedule_does_something_and_says_what():
+    for name, plan in SCHEDULES.items():
+        assert plan.trains or plan.evaluates or plan.decodes, name
+        assert plan.meaning.endswith("."), name
+        assert ("decode" in name, "continuous" in name) <= (plan.decodes, plan.repeats), name
+    assert len({dataclasses.astuple(plan) for plan in SCHEDULES.values()}) == len(SCHEDULES)
 
 
 def test_an_unknown_schedule_is_refused_with_those_there_are(make_estimator):

@@ -17,7 +17,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.component import MIXTURE_VERSION
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.problem_types.mixture import MixtureProblem
-from t2t_torch.train.dry_run import dry_run_lines
+from t2t_torch.train.memory import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import same_position

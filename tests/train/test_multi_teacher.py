@@ -54,7 +54,7 @@ def test_a_problem_learns_from_its_teacher_and_another_from_its_data(make_multi,
     task = make_multi(f"{STILL},distill_from={run},distill_weight=1,distill_temperature=2")
     student = task.model().train()
     student.load_state_dict(alone.state_dict())
-    task.make_ready(student)
+    task.objective(student)
     batches = iter(task.train_batches(seed=3, start=0, rank=0, world_size=1))
     kind, tags = next(batches), next(batches)
 
@@ -114,7 +114,7 @@ def test_a_run_of_something_else_is_refused(make_multi, train, tiny_problems):
     _, _, run = train("other_kind")
     task = make_multi(f"distill_from={run}")
     with pytest.raises(HParamsError, match="of other_kind and cannot teach tiny_kind or tiny_tags"):
-        task.make_ready(task.model())
+        task.objective(task.model())
     _, _, run = train("tiny_strangers")
     one = make_multi(problem="tiny_tags")
     known = {"tiny_tags": (one.problem, one.features)}

@@ -15,7 +15,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import VocabType
-from t2t_torch.train.dry_run import dry_run_lines
+from t2t_torch.train.memory import dry_run_lines
 from t2t_torch.train.problem_task import ProblemTask
 
 SAMPLES = [
@@ -76,7 +76,7 @@ def file(tmp_path):
 def begun(task):
     torch.manual_seed(0)
     model = task.model()
-    lines = task.first_weights(model)
+    lines = task.initialize(model)
     tokens = task.features.inputs["inputs"].encoder.tokens
     return model, lines, {token: place for place, token in enumerate(tokens)}
 
@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused(places_task, file, tmp_path):
         begun(places_task(f"{asked},hidden_size=8"))
     with pytest.raises(HParamsError, match=r"'inputs' is of pieces of words or of characters"):
         task = places_task(asked, Bytes)
-        task.first_weights(task.model())
+        task.initialize(task.model())
     (tmp_path / "russian.txt").write_text("кот 1 2 3 4\n")
     with pytest.raises(DataError, match="none of the 8 words of 'inputs'"):
         begun(places_task(f"pretrained_embeddings={tmp_path / 'russian.txt'}"))
@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused(places_task, file, tmp_path):
 def test_words_that_training_has_once_may_be_read_as_unknown(places_task):
     task = places_task("singleton_dropout=0.5")
     model, _, ids = begun(task)
-    task.make_ready(model)
+    task.objective(model)
     singletons = model.modalities["inputs"].bottom.singletons
     assert singletons.nonzero().flatten().tolist() == [ids["once"]]
 

@@ -8,7 +8,7 @@ import t2t_torch
 from t2t_torch.bin import trainer
 from t2t_torch.errors import CheckpointError
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.problem_task import ProblemTask
+from t2t_torch.train.problem_task import Origin
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory
 
@@ -26,7 +26,7 @@ def test_a_run_that_was_made_in_python_is_loaded_and_gone_on_with(make_task, dat
 def test_a_run_of_an_earlier_estimator_is_described_by_the_next(make_task, tmp_path, monkeypatch):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(ProblemTask, "describe", lambda *_: None)
+        patch.setattr(Origin, "claim", lambda *_: None)
         with Estimator(make_task(), RunDirectory(run), RunConfig(train_steps=1)) as estimator:
             estimator.train(1)
     with pytest.raises(CheckpointError, match=r"task.json is missing. No .*begin\(\)"):

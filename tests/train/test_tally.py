@@ -6,7 +6,7 @@ import torch
 
 from t2t_torch.features import IGNORED
 from t2t_torch.model import Loss
-from t2t_torch.train.task import totals_of
+from t2t_torch.train.task import BatchAdapter
 
 LOSS = Loss(torch.tensor(3.0), torch.tensor(2.0))
 
@@ -19,9 +19,9 @@ def test_texts_are_counted_by_their_padding_and_nothing_else_is():
         "inputs_segmentation": torch.ones(2, 3),
     }
     paddings = {"inputs": 0, "tags": IGNORED}
-    assert totals_of(LOSS, batch, paddings).tolist() == [3.0, 2.0, 6.0, 10.0]
+    assert BatchAdapter(paddings).totals(LOSS, batch).tolist() == [3.0, 2.0, 6.0, 10.0]
 
 
 def test_where_there_is_no_text_rows_are_counted():
     batch = {"picture": torch.zeros(4, 2, 2, 1), "label": torch.zeros(4)}
-    assert totals_of(LOSS, batch, {}).tolist() == [3.0, 2.0, 4.0, 4.0]
+    assert BatchAdapter().totals(LOSS, batch).tolist() == [3.0, 2.0, 4.0, 4.0]

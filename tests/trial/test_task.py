@@ -30,7 +30,7 @@ def batches(loader):
 
 def by_hand(estimator, steps, *, frequency=1, averages=True, clip=lambda parameters: None):
     """Trains a documented trial as anyone would write it; returns the model and each loss."""
-    trial, chosen = estimator.task.trial, dict(estimator.task.chosen)
+    trial, chosen = estimator.task.trial, dict(estimator.task.hyperparameters)
     model = trial.build_model(chosen)
     model.load_state_dict(estimator.model.state_dict())
     model.train()
@@ -158,8 +158,8 @@ def test_validation_metrics_are_means_over_batches_each_number_by_itself(made, t
     evaluator = task.evaluator()
     for batch in task.eval_batches(Split.EVAL, rank=0, world_size=1):
         with torch.no_grad():
-            evaluator.update(task.evaluated(model, batch))
-    numbers, arrays = task.results(evaluator)
+            evaluator.update(evaluator.output(model, batch), batch)
+    numbers, arrays = evaluator.result(), evaluator.arrays()
     mean = np.mean([row["validation_loss"] for row in rows])
     assert numbers["validation_loss"] == pytest.approx(mean, rel=1e-12)
     for name in ("recall", "confusion"):

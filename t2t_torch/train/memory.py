@@ -1,8 +1,12 @@
-"""What training would do, told without doing it: nothing is written anywhere."""
+"""The memory that training takes: checked, measured, and reported by a dry run."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import re
+import resource
+import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,11 +15,10 @@ from torch import Tensor, nn
 
 from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.distributed.precision import Precision
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.train.crash import INITIALIZATION, seed_batch
-from t2t_torch.train.estimator import memory_for, new_model
 from t2t_torch.train.run_config import DEFAULT_SEED, steps_of_run
-from t2t_torch.train.task import total_loss
+from t2t_torch.train.task import reported_hparams, total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -23,13 +26,94 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
-    from t2t_torch.train.multi_task import MultiTask
-    from t2t_torch.train.problem_task import ProblemTask
+    from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Batch, Task
 
 
+# Too little memory.
+
+
+_OVERFLOWS = ("Storage size calculation overflowed", "Overflow when unpacking long")
+_NO_SIZE = re.compile("batch|length|rows|seed|steps|swa_|passes")
+"""Matches the names of integer settings that do not change the size of a model."""
+
+
+def new_model(task: Task, device: torch.device) -> nn.Module:
+    """Builds a task's model on a device.
+
+    Raises:
+      HParamsError: it needs more memory than there is.
+    """
+    with memory_for(task):
+        return task.model().to(device)
+
+
+@contextlib.contextmanager
+def memory_for(task: Task) -> Iterator[None]:
+    """Replaces the errors of Python and torch for too little memory.
+
+    Args:
+      task: whose model is built or measured inside the block.
+
+    Raises:
+      HParamsError: it needs more memory than there is; names the largest setting.
+    """
+    try:
+        yield
+    except (RuntimeError, TypeError, MemoryError) as error:
+        told = str(error).rpartition("DefaultCPUAllocator: ")[2].partition("\n")[0]
+        if not (
+            isinstance(error, MemoryError)  # often without a message
+            or is_out_of_memory(error)
+            or any(overflow in told for overflow in _OVERFLOWS)
+        ):
+            raise
+        raise HParamsError(
+            f"the model of {task.name} needs more memory than this machine has"
+            f"{f' ({told})' if told else ''}. Reduce {_largest_setting(task)}; then --dry_run "
+            "prints how much memory a run needs."
+        ) from error
+
+
+def _largest_setting(task: Task) -> str:
+    """Returns the setting that is probably too large, and a smaller value, for messages."""
+    sizes = {
+        name: value
+        for name, value in reported_hparams(task).items()
+        if type(value) is int and value > 1 and not _NO_SIZE.search(name)
+    }
+    if not sizes:
+        return "the sizes of its layers"
+    fields = type(task.hparams).model_fields
+
+    def growth(name: str) -> float:
+        return sizes[name] / ((fields[name].default if name in fields else 0) or 1)
+
+    name = max(sizes, key=growth)
+    return f"{name}={sizes[name]}, for example to {name}={sizes[name] // 10 or 1}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: the device's, or what the system gives a CPU's process."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+
+
 # The memory that training takes.
+
+
+_MEBIBYTE = 2**20
+
+
+def peak_memory(device: torch.device) -> float:
+    """Returns the most MiB that this process ever held: on its GPU, or without one in all."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / _MEBIBYTE
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Kibibytes, but on macOS bytes: getrusage(2).
+    return most / _MEBIBYTE if sys.platform == "darwin" else most / 1024
 
 
 _MOST_WORK = 4e10  # multiplications of a forward pass that a dry run may take: some seconds
@@ -61,12 +145,13 @@ class Footprint:
         return self.weights + self.gradients + self.optimizer + self.activations
 
     @classmethod
-    def measure(cls, task: Task, model: nn.Module, batch: Batch) -> Footprint:
+    def measure(cls, task: Task, model: nn.Module, objective: nn.Module, batch: Batch) -> Footprint:
         """Does a forward pass and an optimizer step, and counts.  The model is changed by it.
 
         Args:
           task: makes the optimizer.
           model: on the CPU.
+          objective: of the model.
           batch: the largest there is.
         """
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -75,7 +160,7 @@ class Footprint:
         measured_rows = max(1, min(rows, int(rows * _MOST_WORK / max(work, 1))))
         part = {name: values[:measured_rows] for name, values in batch.items()}
         with Precision.of(task.hparams, torch.device("cpu")).autocast():
-            kept = _kept_by_forward(model.train(), part)
+            kept = _kept_by_forward(objective.train(), part)
         optimizer = task.optimizer(model)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
@@ -117,13 +202,15 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+# A dry run: what training would do.  It writes nothing.
+
+
 _SHOWN_ROWS = 3
 _SHOWN_NUMBERS = 24
-_MEBIBYTE = 2**20
 
 
 def dry_run_lines(
-    task: ProblemTask | MultiTask,
+    task: LearningTask,
     world: World,
     seed: int | None = None,
     *,
@@ -152,22 +239,22 @@ def dry_run_lines(
         per_step = accumulate * world.size
         epoch = 0 if source.report.mixed_tokens else source.report.batches
         state = TrainerState(epoch_batches=epoch, batches_per_step=per_step)
-        task.learning_rate(steps_of_run(config, state))
+        task.schedule(steps_of_run(config, state))
     yield from _examples(task, next(iter(source)))
     names = [problem.full_name for problem in task.problem.components]
     for name, component in zip(names, source.components, strict=True):
         yield ""
         yield from _data(name, component)
     yield ""
-    unit = "tokens without padding" if task.paddings else "examples"
+    unit = "tokens without padding" if task.batches.paddings else "examples"
     yield from _step(source.report, accumulate, world.size, unit)
     if eval_split is not None:
         yield f"An evaluation is {evaluated:,} batches, the split {eval_split.value}"
     yield ""
     seed_batch(seed, INITIALIZATION, world.device)
     model = new_model(task, torch.device("cpu"))
-    yield from task.first_weights(model)
-    task.make_ready(model)
+    yield from task.initialize(model)
+    objective = task.objective(model)
     yield from _parameters(model)
     yield ""
     largest = max(
@@ -175,11 +262,11 @@ def dry_run_lines(
         key=lambda batch: sum(values.numel() for values in batch.values()),
     )
     with memory_for(task):
-        footprint = Footprint.measure(task, model, largest)
+        footprint = Footprint.measure(task, model, objective, largest)
     yield from _memory(footprint, largest, task)
 
 
-def _examples(task: ProblemTask | MultiTask, batch: Batch) -> Iterator[str]:
+def _examples(task: LearningTask, batch: Batch) -> Iterator[str]:
     """Tells the shapes of a batch, and its first rows as values and as numbers."""
     yield "First batch"
     for name, values in batch.items():
@@ -194,7 +281,7 @@ def _examples(task: ProblemTask | MultiTask, batch: Batch) -> Iterator[str]:
                 yield f"  {'':<12} [{shown}{more}]"
 
 
-def _there(task: ProblemTask | MultiTask, batch: Batch) -> dict[str, Feature]:
+def _there(task: LearningTask, batch: Batch) -> dict[str, Feature]:
     """Returns the features of a batch: of several problems those of its own."""
     return {name: feature for name, feature in task.features.all.items() if name in batch}
 
@@ -274,7 +361,7 @@ def _parameters(model: nn.Module) -> Iterator[str]:
     yield from _table(["module", "parameters"], rows)
 
 
-def _memory(memory: Footprint, largest: Batch, task: ProblemTask | MultiTask) -> Iterator[str]:
+def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[str]:
     """Tells bytes, and how they were found."""
     part = f"{memory.measured_rows} of its rows, scaled"
     how = "measured" if memory.rows == memory.measured_rows else f"measured on {part}"
