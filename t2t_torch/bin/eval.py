@@ -440,9 +440,7 @@ def _evaluated_trial() -> EvaluatedTrial:
     config = RunConfig(eval_steps=_flag("eval_steps"))
     with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
         directory, _, task = open_task(Path(_flag("output_dir")), world)
-        with Estimator(
-            task, directory, config, world=world, stop=stop, reports=False
-        ) as estimator:
+        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
             metrics = dict(estimator.evaluate())
             model = type(estimator.model).__name__

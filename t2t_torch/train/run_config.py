@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.mode import Split
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_SEED = 1
 
 
-@dataclasses.dataclass(frozen=True)
-class RunSchedule:
+class RunSchedule(NamedTuple):
     """What a value of `--schedule` does; `Experiment` runs it.
 
     Attributes:
