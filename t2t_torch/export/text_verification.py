@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
 
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.export.verification import MOST_TIES, TOLERANCE, Row, Verified
+from t2t_torch.export.verification import (
+    MOST_TIES,
+    TOLERANCE,
+    Comparison,
+    Gap,
+    Row,
+    Verified,
+    prediction_of,
+    verify_rows,
+)
 from t2t_torch.runtime.prediction import Attention, Prediction
 
 if TYPE_CHECKING:
@@ -109,132 +116,76 @@ numbers differ by as much."""
 
 
 def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) -> Verified:
-    """Asks both each row; the artifact alone, and in batches with the others.
+    """Compares an artifact with its model, which generates texts; see `verify_rows`.
 
     Args:
-      predictor: computes in float32.
-      artifact: made of it.
+      predictor: the model; computes in float32.
+      artifact: what was exported.
       rows: their samples have one field.
-
-    Raises:
-      ExportError: they differ; tells the first row that does, and both answers.
     """
-    asked = [str(text) for row in rows for text in row.sample.values()]
-    looks = AttentionVerification(predictor) if predictor.hparams.write_alignments else None
-    expected = _expected(predictor, asked)
-    if looks is not None:
-        pairs = zip(asked, expected, strict=True)
-        expected = [e if isinstance(e, DataError) else looks.attended(t, e) for t, e in pairs]
-    answers: dict[int, Prediction] = {}
-    gaps: list[_Gap] = []
-    for place, row in enumerate(rows):
-        one = _asked(artifact, asked[place], attention=looks is not None)
-        gaps.append(_compared(row, place, expected[place], one, looks, "alone"))
-        if isinstance(one, Prediction):
-            answers[place] = one
-    several = [asked[place] for place in answers]
-    together = artifact.predict(several) if looks is None else artifact.attend(several)
-    for place, found in zip(answers, together, strict=True):
-        assert isinstance(found, Prediction)
-        how = f"in a batch of {len(answers)}"
-        gaps.append(_compared(rows[place], place, expected[place], found, looks, how))
-    ties = {gap.place for gap in gaps if gap.is_tie}
-    if len(ties) > MOST_TIES * len(rows):
-        first = min(ties)
-        raise ExportError(
-            f"the artifact writes other texts of equal scores for {len(ties)} of {len(rows)} rows, "
-            f"where rounding changes a few; the first is {rows[first].name}: {asked[first]!r}. "
-            "Nothing was written. Train longer: a model that has learnt nothing has many."
-        )
-    scores = max((gap.score for gap in gaps), default=0.0)
-    if looks is None:
-        return Verified(rows, answers, scores, len(ties))
-    weights = max((gap.weight for gap in gaps), default=0.0)
-    equal: dict[int, int] = {}  # by row: it is asked alone and with the others
-    for gap in gaps:
-        equal[gap.place] = max(equal.get(gap.place, 0), gap.looks)
-    answers = {place: replace(found, attention=None) for place, found in answers.items()}
-    return Verified(rows, answers, scores, len(ties), weights, sum(equal.values()))
+    return verify_rows(_TextComparison(predictor), artifact, rows)
 
 
-def _expected(predictor: Predictor, asked: Sequence[str]) -> list[Prediction | DataError]:
-    try:
-        return [*predictor.predict(asked)]
-    except DataError:
-        return [_asked(predictor, text) for text in asked]
+class _TextComparison(Comparison):
+    """Compares texts, their scores, and their attention where it is exported."""
 
+    fault = "write what the model writes"
 
-def _asked(
-    answerer: Predictor | Artifact, text: str, *, attention: bool = False
-) -> Prediction | DataError:
-    try:
-        told: Any = answerer
-        found = (told.attend if attention else told.predict)([text])[0]
-    except DataError as error:
-        return error
-    assert isinstance(found, Prediction)
-    return found
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+        self.attends = bool(predictor.hparams.write_alignments)
+        self._attention = AttentionVerification(predictor) if self.attends else None
 
+    def input_of(self, row: Row) -> str:
+        """See `Comparison.input_of`."""
+        (text,) = row.sample.values()
+        return str(text)
 
-class _Gap(NamedTuple):
-    """How far an answer of the artifact is from the model's.
+    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+        """See `Comparison.expected`."""
+        texts, predict = [self.input_of(row) for row in rows], self._predictor.predict
+        found: Sequence[Prediction | DataError]
+        try:
+            found = [*predict(texts)]
+        except DataError:
+            found = [prediction_of(predict, text) for text in texts]
+        attention = self._attention
+        if attention is None:
+            return found
+        return [
+            one if isinstance(one, DataError) else attention.attended(text, one)
+            for text, one in zip(texts, found, strict=True)
+        ]
 
-    Attributes:
-      place: of the row.
-      score: the greatest difference of a score.
-      is_tie: whether two texts stand for one another.
-      weight: the greatest difference of a weight of attention.
-      looks: words that are aligned otherwise, with words of equal weights.
-    """
-
-    place: int
-    score: float = 0.0
-    is_tie: bool = False
-    weight: float = 0.0
-    looks: int = 0
-
-
-def _compared(
-    row: Row,
-    place: int,
-    expected: Prediction | DataError,
-    found: Prediction | DataError,
-    looks: AttentionVerification | None,
-    how: str,
-) -> _Gap:
-    """Returns how far an answer is from the model's.
-
-    Raises:
-      ExportError: texts differ whose scores do, or scores or weights by more than `TOLERANCE`.
-    """
-    if isinstance(expected, DataError) and isinstance(found, DataError):
-        return _Gap(place)
-    what = "write what the model writes"
-    if isinstance(expected, Prediction) and isinstance(found, Prediction):
+    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+        """See `Comparison.gap`."""
         pairs = list(zip(expected.hypotheses, found.hypotheses, strict=False))
         gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
-        gap = math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
+        score = math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
         same = all(e.text == f.text and e.ids == f.ids for e, f in pairs)
         as_many = len(expected.hypotheses) == len(found.hypotheses)
-        if as_many and gap <= (TOLERANCE if same else SCORE_TIE):
-            if looks is None or not same:
-                return _Gap(place, gap, not same)
-            (text,) = row.sample.values()
-            weight, ties = looks.compared(str(text), expected, found)
-            if weight <= TOLERANCE:
-                return _Gap(place, gap, False, weight, ties)
-            what = "look where the model looks"
-    raise ExportError(
-        f"the artifact does not {what}, asked {how}: {row.name}\n"
-        f"  input:    {json.dumps(row.sample, ensure_ascii=False)}\n"
-        f"  model:    {_told(expected)}\n"
-        f"  artifact: {_told(found)}\n"
-        "Nothing was written. This is a fault of the export: please report it with the run."
-    )
+        if not as_many or score > (TOLERANCE if same else SCORE_TIE):
+            return self.fault
+        if self._attention is None or not same:
+            return Gap(score, not same)
+        weight, ties = self._attention.compared(self.input_of(row), expected, found)
+        if weight > TOLERANCE:
+            return "look where the model looks"
+        return Gap(score, False, weight, ties)
 
+    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+        """See `Comparison.check_ties`."""
+        if len(ties) > MOST_TIES * len(rows):
+            first = rows[min(ties)]
+            raise ExportError(
+                f"the artifact writes other texts of equal scores for {len(ties)} of {len(rows)} "
+                f"rows, where rounding changes a few; the first is {first.name}: "
+                f"{self.input_of(first)!r}. Nothing was written. Train longer: a model that has "
+                "learnt nothing has many."
+            )
 
-def _told(answer: Prediction | DataError) -> str:
-    if isinstance(answer, DataError):
-        return f"refused: {answer}"
-    told = "; ".join(f"{one.text!r} ({one.score:.6f})" for one in answer.hypotheses)
-    return told if answer.attention is None else f"{told}; the first with {answer.attention}"
+    def describe(self, prediction: Prediction) -> str:
+        """See `Comparison.describe`."""
+        texts = "; ".join(f"{one.text!r} ({one.score:.6f})" for one in prediction.hypotheses)
+        attention = prediction.attention
+        return texts if attention is None else f"{texts}; the first with {attention}"

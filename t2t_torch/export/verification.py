@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import Limits
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, Token, tokens_of
-from t2t_torch.runtime.prediction import InputError, Prediction
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import TokenEncoder
 
 if TYPE_CHECKING:
@@ -407,114 +408,173 @@ def _repeated(text: str, words: int) -> str:
     return " ".join((some * (words // len(some) + 1))[:words])
 
 
-def verify(
-    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[Row]
-) -> Verified:
-    """Asks both each row; the artifact alone, and in batches with the others.
+class Gap(NamedTuple):
+    """The difference between a prediction of an artifact and that of its model.
+
+    Attributes:
+      score: the greatest difference of a score.
+      is_tie: whether the values differ but are as good as each other.
+      weight: the greatest difference of a weight of attention.
+      looks: number of words that are aligned otherwise, with words of equal weights.
+    """
+
+    score: float = 0.0
+    is_tie: bool = False
+    weight: float = 0.0
+    looks: int = 0
+
+
+class Comparison(ABC):
+    """Compares the predictions of an artifact with those of its model, row by row.
+
+    Attributes:
+      fault: what an artifact does not do that refuses what the model answers.
+      attends: whether attention is compared, too.
+    """
+
+    fault: ClassVar[str]
+    attends: bool = False
+
+    @abstractmethod
+    def input_of(self, row: Row) -> Any:
+        """Returns the input of a row."""
+
+    @abstractmethod
+    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+        """Returns the predictions of the model."""
+
+    @abstractmethod
+    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+        """Returns the difference; of predictions that differ too much what is wrong, as `fault`."""
+
+    @abstractmethod
+    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+        """Raises ExportError if there are too many ties; `ties` are the indices of rows."""
+
+    def describe(self, prediction: Prediction) -> str:
+        """Returns a prediction for an error message."""
+        return str(prediction)
+
+
+def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> Verified:
+    """Compares an artifact with its model: each row alone, and all rows in batches.
 
     Args:
-      predictor: computes in float32.
-      artifact: made of it.
-      rows: as `rows_of` gives them.
+      comparison: of the two.
+      artifact: has `predict`, and `attend` where attention is compared.
+      rows: the inputs.
 
     Raises:
-      ExportError: they differ; tells the first row that does, and both answers.
+      ExportError: they differ; has the first row that does, and both predictions.
     """
-    expected = {place: _asked(predictor, row) for place, row in enumerate(rows)}
-    targets = predictor.features.targets.items()
-    stds = {name: max(its.scale[1], default=0.0) for name, its in targets}
-    greatest, ties = 0.0, set()
+    ask = artifact.attend if comparison.attends else artifact.predict
+    expected = comparison.expected(rows)
     answers: dict[int, Prediction] = {}
+    gaps: dict[int, list[Gap]] = {}
 
-    def compare(place: int, found: Prediction | InputError, how: str) -> None:
-        nonlocal greatest
-        row, right = rows[place], expected[place]
-        if (
-            isinstance(right, Prediction)
-            and isinstance(found, Prediction)
-            and right.values != found.values
-            and is_a_tie(predictor, row.sample, right, found)
-        ):
-            ties.add(place)
-            right = likened(right, found)
-        greatest = max(greatest, _compared(row, right, found, how, stds))
+    def compare(place: int, found: Prediction | DataError, how: str) -> None:
+        right = expected[place]
+        gap: Gap | str = comparison.fault
+        if isinstance(right, DataError) and isinstance(found, DataError):
+            gap = Gap()
+        elif isinstance(right, Prediction) and isinstance(found, Prediction):
+            gap = comparison.gap(rows[place], right, found)
+        if isinstance(gap, str):
+            sample = json.dumps(rows[place].sample, ensure_ascii=False)
+            raise ExportError(
+                f"the artifact does not {gap}, asked {how}: {rows[place].name}\n"
+                f"  input:    {sample}\n"
+                f"  model:    {_described(comparison, right)}\n"
+                f"  artifact: {_described(comparison, found)}\n"
+                "Nothing was written. This is a fault of the export: please report it with the run."
+            )
+        gaps.setdefault(place, []).append(gap)
 
     for place, row in enumerate(rows):
-        found = _asked(artifact, row)
+        found = prediction_of(ask, comparison.input_of(row))
         compare(place, found, "alone")
         if isinstance(found, Prediction):
             answers[place] = found
-    together: Sequence[Any] = artifact.predict([rows[place].sample for place in answers])
+    together = ask([comparison.input_of(rows[place]) for place in answers])
     for place, found in zip(answers, together, strict=True):
         compare(place, found, f"in a batch of {len(answers)}")
-    _check_few(rows, ties)
-    return Verified(rows, answers, greatest, len(ties))
+    ties = {place for place, its in gaps.items() if any(gap.is_tie for gap in its)}
+    comparison.check_ties(rows, ties)
+    score = max((gap.score for its in gaps.values() for gap in its), default=0.0)
+    if not comparison.attends:
+        return Verified(rows, answers, score, len(ties))
+    weight = max((gap.weight for its in gaps.values() for gap in its), default=0.0)
+    looks = sum(max(gap.looks for gap in its) for its in gaps.values())
+    plain = {place: dataclasses.replace(one, attention=None) for place, one in answers.items()}
+    return Verified(rows, plain, score, len(ties), weight, looks)
 
 
-def _check_few(rows: Sequence[Row], ties: Set[int]) -> None:
-    """Checks that other parts of texts were found for few rows of the data alone.
-
-    Those that are made up say the same over and over.
-
-    Raises:
-      ExportError: they are more.
-    """
-    own = [place for place, row in enumerate(rows) if row.number >= 0]
-    found = [place for place in own if place in ties]
-    if len(found) > MOST_TIES * len(own):
-        first = rows[found[0]]
-        raise ExportError(
-            f"the artifact finds other parts of texts, equally probable, for {len(found)} of "
-            f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
-            f"{json.dumps(first.sample, ensure_ascii=False)}. Nothing was written. Train longer: "
-            "a model that has learnt nothing has many."
-        )
-
-
-def _asked(answerer: LabelPredictor | Artifact, row: Row) -> Prediction | InputError:
+def prediction_of(ask: Callable[[list[Any]], Any], given: Any) -> Prediction | DataError:
+    """Returns the prediction of one input, or the error with which it is refused."""
     try:
-        found: Any = answerer.predict([row.sample])[0]
-    except InputError as error:
+        (found,) = ask([given])
+    except DataError as error:
         return error
     return found  # type: ignore[no-any-return]
 
 
-def _compared(
-    row: Row,
-    expected: Prediction | InputError,
-    found: Prediction | InputError,
-    how: str,
-    stds: Mapping[str, float],
-) -> float:
-    """Returns the greatest difference of a score.
+def _described(comparison: Comparison, answer: Prediction | DataError) -> str:
+    if isinstance(answer, DataError):
+        return f"refused: {getattr(answer, 'why', answer)}"
+    return comparison.describe(answer)
+
+
+def verify(
+    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[Row]
+) -> Verified:
+    """Compares an artifact with its model, which labels; see `verify_rows`.
 
     Args:
-      row: that both were asked.
-      expected: of the model.
-      found: of the artifact.
-      how: the artifact was asked.
-      stds: the standard deviations of numbers that are learnt standardized.
-
-    Raises:
-      ExportError: values differ, or scores by more than `TOLERANCE`.
+      predictor: the model; computes in float32.
+      artifact: what was exported.
+      rows: as `rows_of` returns them.
     """
-    if isinstance(expected, InputError) and isinstance(found, InputError):
-        return 0.0
-    if isinstance(expected, Prediction) and isinstance(found, Prediction):
-        gap = _gap(expected, found, stds)
-        if gap <= TOLERANCE:
-            return gap
-    raise ExportError(
-        f"the artifact does not answer as the model does, asked {how}: {row.name}\n"
-        f"  input:    {json.dumps(row.sample, ensure_ascii=False)}\n"
-        f"  model:    {_told(expected)}\n"
-        f"  artifact: {_told(found)}\n"
-        "Nothing was written. This is a fault of the export: please report it with the run."
-    )
+    return verify_rows(_LabelComparison(predictor), artifact, rows)
 
 
-def _told(answer: Prediction | InputError) -> str:
-    return f"refused: {answer.why}" if isinstance(answer, InputError) else str(answer)
+class _LabelComparison(Comparison):
+    """Compares labels, numbers and parts of texts."""
+
+    fault = "answer as the model does"
+
+    def __init__(self, predictor: LabelPredictor) -> None:
+        self._predictor = predictor
+        targets = predictor.features.targets.items()
+        self._stds = {name: max(its.scale[1], default=0.0) for name, its in targets}
+
+    def input_of(self, row: Row) -> Any:
+        """See `Comparison.input_of`."""
+        return row.sample
+
+    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+        """See `Comparison.expected`."""
+        return [prediction_of(self._predictor.predict, row.sample) for row in rows]
+
+    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+        """See `Comparison.gap`."""
+        is_tie = expected.values != found.values and is_a_tie(
+            self._predictor, row.sample, expected, found
+        )
+        gap = _gap(likened(expected, found) if is_tie else expected, found, self._stds)
+        return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
+
+    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+        """See `Comparison.check_ties`; synthetic rows, which repeat themselves, may be ties."""
+        own = [place for place, row in enumerate(rows) if row.number >= 0]
+        found = [place for place in own if place in ties]
+        if len(found) > MOST_TIES * len(own):
+            first = rows[found[0]]
+            raise ExportError(
+                f"the artifact finds other parts of texts, equally probable, for {len(found)} of "
+                f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
+                f"{json.dumps(first.sample, ensure_ascii=False)}. Nothing was written. Train "
+                "longer: a model that has learnt nothing has many."
+            )
 
 
 def _gap(expected: Prediction, found: Prediction, stds: Mapping[str, float]) -> float:
