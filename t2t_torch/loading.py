@@ -143,13 +143,6 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
         )
 
 
-def is_artifact(path: str | Path) -> bool:
-    """Whether a folder is an artifact with a graph, or was one: it has a signature or a graph."""
-    from t2t_torch.runtime.signature import ONNX
-
-    return form_of(path) == ONNX
-
-
 def form_of(path: str | Path) -> str | None:
     """Returns as what a folder was exported, by the name of its `--format`; None of a run."""
     from t2t_torch.runtime.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH

@@ -249,10 +249,11 @@ def check_size(model: nn.Module, otherwise: str) -> None:
     """Raises ExportError if the weights of a model do not fit into a file of ONNX.
 
     Args:
-      model: in any floating-point type; float32 is what is stored.
+      model: in any floating-point type; what is narrower is stored as float32.
       otherwise: the end of the message, what to do instead.
     """
-    size = sum(p.numel() * 4 for p in {id(p): p for p in model.parameters()}.values())
+    weights = {id(one): one for one in model.parameters()}.values()
+    size = sum(one.numel() * max(4, one.element_size()) for one in weights)
     if size > _LARGEST:
         raise ExportError(
             f"the model has weights of {size:,} bytes, and a file of ONNX holds 2 GiB at most. "

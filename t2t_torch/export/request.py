@@ -136,23 +136,17 @@ class Request:
             )
         return int(count)
 
-    def load(self, scratch: Path) -> tuple[Loaded, str]:
-        """Loads the model on the CPU; returns it and how the checkpoint was chosen.
-
-        Of several runs it is the mean of their models.
+    def load_members(self, scratch: Path) -> list[Member]:
+        """Loads the model of each run on the CPU.
 
         Args:
           scratch: an empty folder, for means of checkpoints.
 
         Raises:
-          CheckpointError: there is no such checkpoint, or it is broken.
-          HParamsError: models of several runs are of different targets or vocabularies.
-          UsageError: `problem` is not what the run has learnt, or of several it is not said which.
+          CheckpointError: there is no such checkpoint, or it is damaged.
+          UsageError: `problem` is not what the run has learnt, or it is missing for a run of
+            several problems.
         """
-        return joined(self.load_members(scratch))
-
-    def load_members(self, scratch: Path) -> list[Member]:
-        """Loads the model of each run on the CPU; see `load`."""
         found = []
         for number, path in enumerate(self.runs):
             folder = scratch / str(number)

@@ -25,7 +25,7 @@ from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
 from t2t_torch.export import exporter, quantization, targets
 from t2t_torch.export.exporter import Exported, OnnxExporter
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.request import Request
+from t2t_torch.export.request import Request, joined
 from t2t_torch.export.targets import network_of
 from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
@@ -145,7 +145,7 @@ def test_a_checkpoint_is_chosen(
     request_of: Callable[..., Request], run: Path, tmp_path: Path, checkpoint, step, told
 ) -> None:
     request = request_of(checkpoint=checkpoint)
-    loaded, chosen = request.load(tmp_path)
+    loaded, chosen = joined(request.load_members(tmp_path))
     assert (loaded.info.step, chosen) == (step, told)
     steps = [int(one) for one in told.split("steps")[-1].replace("step", "").split(",")]
     weights = [dict(load_run(run, one).model.named_parameters()) for one in steps]
