@@ -33,28 +33,26 @@ def load(
     threads: int = 0,
     trust_code: bool = False,
 ) -> Predictor | LabelPredictor | TrialPredictor | Artifact | TensorArtifact:
-    """Loads what `t2t-trainer` has trained, or what `t2t-exporter` has made of it.
+    """Loads a run of `t2t-trainer` or an artifact of `t2t-exporter`.
 
-    It is called with a list of inputs and returns a list of outputs.  An artifact needs
-    onnxruntime and numpy alone; see `artifact.session.Artifact`.  Of a run directory, see
-    `decode.loading.load`; what was exported as weights is loaded as one.  A program of torch.export
-    takes torch, and the problem, which encodes texts; see `export.torch_package.load_package`.
-    Inputs and outputs of a trial's run, or of an artifact of it, are nested as its model's are; see
-    `trial.predictor.load_trial` and `artifact.tensor_session.TensorArtifact`.
+    The result is called with a list of inputs and returns a list of outputs.  An ONNX artifact
+    needs onnxruntime and numpy alone (`runtime.session.Artifact`); a program of torch.export needs
+    torch and the problem (`export.torch_package.load_package`).  Exported weights are loaded like a
+    run (`decode.loading.load`).  Inputs and outputs of a trial are nested as those of its model.
 
     Args:
-      path: an artifact, a run directory, or several runs whose models answer as one.
+      path: an artifact, a run directory, or several runs as an ensemble.
       checkpoint: of a run: a step, "best", or a `ckpt-<step>` folder; by default the newest whole.
-      problem: of a run of several problems, the one that is asked.
-      hparams: of a run: how to decode.
-      device: where to compute; an artifact on the CPU.
-      threads: of an artifact: for one batch; 0: as many as there are cores.
-      trust_code: of a run: whether Python code that comes with it may be executed; see `trust`.
+      problem: the problem, of a run of several.
+      hparams: decoding hyperparameters of a run.
+      device: device of a run; artifacts compute on the CPU.
+      threads: threads of an artifact for one batch; 0: one per core.
+      trust_code: whether Python code that comes with a run may be executed; see `trust`.
 
     Raises:
       ArtifactError: the artifact is damaged, altered or too new, or onnxruntime is missing.
-      CheckpointError, HParamsError: of a run, as `decode.loading.load` says.
-      UsageError: what is given is of the other one, there is no torch, or `trust_code` is needed.
+      CheckpointError, HParamsError: see `decode.loading.load`.
+      UsageError: an argument does not apply, torch is missing, or `trust_code` is needed.
     """
     from t2t_torch.runtime.signature import CTRANSLATE2, ONNX, TORCH
 
