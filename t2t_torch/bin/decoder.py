@@ -328,7 +328,7 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
 
 
 def _interact(hparams: DecodeHParams) -> None:
-    from t2t_torch.decode.interactive import LabelPrompt, Prompt
+    from t2t_torch.decode.interactive import LabelPrompt, TextPrompt
     from t2t_torch.decode.predictor import Predictor
 
     def write(text: str) -> None:
@@ -338,7 +338,7 @@ def _interact(hparams: DecodeHParams) -> None:
     if isinstance(sys.stdin, io.TextIOWrapper):  # The prompt says which line is not UTF-8.
         sys.stdin.reconfigure(errors="surrogateescape")
     if isinstance(predictor, Predictor):
-        Prompt(predictor, hparams, write).run(sys.stdin)
+        TextPrompt(predictor, hparams, write).run(sys.stdin)
     else:
         LabelPrompt(predictor, hparams, write).run(sys.stdin)
 

@@ -25,7 +25,7 @@ from t2t_torch.decode.outputs import (
     target_record,
     write_table,
 )
-from t2t_torch.decode.predictor import Predictor
+from t2t_torch.decode.predictor import Predictor, batches_by_length
 from t2t_torch.decode.tree_predictor import Sentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.errors import DataError, DecodeError, UsageError
@@ -620,16 +620,10 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
     (target,) = features.targets
     rows = _rows(predictor, lines, target)
     lengths = [max(len(row[target]), len(row[predictor.field])) for row in rows]
-    order = sorted(range(len(rows)), key=lambda i: -lengths[i])
     found: dict[int, LineScore] = {}
-    start = 0
-    while start < len(order):
-        hparams = predictor.hparams
-        size = hparams.batch_size or max(1, hparams.batch_tokens // lengths[order[start]])
-        chosen = order[start : start + size]
+    for chosen in batches_by_length(lengths, predictor.hparams):
         scores = _score_batch(predictor, [rows[i] for i in chosen], target)
         found.update(zip(chosen, scores, strict=True))
-        start += size
     return [found[i] for i in range(len(rows))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -25,47 +26,81 @@ _NUMBER = re.compile(r"(ns|dl)\s*=\s*([0-9]{1,9})")
 _MISTAKEN = re.compile(r"(ns|dl|it)\s*=.*|[a-z]{2}=\S*|help|quit|exit|\?")
 
 
-class Prompt:
+class Prompt(abc.ABC):
     """Answers lines until there are no more, or `q`.
 
     Args:
-      predictor: what answers.
-      hparams: how it decodes, until a command changes that.
+      hparams: how to decode.
       write: shows a text to the user.
+
+    Attributes:
+      help: the commands.
     """
 
-    def __init__(
-        self, predictor: Predictor, hparams: DecodeHParams, write: Callable[[str], object]
-    ) -> None:
-        self._predictor = predictor
+    help: str
+
+    def __init__(self, hparams: DecodeHParams, write: Callable[[str], object]) -> None:
         self._hparams = hparams
         self._write = write
-        several = hparams.num_decodes if hparams.draws else hparams.beam_size
-        self._shown = several if hparams.writes_several else 1
 
     def run(self, lines: Iterable[str]) -> None:
-        """Answers each line.  A line that cannot be decoded is told and passed over."""
-        self._write(HELP + "\n" + _PROMPT)
+        """Answers each line; for a line that cannot be decoded shows the error."""
+        self._write(f"{self.help}\n{_PROMPT}")
         for line in lines:
             text = line.strip()
             if text == "q":
                 return
             try:
-                answer = self._answer(text)
+                answer = self._reply(text)
             except T2TError as error:
                 answer = f"error: {error}\n"
             self._write(answer + _PROMPT)
         self._write("\n")
 
-    def _answer(self, text: str) -> str:
+    def _reply(self, text: str) -> str:
         if not _is_unicode(text):
             return "error: that line is not UTF-8. Set the terminal, or the file, to UTF-8.\n"
+        changed = self._command(text)
+        if changed is None and looks_like_command(text):
+            return f"{self.help}\n"
+        return self._answer(text) if changed is None else changed
+
+    def _command(self, text: str) -> str | None:
+        """Follows a command; returns what it shows, None if the line is no such command."""
+        return None
+
+    @abc.abstractmethod
+    def _answer(self, text: str) -> str:
+        """Returns what is shown for an input."""
+
+
+class TextPrompt(Prompt):
+    """The prompt of a model that writes texts.
+
+    Args:
+      predictor: the model.
+      hparams: how it decodes, until a command changes that.
+      write: shows a text to the user.
+    """
+
+    help = HELP
+
+    def __init__(
+        self, predictor: Predictor, hparams: DecodeHParams, write: Callable[[str], object]
+    ) -> None:
+        super().__init__(hparams, write)
+        self._predictor = predictor
+        several = hparams.num_decodes if hparams.draws else hparams.beam_size
+        self._shown = several if hparams.writes_several else 1
+
+    def _command(self, text: str) -> str | None:
         if match := _NUMBER.fullmatch(text):
             return self._set(match[1], int(match[2]))
         if text in ("it=input", "it=text", "it=image", "it=label"):
             return "inputs are text here; it= changes nothing\n"
-        if looks_like_command(text):
-            return f"{HELP}\n"
+        return None
+
+    def _answer(self, text: str) -> str:
         prediction = self._predictor.predict([text], self._hparams)[0]
         if self._shown == 1:
             return f"{prediction.text}\n"
@@ -113,14 +148,12 @@ Commands:
   q      quit
   ?      show these commands"""
 
-_LABEL_PROMPT = "> "
 
-
-class LabelPrompt:
-    """Answers lines until there are no more, or `q`.
+class LabelPrompt(Prompt):
+    """The prompt of a model that labels.
 
     Args:
-      predictor: what answers.
+      predictor: the model.
       hparams: `num_labels` are shown with their probabilities.
       write: shows a text to the user.
 
@@ -131,35 +164,15 @@ class LabelPrompt:
     def __init__(
         self, predictor: LabelPredictor, hparams: DecodeHParams, write: Callable[[str], object]
     ) -> None:
+        super().__init__(hparams, write)
         self._predictor = predictor
-        self._hparams = hparams
-        self._write = write
         hparams.check_of_labels()
         kinds = [spec.kind for spec in predictor.specs.values()]
         is_text = kinds in (["text"], ["words"])
         how = f"{'a text, or ' if is_text else ''}JSON such as {example_line(predictor)}"
-        self._help = LABEL_HELP.format(how=how)
-
-    def run(self, lines: Iterable[str]) -> None:
-        """Answers each line.  A line that cannot be read is told and passed over."""
-        self._write(f"{self._help}\n{_LABEL_PROMPT}")
-        for line in lines:
-            text = line.strip()
-            if text == "q":
-                return
-            try:
-                is_command = looks_like_command(text)
-                answer = f"{self._help}\n" if is_command else self._answer(text)
-            except T2TError as error:
-                answer = f"error: {error}\n"
-            self._write(answer + _LABEL_PROMPT)
-        self._write("\n")
+        self.help = LABEL_HELP.format(how=how)
 
     def _answer(self, text: str) -> str:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return "error: that line is not UTF-8. Set the terminal, or the file, to UTF-8.\n"
         given = input_of(self._predictor, text, "this line")
         try:
             answer = self._predictor.predict([given])[0]

@@ -20,7 +20,7 @@ from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligne
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Feature, Features, Text
+from t2t_torch.features import Feature, Features
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
@@ -243,7 +243,7 @@ class Predictor:
         hparams = hparams or self.hparams
         self.check(hparams)
         aligner = self.aligner(hparams) if hparams.write_alignments else None
-        for indices in _batches([len(ids) for ids in inputs], hparams):
+        for indices in batches_by_length([len(ids) for ids in inputs], hparams):
             if all(index in done for index in indices):
                 continue
             self.before_batch()
@@ -408,7 +408,7 @@ def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int]
     return found
 
 
-def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Text:
+def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
     """The one text among inputs or targets."""
     found = [feature for feature in features.values() if feature.aligned_to is None]
     if len(found) != 1 or not found[0].is_text:
@@ -420,7 +420,7 @@ def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Text:
     return found[0]
 
 
-def _batches(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:
+def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:
     """Yields indices of inputs of like lengths, the longest first."""
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0

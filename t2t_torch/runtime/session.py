@@ -695,14 +695,21 @@ class TensorArtifact:
             it.
           UsageError: `inputs` is no list.
         """
+        return [prediction.value for prediction in self.predict(inputs)]
+
+    def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
+        """Returns the predictions for single records; takes and raises what a call does."""
         if not isinstance(inputs, list):
             raise UsageError(
                 "inputs should be a list of records: artifact([record]). A whole batch takes "
                 "artifact.batch(inputs)."
             )
-        found = self.predict([self.arrays(number, one) for number, one in enumerate(inputs)])
+        records = [self.arrays(number, one) for number, one in enumerate(inputs)]
         nesting = self.signature.nesting["outputs"]
-        return [put_together(nesting, outputs.__getitem__) for outputs in found]
+        return [
+            Prediction({"output": put_together(nesting, outputs.__getitem__)})
+            for outputs in self.predict_arrays(records)
+        ]
 
     def _check_examples(self) -> None:
         """Raises ArtifactError if an example is not answered as it was."""
@@ -710,7 +717,7 @@ class TensorArtifact:
         try:
             records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
             found = []
-            for outputs in self.predict(records):
+            for outputs in self.predict_arrays(records):
                 arrays = {name: array.tolist() for name, array in outputs.items()}
                 found.append(put_together(nesting, arrays.__getitem__, plain=True))
             check_nested(self.path, self.examples, found)
@@ -755,7 +762,7 @@ class TensorArtifact:
         except DataError as error:
             raise InputError(number, str(error)) from None
 
-    def predict(
+    def predict_arrays(
         self, records: Sequence[Arrays], *, stop: CancellationToken | None = None
     ) -> list[Arrays]:
         """Returns the graph's outputs for records.

@@ -109,7 +109,7 @@ class _TensorModel(_OnnxModel):
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.predict`."""
-        return [Prediction(one) for one in self._artifact.predict(samples, stop=token)]
+        return [Prediction(one) for one in self._artifact.predict_arrays(samples, stop=token)]
 
     def sample(self, number: int, given: Any) -> Sample:
         """See `ServedModel.sample`; raises HTTPError if the input is nested otherwise."""

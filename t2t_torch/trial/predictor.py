@@ -29,6 +29,7 @@ from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
 from t2t_torch.export.request import LATEST, newest_whole
 from t2t_torch.mode import Split
 from t2t_torch.registry import check_code, import_usr_dirs
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
 from t2t_torch.train.run_config import DEFAULT_SEED
@@ -145,6 +146,10 @@ class TrialPredictor:
             outputs = self.batch(stacked([inputs[number] for number in numbers]))
             found |= zip(numbers, unstacked(outputs, len(numbers)), strict=True)
         return [found[number] for number in range(len(inputs))]
+
+    def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
+        """Returns the predictions for single records; takes and raises what a call does."""
+        return [Prediction({"output": output}) for output in self(inputs)]
 
     def batch(self, inputs: Any) -> Any:
         """Returns the outputs for a batch.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.interactive import HELP, Prompt
+from t2t_torch.decode.interactive import HELP, TextPrompt
 from t2t_torch.decode.predictor import Predictor
 
 SHORT = DecodeHParams(extra_length=4, beam_size=2)
@@ -13,7 +13,7 @@ SHORT = DecodeHParams(extra_length=4, beam_size=2)
 
 def answers(predictor: Predictor, *lines: str) -> list[str]:
     said: list[str] = []
-    Prompt(predictor, SHORT, said.append).run([f"{line}\n" for line in lines])
+    TextPrompt(predictor, SHORT, said.append).run([f"{line}\n" for line in lines])
     return [text.removesuffix("> ") for text in said[1:]]
 
 
@@ -68,7 +68,7 @@ def test_bytes_that_are_no_text_are_told(predictor: Predictor) -> None:
 def test_groups_stay_of_one_size(predictor: Predictor) -> None:
     said: list[str] = []
     hparams = SHORT.replace(num_beam_groups=2)
-    Prompt(predictor, hparams, said.append).run(["ns=3", "5 6 7", "ns=999", "5 6 7"])
+    TextPrompt(predictor, hparams, said.append).run(["ns=3", "5 6 7", "ns=999", "5 6 7"])
     told, answer, refused, again, _ = (text.removesuffix("> ") for text in said[1:])
     assert told == "showing 3 of a beam of 4\n" and 1 < answer.count("\n") <= 3
     assert refused.startswith("error: ") and again == answer

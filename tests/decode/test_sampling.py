@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
-from t2t_torch.decode.interactive import Prompt
+from t2t_torch.decode.interactive import TextPrompt
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.search import Sampler, numbers_of
 from t2t_torch.errors import DecodeError, HParamsError
@@ -193,7 +193,7 @@ def test_settings_that_nothing_would_read_are_refused(text: str, message: str) -
 
 def test_the_prompt_shows_as_many_draws_as_are_asked_for(language_model: Predictor) -> None:
     shown: list[str] = []
-    Prompt(language_model, DRAWN, shown.append).run(["ns=3", "3 4", "q"])
+    TextPrompt(language_model, DRAWN, shown.append).run(["ns=3", "3 4", "q"])
     expected = language_model.predict(["3 4"], DRAWN.replace(num_decodes=3))[0]
     assert "showing 3 draws" in shown[1]
     lines = [f"{h.score:8.2f}  {h.text}" for h in expected.hypotheses]
