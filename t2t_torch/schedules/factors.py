@@ -12,13 +12,12 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.optim.learning_rate import check_end, steps_after_warmup
-from t2t_torch.optim.settings import reads
+from t2t_torch.optim.settings import check_end, reads, steps_after_warmup
 from t2t_torch.registry import register_schedule
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
-    from t2t_torch.optim.learning_rate import Schedule
+    from t2t_torch.optim.settings import Schedule
 
 
 @register_schedule

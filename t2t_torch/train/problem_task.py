@@ -29,8 +29,8 @@ from t2t_torch.modalities.words import FrozenLanguageModel
 from t2t_torch.modality import modality_of
 from t2t_torch.mode import Split
 from t2t_torch.model import check_features
-from t2t_torch.optim.learning_rate import learning_rate
 from t2t_torch.optim.parameter_groups import freeze, parameter_groups
+from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
 from t2t_torch.registry import import_usr_dirs

@@ -17,8 +17,7 @@ import torch
 from tqdm import tqdm
 
 from t2t_torch.files import staged
-from t2t_torch.optim.learning_rate import factor_names
-from t2t_torch.optim.settings import reads_train_steps
+from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.reports.page import png
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.optim.learning_rate import learning_rate
+from t2t_torch.optim.settings import learning_rate
 
 CASES = json.loads((Path(__file__).parent / "learning_rate.json").read_text())
 # cyclelinear10x raises a TypeError in tensor2tensor itself and is left out here.

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
-from t2t_torch.optim.learning_rate import learning_rate
+from t2t_torch.optim.settings import learning_rate
 
 
 def rates(schedule, steps, hparams="", train_steps=100):

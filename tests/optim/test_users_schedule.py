@@ -10,8 +10,7 @@ from t2t_torch import registry
 from t2t_torch.bin.trainer import main
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.hparam import HParams
-from t2t_torch.optim.learning_rate import learning_rate
-from t2t_torch.optim.settings import check_settings, reads_train_steps
+from t2t_torch.optim.settings import check_settings, learning_rate, reads_train_steps
 
 USR_DIR = Path(__file__).resolve().parents[2] / "examples" / "my_usr_dir"
 HOLD = "learning_rate_schedule=constant*hold_then_drop,learning_rate_constant=2"
