@@ -6,7 +6,6 @@ checksum.  Source: TensorFlow's `tsl/lib/io/record_writer.h`.
 
 from __future__ import annotations
 
-import functools
 import mmap
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,106 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError
 from t2t_torch.files import staged
 
-# The checksum of TFRecord files, of many pieces of bytes at once.
-#
-# CRC-32C (Castagnoli), RFC 3720 appendix B.4; masked as in TensorFlow's `tsl/lib/hash/crc32c.h`.
-
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Numbers: TypeAlias = npt.NDArray[np.uint32]
-Places: TypeAlias = npt.NDArray[np.int64]
-
-ROOM = 4
-"""How many bytes follow each piece: as many as a checksum has."""
-
-_POLYNOMIAL = 0x82F63B78  # reflected
-_ALL_ONES = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
-_BLOCK_BYTES = 1024  # makes a table of 1 MB, which a processor's cache holds
 
 
-def masked_crc32c(data: Bytes, stops: Places) -> Numbers:
-    """Returns the masked checksum of each piece, as `crc32c` does."""
-    crc = crc32c(data, stops)
-    masked: Numbers = ((crc >> 15) | (crc << 17)) + np.uint32(_MASK_DELTA)
-    return masked
-
-
-def crc32c(data: Bytes, stops: Places) -> Numbers:
-    """Returns the checksum of each of the pieces that stand one after another in `data`.
-
-    A checksum is linear: the sum (XOR) of what each byte alone does to it, which depends on the
-    byte and its distance from the end.  So all bytes are looked up at once.  A state before acts as
-    if it were added to the first four bytes; what is beyond a shorter piece stays as it is.
-
-    Args:
-      data: the pieces, each with `ROOM` bytes after it.  It is written to.
-      stops: [pieces] where the room of each ends.
-    """
-    if not len(stops):
-        return np.zeros(0, np.uint32)
-    starts = np.concatenate([[0], stops[:-1]])
-    for byte in range(ROOM):
-        data[stops - 1 - byte] = 0
-    for byte in range(ROOM):
-        data[starts + byte] ^= 0xFF  # the state before the first byte
-    # Blocks: each but a piece's last is full, and ends as if there were room after it.
-    counts = (stops - starts - ROOM) // _BLOCK_BYTES + 1
-    last = np.cumsum(counts) - 1
-    number = np.arange(last[-1] + 1) - np.repeat(last - counts + 1, counts)  # within its piece
-    first = np.repeat(starts, counts) + number * _BLOCK_BYTES
-    ends = first + (_BLOCK_BYTES + ROOM)
-    ends[last] = stops
-    sizes = np.diff(first, append=stops[-1:])
-    index = np.repeat(ends, sizes) - np.arange(1, stops[-1] + 1)
-    index <<= 8
-    index |= data[: stops[-1]]
-    sums = np.bitwise_xor.reduceat(_effects().ravel().take(index), first)
-    values: Numbers = sums[last]
-    for piece in np.flatnonzero(counts > 1).tolist():
-        stop = int(last[piece])
-        blocks = range(stop - int(counts[piece]) + 1, stop + 1)
-        values[piece] = _joined(sums[blocks.start : blocks.stop], int(ends[stop] - first[stop]))
-    values ^= np.uint32(_ALL_ONES)
-    return values
-
-
-def _joined(sums: Numbers, last_size: int) -> int:
-    """The sum of a piece from those of its blocks; the last has `last_size` bytes, room and all."""
-    effects = _effects()
-    state = int(sums[0])
-    for number, value in enumerate(sums[1:].tolist(), start=2):
-        size = last_size if number == len(sums) else _BLOCK_BYTES + ROOM
-        moved = [int(effects[size - 1 - k, (state >> 8 * k) & 0xFF]) for k in range(ROOM)]
-        state = value ^ moved[0] ^ moved[1] ^ moved[2] ^ moved[3]
-    return state
-
-
-@functools.cache
-def _effects() -> Numbers:
-    """[ROOM + _BLOCK_BYTES, 256]: what a byte does, by its distance from the end and its value.
-
-    What stands in the room of a piece has not been read yet: it is only moved.
-    """
-    byte = np.arange(256, dtype=np.uint32)
-    table = byte
-    for _ in range(8):
-        table = np.where(table & 1, (table >> 1) ^ np.uint32(_POLYNOMIAL), table >> 1)
-    rows = [byte << np.uint32(8 * (ROOM - 1 - place)) for place in range(ROOM)]
-    rows.append(table)
-    while len(rows) < ROOM + _BLOCK_BYTES:
-        rows.append(table[rows[-1] & 0xFF] ^ (rows[-1] >> 8))
-    return np.stack(rows)
+def masked_crc32c(data: bytes) -> int:
+    """Returns the checksum of TFRecord files: CRC-32C, masked as in TensorFlow's `crc32c.h`."""
+    crc: int = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 _LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
 _HEAD = 12  # the length and its checksum
 _FOOT = 4
 _BATCH_BYTES = 1 << 18  # read at once: what is done with them stays in a processor's cache
@@ -197,22 +114,20 @@ def _check(
     path: Path, content: mmap.mmap, number: int, offsets: Sequence[int], stops: Sequence[int]
 ) -> None:
     """Compares the two checksums of each record."""
-    if not offsets:
-        return
-    data = np.frombuffer(content[offsets[0] : stops[-1]], np.uint8).copy()
-    edges = np.column_stack([np.array(offsets) + _HEAD, stops]).ravel() - offsets[0]
-    expected = _stored(data, edges)
-    found = masked_crc32c(data, edges)
-    wrong = np.flatnonzero(expected != found)
-    if not len(wrong):
-        return
-    record, part = divmod(int(wrong[0]), 2)
-    raise _damaged(
-        f"{path}, record {number + record} (from byte {offsets[record]}): the checksum of its "
-        f"{('length', 'content')[part]} is {expected[wrong[0]]:#010x} in the file, but its bytes "
-        f"have {found[wrong[0]]:#010x}.",
-        content,
-    )
+    for record, (begin, end) in enumerate(zip(offsets, stops, strict=True)):
+        parts = {
+            "length": (begin, begin + _LENGTH.size),
+            "content": (begin + _HEAD, end - _FOOT),
+        }
+        for part, (first, last) in parts.items():
+            (expected,) = _CHECKSUM.unpack_from(content, last)
+            actual = masked_crc32c(content[first:last])
+            if expected != actual:
+                raise _damaged(
+                    f"{path}, record {number + record} (from byte {begin}): the checksum of its "
+                    f"{part} is {expected:#010x} in the file, but its bytes have {actual:#010x}.",
+                    content,
+                )
 
 
 def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int) -> DataError:
@@ -220,13 +135,11 @@ def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int)
     place = f"{path}, record {number} (from byte {start})"
     if size - start < _HEAD:
         return _damaged(f"{place}: the file ends within the record's length.", content)
-    data = np.frombuffer(content[start : start + _HEAD], np.uint8).copy()
-    edges = np.array([_HEAD])
-    expected = _stored(data, edges)[0]
-    found = masked_crc32c(data, edges)[0]
-    if expected != found:
-        told = f"the checksum of its length is {expected:#010x} in the file, but its bytes have"
-        return _damaged(f"{place}: {told} {found:#010x}.", content)
+    (expected,) = _CHECKSUM.unpack_from(content, start + _LENGTH.size)
+    actual = masked_crc32c(content[start : start + _LENGTH.size])
+    if expected != actual:
+        fault = f"the checksum of its length is {expected:#010x} in the file, but its bytes have"
+        return _damaged(f"{place}: {fault} {actual:#010x}.", content)
     length = _LENGTH.unpack_from(content, start)[0]
     left = max(size - start - _HEAD - _FOOT, 0)
     return _damaged(
@@ -241,25 +154,10 @@ def _damaged(told: str, content: mmap.mmap) -> DataError:
     return DataError(f"{told} The file is damaged or no TFRecord file; copy it again.")
 
 
-def _stored(data: Bytes, edges: Places) -> Numbers:
-    """The checksums that stand before each of `edges`."""
-    stored = np.zeros(len(edges), np.uint32)
-    for byte in range(_FOOT):
-        stored |= data[edges - _FOOT + byte].astype(np.uint32) << np.uint32(8 * byte)
-    return stored
-
-
 def _framed(records: Sequence[bytes]) -> bytes:
-    """The bytes of records with their lengths and checksums."""
-    room = bytes(_FOOT)
-    parts = [part for r in records for part in (_LENGTH.pack(len(r)), room, r, room)]
-    data = np.frombuffer(b"".join(parts), np.uint8).copy()
-    lengths = np.array([len(part) for part in parts]).reshape(-1, 2).sum(axis=1)
-    edges = np.cumsum(lengths)
-    checksums = masked_crc32c(data.copy(), edges)
-    for byte in range(_FOOT):
-        data[edges - _FOOT + byte] = (checksums >> np.uint32(8 * byte)) & np.uint32(0xFF)
-    return bytes(data)
+    """Returns records with their lengths and checksums."""
+    parts = [part for record in records for part in (_LENGTH.pack(len(record)), record)]
+    return b"".join(word for part in parts for word in (part, _CHECKSUM.pack(masked_crc32c(part))))
 
 
 # The records of tensor2tensor's files: `tf.train.Example`, read and written without TensorFlow.
