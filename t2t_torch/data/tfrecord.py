@@ -114,20 +114,24 @@ def _check(
     path: Path, content: mmap.mmap, number: int, offsets: Sequence[int], stops: Sequence[int]
 ) -> None:
     """Compares the two checksums of each record."""
-    for record, (begin, end) in enumerate(zip(offsets, stops, strict=True)):
-        parts = {
-            "length": (begin, begin + _LENGTH.size),
-            "content": (begin + _HEAD, end - _FOOT),
-        }
-        for part, (first, last) in parts.items():
-            (expected,) = _CHECKSUM.unpack_from(content, last)
-            actual = masked_crc32c(content[first:last])
-            if expected != actual:
-                raise _damaged(
-                    f"{path}, record {number + record} (from byte {begin}): the checksum of its "
-                    f"{part} is {expected:#010x} in the file, but its bytes have {actual:#010x}.",
-                    content,
-                )
+    # Of each record the length and the content; the checksum of either follows it.
+    edges = [
+        edge
+        for begin, end in zip(offsets, stops, strict=True)
+        for edge in ((begin, begin + _LENGTH.size), (begin + _HEAD, end - _FOOT))
+    ]
+    expected = [_CHECKSUM.unpack_from(content, last)[0] for _, last in edges]
+    actual = [masked_crc32c(content[first:last]) for first, last in edges]
+    if expected == actual:
+        return
+    wrong = next(i for i, pair in enumerate(zip(expected, actual, strict=True)) if len({*pair}) > 1)
+    record, part = divmod(wrong, 2)
+    raise _damaged(
+        f"{path}, record {number + record} (from byte {offsets[record]}): the checksum of its "
+        f"{('length', 'content')[part]} is {expected[wrong]:#010x} in the file, but its bytes have "
+        f"{actual[wrong]:#010x}.",
+        content,
+    )
 
 
 def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int) -> DataError:
