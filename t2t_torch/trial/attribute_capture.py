@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import copyreg
 import dataclasses
 import enum
 import hashlib
@@ -45,6 +46,8 @@ Node = dict[str, Any]
 NUMBERS = "biufcmMSU"
 """The kinds of numpy's dtypes whose bytes are the whole value."""
 
+_PLAIN = (type(None), bool, int, float, str)
+
 _OF_PYTHON = (
     *(collections.OrderedDict, collections.Counter, collections.defaultdict),
     *(types.SimpleNamespace, argparse.Namespace),
@@ -54,7 +57,7 @@ _OF_PYTHON = (
 def to_node(value: Any) -> Node | None:
     """Returns the node of an immutable value without parts; None of any other."""
     kind = type(value)
-    if value is None or kind in (bool, int, float, str):
+    if kind in _PLAIN:
         return {"plain": to_plain(value)}
     if isinstance(value, enum.Enum):
         name = class_name(kind)
@@ -63,9 +66,7 @@ def to_node(value: Any) -> Node | None:
         if isinstance(value, enum.Flag):  # members can be combined, and have no name then
             return {"flag": [name, value.value]}
         return {"enum": [name, value.name]}
-    if isinstance(value, np.generic):
-        if value.dtype.kind not in NUMBERS:
-            return None
+    if isinstance(value, np.generic) and value.dtype.kind in NUMBERS:
         return {"number": [value.dtype.str, value.tobytes().hex()]}
     if kind is complex:
         return {"complex": [to_plain(value.real), to_plain(value.imag)]}
@@ -77,9 +78,9 @@ def to_node(value: Any) -> Node | None:
         return {"dtype": str(value).removeprefix("torch.")}
     if kind is type(Path()):
         return {"path": str(value)}
-    if isinstance(value, range | slice):
+    if kind in (range, slice):
         parts = [value.start, value.stop, value.step]
-        if all(part is None or type(part) is int for part in parts):
+        if {*map(type, parts)} <= {int, type(None)}:
             return {kind.__name__: parts}
     return None
 
@@ -95,12 +96,14 @@ def from_node(node: Node, path: str) -> Any:
       TrialError: an enumeration is gone, or has no such member any more.
     """
     kind = kind_of(node)
+    if kind in ("enum", "flag"):
+        return (_member if kind == "enum" else _flag)(path, *node[kind])
     if kind not in _MADE:
         raise TrialError(
             f"the checkpoint holds {path} in a form ({kind!r}) that this version does not read. "
             "Resume with the version that wrote it."
         )
-    return _MADE[kind](node[kind], path)
+    return _MADE[kind](node[kind])
 
 
 def kind_of(node: Node) -> str:
@@ -108,45 +111,42 @@ def kind_of(node: Node) -> str:
     return next(key for key in node if not key.startswith("@"))
 
 
-def _enum(content: list[Any], path: str) -> Any:
-    kind = class_of(content[0], enum.Enum, path)
-    if content[1] not in kind.__members__:
+def _member(path: str, name: str, member: str) -> Any:
+    kind = class_of(name, enum.Enum, path)
+    if member not in kind.__members__:
         raise TrialError(
-            f"the checkpoint holds {path} = {kind.__name__}.{content[1]}, and {kind.__name__} has "
+            f"the checkpoint holds {path} = {kind.__name__}.{member}, and {kind.__name__} has "
             f"only {', '.join(kind.__members__)} now. Add the member again."
         )
-    return kind[content[1]]
+    return kind[member]
 
 
-def _flag(content: list[Any], path: str) -> Any:
-    kind = class_of(content[0], enum.Flag, path)
+def _flag(path: str, name: str, value: int) -> Any:
+    kind = class_of(name, enum.Flag, path)
     try:
-        return kind(content[1])
+        return kind(value)
     except ValueError:
         raise TrialError(
-            f"the checkpoint holds {path} = {content[1]}, which is no value of {kind.__name__} "
+            f"the checkpoint holds {path} = {value}, which is no value of {kind.__name__} "
             f"({', '.join(kind.__members__)}) any more. Add the member again."
         ) from None
 
 
-def _number(content: list[str], path: str) -> Any:
-    del path
+def _number(content: list[str]) -> Any:
     dtype, data = np.dtype(content[0]), bytes.fromhex(content[1])
     return np.frombuffer(data, dtype)[0] if dtype.itemsize else np.zeros((), dtype)[()]
 
 
-_MADE: dict[str, Callable[[Any, str], Any]] = {
-    "plain": lambda content, path: from_plain(None, content),
-    "enum": _enum,
-    "flag": _flag,
+_MADE: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda content: from_plain(None, content),
     "number": _number,
-    "complex": lambda content, path: complex(*(from_plain(None, part) for part in content)),
-    "bytes": lambda content, path: bytes.fromhex(content),
-    "size": lambda content, path: torch.Size(content),
-    "dtype": lambda content, path: getattr(torch, content),
-    "path": lambda content, path: Path(content),
-    "range": lambda content, path: range(*content),
-    "slice": lambda content, path: slice(*content),
+    "complex": lambda content: complex(*(from_plain(None, part) for part in content)),
+    "bytes": bytes.fromhex,
+    "size": torch.Size,
+    "dtype": lambda content: getattr(torch, content),
+    "path": Path,
+    "range": lambda content: range(*content),
+    "slice": lambda content: slice(*content),
 }
 
 
@@ -175,9 +175,9 @@ def class_of(name: str, base: type[Any], path: str) -> Any:
     module, _, place = name.partition(":")
     # A file whose name another module has is imported as trial_<name>.
     for known in (module, f"trial_{module}", module.removeprefix("trial_")):
-        found = _at(sys.modules.get(known), place)
-        if isinstance(found, type) and issubclass(found, base):
-            return found
+        kind = _at(sys.modules.get(known), place)
+        if isinstance(kind, type) and issubclass(kind, base):
+            return kind
     raise TrialError(
         f"the checkpoint holds a {place} in {path}, and {module} has no such class any more. "
         "Define it where it was defined when the checkpoint was written."
@@ -209,30 +209,20 @@ def new_instance(kind: type[Any]) -> Any:
     Raises:
       TypeError: it is a subclass of a class that is written in C.
     """
-    if kind is types.SimpleNamespace:
-        return types.SimpleNamespace()
-    return object.__new__(kind)
+    return kind() if kind is types.SimpleNamespace else object.__new__(kind)
 
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Returns what an instance holds in its `__dict__` and its `__slots__`."""
-    found: dict[str, Any] = {}
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            hidden = slot.startswith("__") and not slot.endswith("__")
-            name = f"_{kind.__name__.lstrip('_')}{slot}" if hidden else slot
-            if isinstance(vars(kind).get(name), types.MemberDescriptorType) and hasattr(
-                value, name
-            ):
-                found[name] = getattr(value, name)
-    found.update(getattr(value, "__dict__", {}))
-    return {n: v for n, v in found.items() if not (n.startswith("__") and n.endswith("__"))}
+    slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]  # as pickle finds them
+    fields = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    fields.update(getattr(value, "__dict__", {}))
+    return {n: v for n, v in fields.items() if not (n.startswith("__") and n.endswith("__"))}
 
 
 def set_field(owner: Any, name: str, value: Any) -> None:
     """Sets a field, also of a frozen dataclass and past a `__setattr__`."""
-    if isinstance(getattr(type(owner), name, None), types.MemberDescriptorType):
+    if _is_slot(owner, name):
         object.__setattr__(owner, name, value)
     else:
         vars(owner)[name] = value
@@ -240,11 +230,53 @@ def set_field(owner: Any, name: str, value: Any) -> None:
 
 def drop_field(owner: Any, name: str) -> None:
     """Deletes a field, if it is there."""
-    if isinstance(getattr(type(owner), name, None), types.MemberDescriptorType):
-        if hasattr(owner, name):
-            object.__delattr__(owner, name)
-    else:
+    if not _is_slot(owner, name):
         vars(owner).pop(name, None)
+    elif hasattr(owner, name):
+        object.__delattr__(owner, name)
+
+
+def _is_slot(owner: Any, name: str) -> bool:
+    return isinstance(getattr(type(owner), name, None), types.MemberDescriptorType)
+
+
+def generator_state(value: Any) -> Any:
+    """Returns the state of a generator of random numbers; None of anything else."""
+    if isinstance(value, torch.Generator):
+        return bytes(value.get_state().tolist()).hex()
+    if isinstance(value, np.random.Generator):
+        seeds: Any = value.bit_generator.seed_seq
+        return [value.bit_generator.state, getattr(seeds, "n_children_spawned", 0)]
+    if isinstance(value, np.random.BitGenerator):
+        return value.state
+    if isinstance(value, np.random.RandomState):
+        return value.get_state(legacy=False)
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
+        return value.getstate()
+    return None
+
+
+def set_generator_state(value: Any, state: Any) -> None:
+    """Puts back what `generator_state` returned, as JSON gave it back.
+
+    Raises:
+      RuntimeError, TypeError, ValueError: it is of another kind of generator.
+    """
+    if isinstance(value, torch.Generator):
+        value.set_state(torch.tensor(list(bytes.fromhex(state)), dtype=torch.uint8))
+    elif isinstance(value, np.random.Generator):
+        state, spawned = state
+        value.bit_generator.state = from_plain(value.bit_generator.state, state)
+        seeds: Any = value.bit_generator.seed_seq
+        more = spawned - getattr(seeds, "n_children_spawned", spawned)
+        if more > 0:
+            seeds.spawn(more)  # only forwards: it cannot be set
+    elif isinstance(value, np.random.BitGenerator):
+        value.state = from_plain(value.state, state)
+    elif isinstance(value, np.random.RandomState):
+        value.set_state(from_plain(value.get_state(legacy=False), state))
+    else:
+        value.setstate(from_plain(value.getstate(), state))
 
 
 MODEL = "build_model()"
@@ -287,7 +319,7 @@ class Made:
         self.fields: dict[str, set[str]] = {}
 
     def add(self, value: Any, path: str, root: str) -> None:
-        """Notes an object, and the attribute that it belongs to."""
+        """Adds an object, and the attribute that it belongs to."""
         self.roots[path] = root
         large = isinstance(value, Tensor | np.ndarray)
         self._held[path] = weakref.ref(value) if large else lambda: value
@@ -295,8 +327,7 @@ class Made:
 
     def at(self, path: str) -> Any:
         """Returns the object of a path; None if there is none."""
-        held = self._held.get(path)
-        return held() if held is not None else None
+        return self._held[path]() if path in self._held else None
 
     def objects(self) -> list[Any]:
         """Returns all objects that are still there."""
@@ -340,15 +371,15 @@ class Capture:
 
     def digests(self) -> dict[str, str]:
         """Returns a hash of each attribute's value; equal objects made anew have the same."""
-        found = {}
+        digests = {}
         for name, node in self.nodes.items():
             value = hashlib.sha256(json.dumps(_without_new(node), sort_keys=True).encode())
             for path, tensor in (self.compared.get(name, {}) | self.tensors.get(name, {})).items():
                 value.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
                 flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
                 value.update(flat.view(torch.uint8).numpy().data)
-            found[name] = value.hexdigest()
-        return found
+            digests[name] = value.hexdigest()
+        return digests
 
 
 def _without_new(node: Any) -> Any:
@@ -360,10 +391,15 @@ def _without_new(node: Any) -> Any:
 class Reader:
     """Reads the attributes of a trial.
 
+    Each `_read` method returns the node of a kind of values, or None of one that cannot be stored.
+
     Args:
       known: objects that the loop saves itself, by their names: the model's tensors, the optimizer.
       device: where the trial computes.
       made: what the trial's code made at the start; None at the start itself.
+
+    Attributes:
+      found: what was read.
     """
 
     def __init__(
@@ -373,6 +409,7 @@ class Reader:
         self._made = made
         self._device = device
         self._root = ""
+        self._depth = 0  # levels below the attribute
         self._seen: dict[int, tuple[str, str]] = {}  # path and attribute
         self._claimed: dict[str, str] = {}  # places of `made`, and who is there now
         self._storages: dict[int, str] = {}
@@ -392,7 +429,7 @@ class Reader:
         self.found.places.names.add(name)
         is_new = self._made is not None and name not in self._made.names
         seen, refused = dict(self._seen) if is_new else {}, dict(self.found.refused)
-        self.found.nodes[name] = self._node(value, name, 0, strict=False)
+        self.found.nodes[name] = self._node(value, name, strict=False)
         if is_new and self.found.refused != refused:
             self._seen = seen
             self.found.unstored |= dict(self.found.refused.items() - refused.items())
@@ -404,15 +441,6 @@ class Reader:
         self._seen.setdefault(id(value), (path, self._root))
         self.found.places.add(value, path, self._root)
         self._held.append(value)  # or another object takes over its id
-
-    def _same(self, value: Any) -> Node | None:
-        """Returns the node of an object that was read before; None if it was not."""
-        if id(value) not in self._seen:
-            return None
-        path, root = self._seen[id(value)]
-        if root != self._root:
-            self.found.aliases.setdefault(self._root, set()).add(root)
-        return {"same": path}
 
     def _target(self, value: Any, path: str, *, by_place: bool) -> dict[str, Any]:
         """Returns where a resumed run finds an object: "@at", or "@new" if it makes it itself.
@@ -427,21 +455,27 @@ class Reader:
             at = path
         if at is None:
             return {"@new": True}
-        other = self._claimed.setdefault(at, path)
-        if other != path:  # the object of that place went elsewhere, and another one took it
+        if self._claimed.setdefault(at, path) != path:  # another object took that place
             self.found.late[path] = type(value).__name__
         if at == path:
             return {}
         self.found.moved.setdefault(self._root, set()).add(self._made.roots[at])
         return {"@at": at}
 
-    def _node(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+    def _needed(self, value: Any, path: str) -> dict[str, Any]:
+        """Returns the place of an object that a checkpoint can only fill, not make."""
+        target = self._target(value, path, by_place=True)
+        if "@new" in target:
+            self.found.late[path] = type(value).__name__
+        self._see(value, path)
+        return target
+
+    def _node(self, value: Any, path: str, *, strict: bool = True) -> Node:
         """Returns the node of a value.
 
         Args:
           value: of an attribute, or in it.
           path: of it.
-          depth: how many levels it is below the attribute.
           strict: whether the value cannot be left out, as an item of a list.
         """
         node = to_node(value)
@@ -449,24 +483,22 @@ class Reader:
             return node
         if isinstance(value, torch.device):
             return {"device": str(value), "@own": value.type == self._device.type}
-        same = self._same(value)
-        if same is not None:
-            return same
+        if id(value) in self._seen:
+            at, root = self._seen[id(value)]
+            if root != self._root:
+                self.found.aliases.setdefault(self._root, set()).add(root)
+            return {"same": at}
         if type(value) in _REFERENCES or isinstance(value, _NOT_STATE):
             return self._left_out(value, path, strict=strict)
-        if depth > _DEEPEST:
+        if self._depth > _DEEPEST:
             node = self._left_out(value, path, strict=strict)
             self.found.unstored[path] = f"{type(value).__name__}, over {_DEEPEST} levels deep"
             return node
-        if isinstance(value, Tensor):
-            return self._tensor(value, path, strict=strict)
-        if isinstance(value, np.ndarray):
-            return self._array(value, path, strict=strict)
-        if isinstance(value, tuple | frozenset):
-            return self._tuple(value, path, depth, strict=strict)
-        if isinstance(value, CONTAINERS):
-            return self._container(value, path, depth, strict=strict)
-        return self._object(value, path, depth, strict=strict)
+        read = next((r for kinds, r in _READ if isinstance(value, kinds)), Reader._read_object)
+        self._depth += 1
+        node = read(self, value, path)
+        self._depth -= 1
+        return self._left_out(value, path, strict=strict) if node is None else node
 
     def _left_out(self, value: Any, path: str, *, strict: bool) -> Node:
         """Returns the node of a value that no checkpoint stores, such as a function.
@@ -485,14 +517,15 @@ class Reader:
         (self.found.refused if strict else self.found.unstored)[path] = kind
         return {"unstored": kind}
 
-    def _tensor(self, value: Tensor, path: str, *, strict: bool) -> Node:
-        plain = type(value) is Tensor or isinstance(value, nn.Parameter)
+    def _read_tensor(self, value: Tensor, path: str) -> Node | None:
+        is_parameter = isinstance(value, nn.Parameter)
         is_lazy = nn.parameter.is_lazy(value)
-        if not plain or is_lazy or value.layout is not torch.strided or value.is_meta:
-            return self._left_out(value, path, strict=strict)
+        plain = (type(value) is Tensor or is_parameter) and not is_lazy and not value.is_meta
+        if not plain or value.layout is not torch.strided:
+            return None
         if value.grad_fn is not None:
             self.found.graphs.add(path)
-        target = self._target(value, path, by_place=isinstance(value, nn.Parameter))
+        target = self._target(value, path, by_place=is_parameter)
         self._see(value, path)
         owner = self._storages.get(value.untyped_storage().data_ptr() if value.numel() else -1)
         if owner is not None:  # a view of the model's weights, which the loop stores
@@ -504,43 +537,37 @@ class Reader:
             node["@cpu"] = "scalar" if not value.ndim else "tensor"
         if value.is_leaf and value.requires_grad:
             node["@requires_grad"] = True
-        if isinstance(value, nn.Parameter):
+        if is_parameter:
             node["@parameter"] = True
         if value.is_leaf and value.grad is not None:
-            node["@grad"] = self._node(value.grad, f"{path}.grad", 0, strict=True)
+            node["@grad"] = self._node(value.grad, f"{path}.grad")
         return node
 
-    def _array(self, value: np.ndarray[Any, Any], path: str, *, strict: bool) -> Node:
+    def _read_array(self, value: np.ndarray[Any, Any], path: str) -> Node | None:
         if type(value) is not np.ndarray or value.dtype.kind not in NUMBERS:
-            return self._left_out(value, path, strict=strict)
+            return None
         target = self._target(value, path, by_place=False)
         self._see(value, path)
         flat = np.frombuffer(value.tobytes(), np.uint8).copy()
         self.found.tensors.setdefault(self._root, {})[path] = torch.from_numpy(flat)
         return {"array": [path, value.dtype.str, list(value.shape)], **target}
 
-    def _tuple(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+    def _read_tuple(self, value: Any, path: str) -> Node | None:
         kind = type(value)
-        name = class_name(kind) if kind not in (tuple, frozenset) else ""
-        if name is None or (name and not hasattr(kind, "_fields")):
-            return self._left_out(value, path, strict=strict)
-        node: Node = {
-            "frozenset" if kind is frozenset else "tuple": self._items(value, path, depth)
-        }
-        return {**node, "@class": name} if name else node
+        if kind in (tuple, frozenset):
+            return {kind.__name__: self._items(value, path)}
+        name = class_name(kind) if hasattr(kind, "_fields") else None
+        return {"tuple": self._items(value, path), "@class": name} if name else None
 
-    def _items(self, values: Iterable[Any], path: str, depth: int) -> list[Node]:
+    def _items(self, values: Iterable[Any], path: str) -> list[Node]:
         """Returns the nodes of items; those of sets are in an order that no hash decides."""
         ends = "{}" if isinstance(values, set | frozenset) else "[]"
-        nodes = [
-            self._node(v, f"{path}{ends[0]}{i}{ends[1]}", depth + 1, strict=True)
-            for i, v in enumerate(values)
-        ]
+        nodes = [self._node(v, f"{path}{ends[0]}{i}{ends[1]}") for i, v in enumerate(values)]
         if ends == "{}" and all(map(_has_no_identity, values)):
             nodes.sort(key=json.dumps)
         return nodes
 
-    def _container(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
+    def _read_container(self, value: Any, path: str) -> Node | None:
         base = next(kind for kind in CONTAINERS if isinstance(value, kind))
         target = self._target(value, path, by_place=False)
         kind = type(value)
@@ -549,40 +576,32 @@ class Reader:
             name = class_name(kind) if has_known_fields(kind) else None
             factory = getattr(value, "default_factory", None)
             if target.get("@new") and (name is None or factory not in (None, *FACTORIES.values())):
-                return self._left_out(value, path, strict=strict)
+                return None
             node["@class"] = name
             if isinstance(factory, type) and factory in FACTORIES.values():
                 node["@factory"] = factory.__name__
         self._see(value, path)
         if base is bytearray:
             node["bytearray"] = value.hex()
-        elif issubclass(base, dict):
-            node[base.__name__] = self._pairs(value, path, depth)
         else:
-            node[base.__name__] = self._items(value, path, depth)
+            read = self._pairs if issubclass(base, dict) else self._items
+            node[base.__name__] = read(value, path)
         if base is collections.deque and value.maxlen is not None:
             node["@maxlen"] = value.maxlen
         if kind is not base and is_of_user(kind):
-            node |= self._fields(fields_of(value), path, depth, target, "@fields")
+            node |= self._fields(fields_of(value), path, target, "@fields")
         return node | target
 
-    def _pairs(self, value: Any, path: str, depth: int, *, strict: bool = True) -> list[list[Node]]:
+    def _pairs(self, value: Any, path: str, *, strict: bool = True) -> list[list[Node]]:
         pairs = []
         # Not the items of a class that hands out something else.
         items = dict.items(value) if isinstance(value, dict) else value.items()
         for place, (key, item) in enumerate(items):
-            below = path_of_item(path, key, place)
-            name = self._node(key, f"{path}{{{place}}}.key", depth + 1, strict=True)
-            pairs.append([name, self._node(item, below, depth + 1, strict=strict)])
+            name = self._node(key, f"{path}{{{place}}}.key")
+            pairs.append([name, self._node(item, path_of_item(path, key, place), strict=strict)])
         return pairs
 
-    def _object(self, value: Any, path: str, depth: int, *, strict: bool) -> Node:
-        if isinstance(value, torch.optim.Optimizer):
-            return self._optimizer(value, path, depth)
-        if isinstance(value, LRScheduler):
-            return self._node(value.scheduler, path, depth, strict=strict)
-        if isinstance(value, nn.Module):
-            return self._module(value, path, depth, strict=strict)
+    def _read_object(self, value: Any, path: str) -> Node | None:
         generator = generator_state(value)
         if generator is not None:
             return {"generator": to_plain(generator), **self._needed(value, path)}
@@ -590,29 +609,23 @@ class Reader:
             target = self._needed(value, path)
             if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
                 self.found.trains.add(self._root)
-            state = self._pairs(value.state_dict(), path, depth + 1, strict=False)
-            return {"state": state, **target}
+            return {"state": self._pairs(value.state_dict(), path, strict=False), **target}
         kind = type(value)
         if isinstance(value, Iterator) and not callable(value) and not is_of_user(kind):
             raise TrialError(_of_iterator(value, path))
         if not has_known_fields(kind) or not _can_be_made(kind):
-            return self._left_out(value, path, strict=strict)
+            return None
         target = self._target(value, path, by_place=True)
-        node: Node = {}
-        if target.get("@new"):
-            name = class_name(kind)
-            if name is None:
-                return self._left_out(value, path, strict=strict)
-            node["@class"] = name
+        node: Node = {"@class": class_name(kind)} if "@new" in target else {}
+        if None in node.values():
+            return None
         self._see(value, path)
-        return node | self._fields(fields_of(value), path, depth, target, "object") | target
+        return node | self._fields(fields_of(value), path, target, "object") | target
 
-    def _fields(
-        self, fields: Mapping[str, Any], path: str, depth: int, target: Node, key: str
-    ) -> Node:
+    def _fields(self, fields: Mapping[str, Any], path: str, target: Node, key: str) -> Node:
         """Returns the fields of an object, and the names of those that were deleted."""
         nodes = {
-            name: self._node(value, f"{path}.{name}", depth + 1, strict="@new" in target)
+            name: self._node(value, f"{path}.{name}", strict="@new" in target)
             for name, value in sorted(fields.items())
         }
         self.found.places.fields[path] = set(fields)
@@ -620,25 +633,16 @@ class Reader:
         gone = sorted(before - set(fields)) if "@new" not in target else []
         return {key: nodes, "@gone": gone} if gone else {key: nodes}
 
-    def _needed(self, value: Any, path: str) -> dict[str, Any]:
-        """Returns the place of an object that a checkpoint can only fill, not make."""
-        target = self._target(value, path, by_place=True)
-        if "@new" in target:
-            self.found.late[path] = type(value).__name__
-        self._see(value, path)
-        return target
-
-    def _module(self, value: nn.Module, path: str, depth: int, *, strict: bool) -> Node:
-        tensors = [*value.parameters(), *value.buffers()]
-        if not tensors and "@new" in self._target(value, path, by_place=True):
-            return self._left_out(value, path, strict=strict)
+    def _read_module(self, value: nn.Module, path: str) -> Node | None:
+        has_tensors = any(True for _ in (*value.parameters(), *value.buffers()))
+        if not has_tensors and "@new" in self._target(value, path, by_place=True):
+            return None
         target = self._needed(value, path)
         content: Node = {}
         for part in PARTS_OF_MODULES:
             members = vars(value)[part]
             content[f"@{part}"] = nodes = {
-                name: self._node(v, f"{path}.{name}", depth + 1, strict=True)
-                for name, v in members.items()
+                name: self._node(v, f"{path}.{name}") for name, v in members.items()
             }
             for name, v in members.items():
                 if isinstance(v, nn.Parameter) and "same" in nodes[name]:
@@ -646,9 +650,9 @@ class Reader:
         own = module_attributes(value)
         if self._root == MODEL:  # the loop says which mode its model is in
             own.pop("training", None)
-        return content | self._fields(own, path, depth, target, "module") | target
+        return content | self._fields(own, path, target, "module") | target
 
-    def _optimizer(self, value: torch.optim.Optimizer, path: str, depth: int) -> Node:
+    def _read_optimizer(self, value: torch.optim.Optimizer, path: str) -> Node:
         """Settings, slots, gradients that wait for a step, and parameters."""
         target = self._needed(value, path)
         self.found.trains.add(self._root)
@@ -657,18 +661,29 @@ class Reader:
         settings: list[Any] = []
         for group in value.param_groups:
             own = {name: v for name, v in group.items() if name != "params"}
-            place = f"{path}.group{len(settings)}"
-            settings.append(self._pairs(own, place, depth, strict=False))
+            settings.append(self._pairs(own, f"{path}.group{len(settings)}", strict=False))
             for parameter in group["params"]:
                 place = f"{path}.{len(parameters)}"
                 compared[f"{place}.weight"] = parameter.detach()
                 node = {
-                    "weight": self._node(parameter, f"{place}.weight", depth + 1, strict=True),
-                    "grad": self._node(parameter.grad, f"{place}.grad", depth + 1, strict=True),
-                    "slots": self._pairs(value.state.get(parameter, {}), place, depth),
+                    "weight": self._node(parameter, f"{place}.weight"),
+                    "grad": self._node(parameter.grad, f"{place}.grad"),
+                    "slots": self._pairs(value.state.get(parameter, {}), place),
                 }
                 parameters.append(node)
         return {"optimizer": {"settings": settings, "parameters": parameters}, **target}
+
+
+_READ: tuple[tuple[Any, Callable[[Reader, Any, str], Node | None]], ...] = (
+    (Tensor, Reader._read_tensor),
+    (np.ndarray, Reader._read_array),
+    ((tuple, frozenset), Reader._read_tuple),
+    (CONTAINERS, Reader._read_container),
+    (torch.optim.Optimizer, Reader._read_optimizer),
+    (LRScheduler, lambda reader, value, path: reader._node(value.scheduler, path)),
+    (nn.Module, Reader._read_module),
+)
+"""The kinds of values, and how they are read; others are objects."""
 
 
 def path_of_item(path: str, key: Any, place: int) -> str:
@@ -684,7 +699,7 @@ def module_attributes(module: nn.Module) -> dict[str, Any]:
     """
     own = is_of_user(type(module))
     of_torch = type(module).__module__.startswith("torch.")
-    found = {}
+    attributes = {}
     for name, value in vars(module).items():
         if name in _OF_EACH_MODULE or name.startswith("_flat_weight"):  # of torch's LSTM
             continue
@@ -694,8 +709,8 @@ def module_attributes(module: nn.Module) -> dict[str, Any]:
             number = to_node(value) is not None or isinstance(value, Tensor | np.ndarray)
             if of_torch or not number:
                 continue
-        found[name] = value
-    return found
+        attributes[name] = value
+    return attributes
 
 
 _OF_EACH_MODULE = {*vars(nn.Module())} - {"training"}
@@ -704,22 +719,6 @@ _OF_EACH_MODULE = {*vars(nn.Module())} - {"training"}
 def keeps_its_own_state(value: Any) -> bool:
     """Whether a value has `state_dict` and `load_state_dict`."""
     return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
-def generator_state(value: Any) -> Any:
-    """Returns the state of a generator of random numbers; None of anything else."""
-    if isinstance(value, torch.Generator):
-        return bytes(value.get_state().tolist()).hex()
-    if isinstance(value, np.random.Generator):
-        seeds: Any = value.bit_generator.seed_seq
-        return [value.bit_generator.state, getattr(seeds, "n_children_spawned", 0)]
-    if isinstance(value, np.random.BitGenerator):
-        return value.state
-    if isinstance(value, np.random.RandomState):
-        return value.get_state(legacy=False)
-    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
-        return value.getstate()
-    return None
 
 
 def _has_no_identity(value: Any) -> bool:

@@ -39,8 +39,8 @@ from t2t_torch.trial.attribute_capture import (
     new_instance,
     path_of_item,
     set_field,
+    set_generator_state,
 )
-from t2t_torch.trial.schedule import from_plain
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -74,7 +74,7 @@ class Writer:
         self._here = device  # of new tensors
         self._made = made
         self._held = made.objects()  # until the last of them has its new place
-        self._found: dict[str, Any] = {}
+        self._written: dict[str, Any] = {}
         self.unstored: dict[str, str] = {}
 
     @torch.no_grad()
@@ -85,34 +85,48 @@ class Writer:
           TrialError: an object, a class or a tensor is not there any more.
         """
         kind = kind_of(node)
-        writer: Callable[[Node, str, Any], Any] | None = getattr(self, f"_write_{kind}", None)
-        if writer is None:
+        target = None if "@new" in node else self._made.at(node.get("@at", path))
+        if kind in _CONTAINERS:
+            return self._write_container(kind, node, path, target)
+        write: Callable[[Node, str, Any], Any] | None = getattr(self, f"_write_{kind}", None)
+        if write is None:
             return from_node(node, path)
-        return writer(node, path, None if "@new" in node else self._made.at(node.get("@at", path)))
+        made = write(node, path, target)
+        self._written.setdefault(path, made)
+        return made
 
     def _write_same(self, node: Node, path: str, target: Any) -> Any:
         del target
-        found = self._found.get(node["same"])
-        found = self._made.at(node["same"]) if found is None else found
-        if found is None and node["same"].startswith(SCHEDULER):  # the loop warns of it
+        made = self._written.get(node["same"])
+        made = self._made.at(node["same"]) if made is None else made
+        if made is None and node["same"].startswith(SCHEDULER):  # the loop warns of it
             return ABSENT
-        if found is None:
+        if made is None:
             raise TrialError(
                 f"{path} and {node['same']} were one object when the checkpoint was written, and "
                 f"{node['same']} is not there now. Make it where it was made then."
             )
         if "@requires_grad" in node:
-            found.requires_grad_(node["@requires_grad"])
-        return found
+            made.requires_grad_(node["@requires_grad"])
+        return made
 
     def _write_opaque(self, node: Node, path: str, target: Any) -> Any:
-        if target is None:
-            raise _gone(path, node["opaque"])
-        return target
+        return self._there(target, object, path, node["opaque"])
 
     def _write_unstored(self, node: Node, path: str, target: Any) -> Any:
         self.unstored[path] = node["unstored"]
         return ABSENT if target is None else target
+
+    def _there(self, target: Any, kind: type[Any], path: str, name: str) -> Any:
+        """Returns an object that the trial's code makes, and marks it as written.
+
+        Raises:
+          TrialError: it does not make it any more.
+        """
+        if target is None or not isinstance(target, kind):
+            raise _gone(path, name)
+        self._written[path] = target
+        return target
 
     def _write_device(self, node: Node, path: str, target: Any) -> torch.device:
         del path, target
@@ -122,15 +136,13 @@ class Writer:
         return torch.device(self._device.type) if stored.index is None else self._device
 
     def _write_view(self, node: Node, path: str, target: Any) -> Tensor:
+        del path
         name, shape, stride, offset = node["view"]
         owner = self._made.at(name)
         if owner is None:
             raise _gone(name, "tensor")
         made: Tensor = owner.detach().as_strided(shape, stride, offset)
-        if _is_same_view(target, made):
-            made = target
-        self._found[path] = made
-        return made
+        return target if _is_same_view(target, made) else made
 
     def _write_tensor(self, node: Node, path: str, target: Any) -> Tensor:
         stored = self._stored(node["tensor"])
@@ -155,7 +167,6 @@ class Writer:
         if made.is_leaf and (made.is_floating_point() or made.is_complex()):
             made.requires_grad_("@requires_grad" in node)
             made.grad = self.value(node["@grad"], f"{path}.grad") if "@grad" in node else None
-        self._found[path] = made
         return made
 
     def _stored(self, name: str) -> Tensor:
@@ -167,20 +178,18 @@ class Writer:
         return self._tensors[name]
 
     def _write_array(self, node: Node, path: str, target: Any) -> Any:
+        del path
         name, dtype, shape = node["array"]
         stored = np.frombuffer(self._stored(name).numpy().tobytes(), dtype).reshape(shape)
-        made = target
-        if not isinstance(made, np.ndarray) or not made.flags.writeable or not _fits(made, stored):
-            made = stored.copy()
-        else:
-            made[...] = stored
-        self._found[path] = made
-        return made
+        fits = isinstance(target, np.ndarray) and target.flags.writeable and _fits(target, stored)
+        if not fits:
+            return stored.copy()
+        target[...] = stored
+        return target
 
     def _write_tuple(self, node: Node, path: str, target: Any) -> Any:
         del target
-        name = node.get("@class")
-        kind = class_of(name, tuple, path) if name else tuple
+        kind = class_of(node["@class"], tuple, path) if "@class" in node else tuple
         return tuple.__new__(kind, self._items(node["tuple"], path))
 
     def _write_frozenset(self, node: Node, path: str, target: Any) -> Any:
@@ -194,68 +203,34 @@ class Writer:
         return items
 
     def _pairs(self, pairs: list[list[Node]], path: str) -> list[tuple[Any, Any]]:
-        found = []
+        made = []
         for place, (key, node) in enumerate(pairs):
             name = self.value(key, f"{path}{{{place}}}.key")
-            found.append((name, self.value(node, path_of_item(path, name, place))))
-        return [(name, value) for name, value in found if value is not ABSENT]
+            made.append((name, self.value(node, path_of_item(path, name, place))))
+        return [(name, value) for name, value in made if value is not ABSENT]
 
-    def _container(self, node: Node, path: str, target: Any, base: type[Any]) -> Any:
-        """Returns the container of a place, or a new one that is empty; fields are filled."""
+    def _write_container(self, kind: str, node: Node, path: str, target: Any) -> Any:
+        base, add = _CONTAINERS[kind]
         made, maxlen = target, node.get("@maxlen")
         if not isinstance(made, base) or getattr(made, "maxlen", None) != maxlen:
             if "@class" in node and node["@class"] is None:
                 raise _gone(path, base.__name__)
-            kind = class_of(node["@class"], base, path) if "@class" in node else base
-            made = base.__new__(kind)  # type: ignore[call-overload]
+            made = base.__new__(class_of(node["@class"], base, path) if "@class" in node else base)
             if maxlen is not None:
                 collections.deque.__init__(made, (), maxlen)
             if isinstance(made, collections.defaultdict):
                 made.default_factory = FACTORIES.get(node.get("@factory", ""))
-        self._found[path] = made
-        if "@fields" in node:
-            self._fill(made, node["@fields"], node, path)
-        return made
-
-    def _write_list(self, node: Node, path: str, target: Any) -> Any:
-        made = self._container(node, path, target, list)
-        items = self._items(node["list"], path)
-        list.clear(made)
-        list.extend(made, items)
-        return made
-
-    def _write_deque(self, node: Node, path: str, target: Any) -> Any:
-        made = self._container(node, path, target, collections.deque)
-        items = self._items(node["deque"], path)
-        collections.deque.clear(made)
-        collections.deque.extend(made, items)
-        return made
-
-    def _write_set(self, node: Node, path: str, target: Any) -> Any:
-        made = self._container(node, path, target, set)
-        items = self._items(node["set"], path, "{}")
-        set.clear(made)
-        set.update(made, items)
-        return made
-
-    def _write_bytearray(self, node: Node, path: str, target: Any) -> Any:
-        made = self._container(node, path, target, bytearray)
-        made[:] = bytes.fromhex(node["bytearray"])
-        return made
-
-    def _write_dict(self, node: Node, path: str, target: Any) -> Any:
-        return self._mapping(node["dict"], path, self._container(node, path, target, dict), dict)
-
-    def _write_OrderedDict(self, node: Node, path: str, target: Any) -> Any:
-        base = collections.OrderedDict
-        made = self._container(node, path, target, base)
-        return self._mapping(node["OrderedDict"], path, made, base)
-
-    def _mapping(self, pairs: list[list[Node]], path: str, made: Any, base: type[Any]) -> Any:
-        found = self._pairs(pairs, path)
+        self._written[path] = made
+        self._fill(made, node.get("@fields", {}), node, path)
+        content: Any = node[kind]
+        if base is bytearray:
+            content = bytes.fromhex(content)
+        elif issubclass(base, dict):
+            content = self._pairs(content, path)
+        else:
+            content = self._items(content, path, "{}" if base is set else "[]")
         base.clear(made)
-        for key, value in found:
-            base.__setitem__(made, key, value)  # not that of a subclass, which may do more
+        add(made, content)
         return made
 
     def _write_object(self, node: Node, path: str, target: Any) -> Any:
@@ -265,7 +240,7 @@ class Writer:
             if not has_known_fields(kind):
                 raise _gone(path, "object")
             made = new_instance(kind)
-        self._found[path] = made
+        self._written[path] = made
         self._fill(made, node["object"], node, path)
         return made
 
@@ -279,9 +254,7 @@ class Writer:
             drop_field(made, name)
 
     def _write_module(self, node: Node, path: str, target: Any) -> Any:
-        if not isinstance(target, nn.Module):
-            raise _gone(path, "module")
-        self._found[path] = target
+        self._there(target, nn.Module, path, "module")
         for part in PARTS_OF_MODULES:
             members, nodes = vars(target)[part], node[f"@{part}"]
             for name in [name for name in members if name not in nodes]:
@@ -292,31 +265,26 @@ class Writer:
         return target
 
     def _write_state(self, node: Node, path: str, target: Any) -> Any:
-        if target is None:
-            raise _gone(path, "object")
-        self._found[path] = target
+        self._there(target, object, path, "object")
         state = dict(target.state_dict())
-        found = dict(self._pairs(node["state"], path))
-        target.load_state_dict({k: v for k, v in state.items() if k not in found} | found)
+        stored = dict(self._pairs(node["state"], path))
+        target.load_state_dict({k: v for k, v in state.items() if k not in stored} | stored)
         return target
 
     def _write_generator(self, node: Node, path: str, target: Any) -> Any:
         if generator_state(target) is None:
             raise _gone(path, "generator of random numbers")
         try:
-            _set_generator(target, node["generator"])
+            set_generator_state(target, node["generator"])
         except (RuntimeError, TypeError, ValueError) as error:
             raise TrialError(
                 f"{path} is a generator of another kind, or on another device, than the "
                 f"checkpoint has ({error}). Make it as it was made then."
             ) from error
-        self._found[path] = target
         return target
 
     def _write_optimizer(self, node: Node, path: str, target: Any) -> Any:
-        if not isinstance(target, torch.optim.Optimizer):
-            raise _gone(path, "optimizer")
-        self._found[path] = target
+        self._there(target, torch.optim.Optimizer, path, "optimizer")
         content, groups = node["optimizer"], target.param_groups
         held = [parameter for group in groups for parameter in group["params"]]
         settings, parameters = content["settings"], content["parameters"]
@@ -343,22 +311,20 @@ class Writer:
         return target
 
 
-def _set_generator(made: Any, known: Any) -> None:
-    if isinstance(made, torch.Generator):
-        made.set_state(torch.tensor(list(bytes.fromhex(known)), dtype=torch.uint8))
-    elif isinstance(made, np.random.Generator):
-        state, spawned = known
-        made.bit_generator.state = from_plain(made.bit_generator.state, state)
-        seeds: Any = made.bit_generator.seed_seq
-        more = spawned - getattr(seeds, "n_children_spawned", spawned)
-        if more > 0:
-            seeds.spawn(more)  # only forwards: it cannot be set
-    elif isinstance(made, np.random.BitGenerator):
-        made.state = from_plain(made.state, known)
-    elif isinstance(made, np.random.RandomState):
-        made.set_state(from_plain(made.get_state(legacy=False), known))
-    else:
-        made.setstate(from_plain(made.getstate(), known))
+def _set_items(made: Any, pairs: list[tuple[Any, Any]]) -> None:
+    for key, value in pairs:
+        collections.OrderedDict.__setitem__(made, key, value)  # not that of a subclass
+
+
+_CONTAINERS: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
+    "list": (list, list.extend),
+    "deque": (collections.deque, collections.deque.extend),
+    "set": (set, set.update),
+    "bytearray": (bytearray, bytearray.extend),
+    "dict": (dict, dict.update),
+    "OrderedDict": (collections.OrderedDict, _set_items),
+}
+"""Kind of a node -> the container, and how its content is added, whatever a subclass does."""
 
 
 def _fits(made: Any, stored: Any) -> bool:
@@ -420,6 +386,12 @@ class AttributeState:
         self._what = what
         self._device = next(model.parameters()).device
         self._warned: set[str] = set()
+        self._owners: dict[str, Any] = {"self": trial}  # and its class and bases, by unique names
+        names: collections.Counter[str] = collections.Counter()
+        for kind in filter(is_of_user, type(trial).__mro__):
+            name, taken = kind.__name__, names[kind.__name__]
+            self._owners[f"{name}#{taken}" if taken else name] = kind
+            names[name] += 1
         self._made: Made | None = None
         made = self._read()
         self._made, self._digests = made.places, made.digests()
@@ -427,27 +399,14 @@ class AttributeState:
     def _owner(self, name: str) -> tuple[Any, str]:
         """Returns the object that has an attribute, and the attribute's own name."""
         owner, _, own = name.rpartition(".")
-        if owner == "self":
-            return self._trial, own
-        return self._classes().get(owner), own
-
-    def _classes(self) -> dict[str, type[Any]]:
-        """Returns the trial's class and its own bases, each by a name that no other one has."""
-        found: dict[str, type[Any]] = {}
-        for kind in filter(is_of_user, type(self._trial).__mro__):
-            taken = sum(other.__name__ == kind.__name__ for other in found.values())
-            found[f"{kind.__name__}#{taken}" if taken else kind.__name__] = kind
-        return found
+        return self._owners.get(owner), own
 
     def _attributes(self) -> dict[str, Any]:
         """Returns the attributes of the trial and of its class, by their paths."""
-        own = {f"{_SELF}{name}": value for name, value in fields_of(self._trial).items()}
-        for label, kind in self._classes().items():
-            own |= {
-                f"{label}.{name}": value
-                for name, value in vars(kind).items()
-                if not name.startswith("__") and not hasattr(type(value), "__get__")
-            }
+        own: dict[str, Any] = {}
+        for label, owner in self._owners.items():
+            values = fields_of(owner) if owner is self._trial else _values_of(owner)
+            own |= {f"{label}.{name}": value for name, value in values.items()}
         return dict(sorted(own.items(), key=lambda item: _order(item[0])))
 
     def _set(self, name: str, value: Any) -> None:
@@ -641,6 +600,15 @@ class AttributeState:
         if name not in self._warned:
             self._warned.add(name)
             logging.warning("%s: %s %s", self._what, name, told)
+
+
+def _values_of(kind: type[Any]) -> dict[str, Any]:
+    """Returns the attributes of a class that are neither methods nor the like."""
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and not hasattr(type(value), "__get__")
+    }
 
 
 def _order(name: str) -> tuple[bool, bool, str]:
