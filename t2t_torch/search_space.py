@@ -583,6 +583,17 @@ class Space:
         return math.prod(len(kind.points()) for kind in self.kinds.values())
 
     @staticmethod
+    def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns nested values by their dotted names; an empty mapping is a value."""
+        made: dict[str, Any] = {}
+        for name, value in nested.items():
+            if isinstance(value, dict) and value:
+                made |= {f"{name}.{inner}": one for inner, one in Space.flat(value).items()}
+            else:
+                made[str(name)] = value
+        return made
+
+    @staticmethod
     def nested(values: Mapping[str, AnyValue]) -> dict[str, Any]:
         """Returns values as the experiment's file nests them."""
         made: dict[str, Any] = {}

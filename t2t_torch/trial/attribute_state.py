@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,6 @@ import torch
 from absl import logging
 from torch import Tensor, nn
 
-from t2t_torch.distributed.process_group import SideChannel
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.attribute_capture import (
     FACTORIES,
@@ -495,11 +493,7 @@ class AttributeState:
         found = self._read()
         self._check(found)
         own = self._changed(found)
-        told: list[dict[str, _Value]] = [own]
-        if world.size > 1:
-            channel = SideChannel(world.rank, world.size, world.decisions)
-            texts = channel.exchange(json.dumps(own))
-            told = [{name: _Value(*v) for name, v in json.loads(t).items()} for t in texts]
+        told = [{name: _Value(*v) for name, v in one.items()} for one in world.gather(own)]
         kept: dict[str, Any] = {}
         for name in {name: None for one in told for name in one}:
             values = [one.get(name) for one in told]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from absl import logging
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from t2t_torch.distributed.process_group import SideChannel
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
@@ -383,7 +382,6 @@ class MetricAverages:
         self.sums = torch.zeros(1, dtype=torch.float64)
         self._what = what
         self._reducers = reducers
-        self._leads = True
         self._layout: Layout | None = None
         self._batches = 0  # of this process
 
@@ -427,15 +425,6 @@ class MetricAverages:
             return self._reducers
         return self._reducers.get(name, Reducer.AVG)
 
-    def _share_extremes(self, told: list[Any]) -> None:
-        """Leaves in the first process the extremes of all, and zeros in others: then sums add."""
-        values = [torch.tensor(one, dtype=torch.float64) for one in told if one is not None]
-        for part, kind in self._extremes():
-            joined = values[0][part]
-            for other in values[1:]:
-                joined = _EXTREME[kind](joined, other[part])
-            self.sums[part] = joined if self._leads else 0.0
-
     def agree(self, world: World) -> None:
         """Lets all processes know the metrics' names and shapes; all must call it, once at the end.
 
@@ -446,13 +435,12 @@ class MetricAverages:
         """
         if world.size == 1:
             return
-        channel = SideChannel(world.rank, world.size, world.decisions)
-        told = [json.loads(text) for text in channel.exchange(json.dumps(self._layout))]
-        self._leads = world.leads
+        own = {"layout": self._layout, "sums": self.sums.tolist() if self._extremes() else None}
+        told = world.gather(own if self._batches else None)
         known = [
-            (rank, [(name, shape) for name, shape in layout])
-            for rank, layout in enumerate(told)
-            if layout is not None
+            (rank, [(name, shape) for name, shape in one["layout"]])
+            for rank, one in enumerate(told)
+            if one is not None
         ]
         for rank, layout in known[1:]:
             first, agreed = known[0]
@@ -464,9 +452,15 @@ class MetricAverages:
                 )
         if known and self._layout is None:
             self._lay_out(known[0][1])
-        if self._extremes():
-            own = json.dumps(self.sums.tolist() if self._batches else None)
-            self._share_extremes([json.loads(text) for text in channel.exchange(own)])
+        # The first process has the extremes of all, others have zeros: then sums add.
+        sums = [
+            torch.tensor(one["sums"], dtype=torch.float64)
+            for one in told
+            if one and self._extremes()
+        ]
+        for part, kind in self._extremes():
+            joined = functools.reduce(_EXTREME[kind], (one[part] for one in sums))
+            self.sums[part] = joined if world.leads else 0.0
 
     def result(self) -> dict[str, float]:
         """Returns the mean of every metric that is one number.
@@ -568,10 +562,7 @@ class TrainingReport:
 
         A process that has not met a name has nothing to add to it.
         """
-        told = [self._shapes]
-        if world.size > 1:
-            channel = SideChannel(world.rank, world.size, world.decisions)
-            told = [json.loads(text) for text in channel.exchange(json.dumps(self._shapes))]
+        told = world.gather(self._shapes)
         names = sorted({name for shapes in told for name in shapes})
         for name in names:
             shapes = [shapes[name] for shapes in told if name in shapes]

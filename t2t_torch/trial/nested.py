@@ -6,7 +6,7 @@ Containers are dicts, lists, tuples and named tuples; everything else is a leaf.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,54 +22,103 @@ _PLAIN = (str, bytes, bool, int, float, complex, type(None), np.generic)
 _WARNED: set[type] = set()
 
 
+def mapped(
+    value: Any,
+    function: Callable[[str, Any], Any],
+    *,
+    is_leaf: Callable[[Any], bool] = lambda _: False,
+    name: str = "",
+) -> Any:
+    """Returns a value of the same nesting, with the results of a function as its leaves.
+
+    Args:
+      value: nested at will; it is not changed.
+      function: takes the name of a leaf, as in `0.input1.sub_input1`, and the leaf.
+      is_leaf: whether a container is to be taken for a leaf.
+      name: of the value itself.
+    """
+    parts = None if is_leaf(value) else _parts(value)
+    if parts is None:
+        return function(name, value)
+    items = [
+        mapped(item, function, is_leaf=is_leaf, name=f"{name}.{key}" if name else key)
+        for key, item in parts
+    ]
+    if isinstance(value, dict):
+        made = copy.copy(value)  # keeps a defaultdict one
+        for key, item in zip(value, items, strict=True):
+            made[key] = item
+        return made
+    if isinstance(value, list):
+        return items
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+
+
+def _parts(value: Any) -> list[tuple[str, Any]] | None:
+    """Returns the parts of a container by name; None of a leaf."""
+    if isinstance(value, dict):
+        return [(str(key), item) for key, item in value.items()]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value, strict=True))
+    if isinstance(value, list | tuple):
+        return [(str(place), item) for place, item in enumerate(value)]
+    return None
+
+
+def leaves(value: Any) -> dict[str, Any]:
+    """Returns all leaves by name, as in `0.input1.sub_input1`; one that is alone is named ''."""
+    named: dict[str, Any] = {}
+    mapped(value, named.setdefault)
+    return named
+
+
+def rebuilt(value: Any, leaf_of: Callable[[str], Any]) -> Any:
+    """Returns a value of the same nesting, with the leaves that a function returns for names."""
+    return mapped(value, lambda name, _: leaf_of(name))
+
+
 def to_device(value: Any, device: torch.device) -> Any:
     """Returns a value with all that is in it on a device.
 
     Arrays of numbers become tensors of their dtype; arrays of strings or objects stay.  What has a
-    method `to` of its own is moved by it.  Other leaves stay as they are; of a type that is neither
-    number nor text that is said once.
+    method `to` of its own is moved by it.  Other leaves stay as they are, with one warning for each
+    type that is neither number nor text.
 
     Args:
       value: nested at will; it is not changed.
       device: where to.
     """
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=device.type == "cuda")  # to a CPU it would be too soon
-    if isinstance(value, np.ndarray):
-        return _tensor(value).to(device) if value.dtype.kind in _NUMBERS else value
-    if callable(getattr(value, "to", None)):  # PackedSequence is a tuple, and moves itself
-        return value.to(device)
-    if isinstance(value, dict):
-        moved = copy.copy(value)  # keeps a defaultdict one
-        for key, item in value.items():
-            moved[key] = to_device(item, device)
-        return moved
-    if isinstance(value, list):
-        return [to_device(item, device) for item in value]
-    if isinstance(value, tuple):
-        items = [to_device(item, device) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if not isinstance(value, _PLAIN) and type(value) not in _WARNED:
-        _WARNED.add(type(value))
-        logging.warning(
-            "A batch holds a %s, which stays where it is: only tensors and arrays in dicts, lists "
-            "and tuples are moved to %s.",
-            type(value).__name__,
-            device,
-        )
-    return value
+
+    def move(_: str, leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            # Without waiting only to a GPU: to a CPU it would be too soon.
+            return leaf.to(device, non_blocking=device.type == "cuda")
+        if isinstance(leaf, np.ndarray):
+            return _tensor(leaf).to(device) if leaf.dtype.kind in _NUMBERS else leaf
+        if _moves_itself(leaf):
+            return leaf.to(device)
+        if not isinstance(leaf, _PLAIN) and type(leaf) not in _WARNED:
+            _WARNED.add(type(leaf))
+            logging.warning(
+                "A batch holds a %s, which stays where it is: only tensors and arrays in dicts, "
+                "lists and tuples are moved to %s.",
+                type(leaf).__name__,
+                device,
+            )
+        return leaf
+
+    return mapped(value, move, is_leaf=_moves_itself)  # PackedSequence is a tuple
 
 
-def leaves(value: Any) -> dict[str, Any]:
-    """Returns all leaves by name, as in `0.input1.sub_input1`; one that is alone is named ''."""
-    return dict(_leaves(value, ""))
+def _moves_itself(value: Any) -> bool:
+    return callable(getattr(value, "to", None))
 
 
 def shapes(value: Any) -> list[str]:
     """Returns a line for each leaf, as in `0.input1: float32 [32, 1, 28, 28]`."""
     return [
         f"{name}: {described(leaf)}" if name else described(leaf)
-        for name, leaf in _leaves(value, "")
+        for name, leaf in leaves(value).items()
     ]
 
 
@@ -78,20 +127,6 @@ def described(leaf: Any) -> str:
     if isinstance(leaf, Tensor | np.ndarray):
         return f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
     return "None" if leaf is None else type(leaf).__name__
-
-
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        items = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = list(zip(value._fields, value, strict=True))
-    elif isinstance(value, list | tuple):
-        items = [(str(place), item) for place, item in enumerate(value)]
-    else:
-        yield name, value
-        return
-    for key, item in items:
-        yield from _leaves(item, f"{name}.{key}" if name else key)
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
@@ -133,7 +168,7 @@ def stacked(records: Sequence[Any]) -> Any:
       TrialError: a leaf is no tensor, array, number or text.
     """
     columns = [leaves(record) for record in records]
-    return rebuilt(records[0], lambda name: _stack(name, [column[name] for column in columns]))
+    return mapped(records[0], lambda name, _: _stack(name, [column[name] for column in columns]))
 
 
 def unstacked(outputs: Any, count: int) -> list[Any]:
@@ -146,57 +181,39 @@ def unstacked(outputs: Any, count: int) -> list[Any]:
     Raises:
       TrialError: an output has not one row for each.
     """
-    found = leaves(outputs)
-    for name, leaf in found.items():
+    for name, leaf in leaves(outputs).items():
         if isinstance(leaf, np.ndarray) and leaf.shape[:1] != (count,):
             raise TrialError(
                 f"forward returned {name or 'an array'} {described(leaf)} for a batch of {count}: "
                 "it has no row for each record. Ask for whole batches, predictor.batch(inputs)."
             )
-
-    def at(row: int) -> Any:
-        return rebuilt(
-            outputs,
-            lambda name: found[name][row] if isinstance(found[name], np.ndarray) else found[name],
-        )
-
-    return [at(row) for row in range(count)]
+    return [sliced(outputs, row) for row in range(count)]
 
 
-def rebuilt(value: Any, leaf_of: Callable[[str], Any], name: str = "") -> Any:
-    """Returns a value nested as another one.
-
-    Args:
-      value: the other.
-      leaf_of: returns the leaf of a name, as `nested.leaves` names it.
-      name: of the value itself.
-    """
-
-    def below(key: object, item: Any) -> Any:
-        return rebuilt(item, leaf_of, f"{name}.{key}" if name else str(key))
-
-    if isinstance(value, dict):
-        return {key: below(key, item) for key, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(below, value._fields, value))
-    if isinstance(value, list | tuple):
-        items = [below(place, item) for place, item in enumerate(value)]
-        return items if isinstance(value, list) else tuple(items)
-    return leaf_of(name)
+def sliced(value: Any, rows: int | slice) -> Any:
+    """Returns a nested value with a row, or some rows, of its arrays and tensors."""
+    return mapped(
+        value, lambda _, leaf: leaf[rows] if isinstance(leaf, Tensor | np.ndarray) else leaf
+    )
 
 
 def as_arrays(value: Any) -> Any:
     """Returns a nested value with arrays in place of its tensors."""
-    found = leaves(value)
 
-    def leaf_of(name: str) -> Any:
-        leaf = found[name]
+    def array(_: str, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
         leaf = leaf.detach().cpu()
         return (leaf.float() if leaf.dtype == torch.bfloat16 else leaf).numpy()
 
-    return rebuilt(value, leaf_of)
+    return mapped(value, array)
+
+
+def copied(value: Any) -> Any:
+    """Returns a nested value with copies of its tensors, without their graph."""
+    return mapped(
+        value, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
+    )
 
 
 def _kind(record: Any) -> Any:

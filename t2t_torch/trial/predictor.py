@@ -39,7 +39,7 @@ from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.definition import TRAIN_BATCH, call, load_definition
 from t2t_torch.trial.metrics import check_batch_pair, check_model
-from t2t_torch.trial.nested import as_arrays, groups, leaves, rebuilt, stacked, unstacked
+from t2t_torch.trial.nested import as_arrays, groups, leaves, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
 from t2t_torch.trial.task import TrialTask
@@ -494,7 +494,7 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
             inputs = several_arguments(model, given, named)
         elif len(given) == 1:
             inputs = given[0]
-        calls.append(_copied(inputs))
+        calls.append(nested.copied(inputs))
         if rows and sum(map(rows_of, calls)) >= rows:
             raise _Enough
 
@@ -507,13 +507,3 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     finally:
         hook.remove()
     return calls
-
-
-def _copied(value: Any) -> Any:
-    found = leaves(value)
-
-    def leaf_of(name: str) -> Any:
-        leaf = found[name]
-        return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
-
-    return rebuilt(value, leaf_of)

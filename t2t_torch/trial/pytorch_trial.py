@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import T2TError, TrialError
+from t2t_torch.search_space import Space
 
 
 class PyTorchTrial:
@@ -185,22 +186,12 @@ def _entered(asked: str) -> TrialContext:
 
 
 def _known(name: str, hparams: dict[str, Any]) -> str:
-    names = sorted(_dotted(hparams))
+    names = sorted(Space.flat(hparams))
     if not names:
         return "but the configuration has no hyperparameters. Write it under hyperparameters."
     near = difflib.get_close_matches(name, names, n=1)
     guess = f" Did you mean {near[0]!r}?" if near else ""
     return f"but the configuration has only {', '.join(names)}.{guess}"
-
-
-def _dotted(hparams: dict[str, Any]) -> list[str]:
-    names = []
-    for name, value in hparams.items():
-        if isinstance(value, dict) and value:
-            names += [f"{name}.{inner}" for inner in _dotted(value)]
-        else:
-            names.append(str(name))
-    return names
 
 
 # How the metrics of validation batches are joined.

@@ -24,6 +24,8 @@ from t2t_torch.trial.config import ExperimentConfig, read_text
 from t2t_torch.trial.source import imported_files
 
 if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
     from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.trial.definition import Definition
 
@@ -107,17 +109,7 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 def _flat(record: RunRecord) -> dict[str, Any]:
     """Returns all that decides how a run trains, by dotted names, with defaults."""
     config = ExperimentConfig.from_dict(record.config).resolved(record.hparams)
-    found: dict[str, Any] = {}
-    _flatten("", config, found)
-    return found
-
-
-def _flatten(prefix: str, value: Any, found: dict[str, Any]) -> None:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            _flatten(f"{prefix}.{key}" if prefix else str(key), item, found)
-    else:
-        found[prefix] = json.loads(json.dumps(value, default=str))
+    return {k: json.loads(json.dumps(v, default=str)) for k, v in Space.flat(config).items()}
 
 
 def _shown(value: Any) -> str:
@@ -252,47 +244,25 @@ def _is_run(folder: Path, run_dir: Path) -> bool:
     return folder == run_dir or any((folder / name).exists() for name in _OF_A_RUN)
 
 
-def _is_left_out(path: Path, root: Path, rules: list[tuple[str, bool, bool]]) -> bool:
+def _is_left_out(path: Path, root: Path, rules: GitIgnoreSpec) -> bool:
     if path.name.startswith(".") or path.name in _NO_CODE:
         return True
-    name, left_out = path.relative_to(root).as_posix(), False
-    for pattern, of_folders, takes_back in rules:
-        if (path.is_dir() or not of_folders) and re.fullmatch(pattern, name):
-            left_out = not takes_back
-    return left_out
+    return rules.match_file(f"{path.relative_to(root).as_posix()}{'/' * path.is_dir()}")
 
 
-def _rules(root: Path) -> list[tuple[str, bool, bool]]:
-    """Returns of each line a pattern, whether it is of folders alone, and whether it takes back."""
+def _rules(root: Path) -> GitIgnoreSpec:
+    """Reads the file that names what is no code; warns of lines that are no pattern."""
+    from pathspec import GitIgnoreSpec  # --help does without it
+
     file = root / IGNORED
-    if not file.is_file():
-        return []
-    found = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        rule = line.strip()
-        if not rule or rule.startswith("#"):
-            continue
-        takes_back, rule = rule.startswith("!"), rule.removeprefix("!")
-        of_folders, rule = rule.endswith("/"), rule.rstrip("/")
-        pattern = ("" if "/" in rule else "(.*/)?") + _pattern(rule.removeprefix("/"))
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    patterns: list[Any] = []
+    for line in text.splitlines():
         try:
-            re.compile(pattern)
-        except re.error as error:
+            patterns += GitIgnoreSpec.from_lines([line]).patterns
+        except (ValueError, re.error) as error:
             logging.warning("%s: %r is no pattern: %s.", file, line.strip(), error)
-            continue
-        found.append((pattern, of_folders, takes_back))
-    return found
-
-
-def _pattern(rule: str) -> str:
-    """Returns a regular expression of a name with stars; two stars are any number of folders."""
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", rule)
-    meanings = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(
-        meanings.get(part)
-        or (part.replace("[!", "[^", 1) if part.startswith("[") else re.escape(part))
-        for part in parts
-    )
+    return GitIgnoreSpec(patterns)
 
 
 # A trial's hyperparameters: those of its configuration, and what the command says.

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler as TorchScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from t2t_torch.distributed.process_group import SideChannel
 from t2t_torch.errors import TrialError
 
 if TYPE_CHECKING:
@@ -329,9 +328,10 @@ class Schedule:
 
     def follow_leader(self, world: World) -> None:
         """Takes the leader's state over; all processes must call it."""
-        told = self._told(world)
-        if told and told[world.rank] != told[0]:
-            self.restore(json.loads(told[0]))
+        if world.size > 1:
+            texts = world.gather(json.dumps(self.state(), sort_keys=True))  # NaN is not itself
+            if texts[world.rank] != texts[0]:
+                self.restore(json.loads(texts[0]))
 
     def agreed_state(self, world: World) -> dict[str, Any]:
         """Returns `state`; all processes must call it.
@@ -339,22 +339,16 @@ class Schedule:
         Raises:
           TrialError: processes have different ones.
         """
-        told = self._told(world)
-        if any(other != told[0] for other in told):
+        state = self.state()
+        texts = world.gather(json.dumps(state, sort_keys=True))
+        if any(other != texts[0] for other in texts):
             raise TrialError(
                 f"{self._what}: the learning rate, another setting of the optimizer or a scheduler "
                 "has become another one in other processes, so that their weights part. Step a "
                 "scheduler in training by what all of them have alike, such as the number of the "
                 "batch; each process has batches of its own, and so losses of its own."
             )
-        return self.state()
-
-    def _told(self, world: World) -> list[str]:
-        """Returns the state of each process by rank; none if this one is alone."""
-        if world.size == 1:
-            return []
-        channel = SideChannel(world.rank, world.size, world.decisions)
-        return channel.exchange(json.dumps(self.state(), sort_keys=True))
+        return state
 
 
 def _values(trial: Any) -> Iterator[tuple[str, Any]]:
