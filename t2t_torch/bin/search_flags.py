@@ -16,7 +16,7 @@ from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import staged
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp
-from t2t_torch.trial.whole_length import whole_length
+from t2t_torch.trial.config import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password
 

@@ -16,17 +16,21 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
+import json
 import math
 import re
+import subprocess
+import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 import yaml
 
-from t2t_torch.errors import ConfigError
+from t2t_torch.errors import ConfigError, UsageError
+from t2t_torch.search_space import AnyValue, Space
 
 # What the sections of an experiment's configuration have in common: they say what is wrong.
 
@@ -758,3 +762,60 @@ def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
         elif value is not None or default is None:
             joined[key] = copy.deepcopy(value)
     return joined
+
+
+# How many optimizer steps a whole training has, where only the trial's loaders can say.
+
+
+ANSWER = "whole_length: "
+"""The beginning of the line in which the process that reads the loaders tells the steps."""
+
+_MOST_TOLD = 2000  # characters of an error
+
+
+def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]) -> int:
+    """Returns the optimizer steps of a whole training, the same at both ends of all ranges.
+
+    The trial's code makes its loaders in a process of its own (`preparation`): the tuner imports no
+    torch, and what the code leaves behind stays there.
+
+    Args:
+      trial: as `--trial` takes it.
+      config: of the experiment.
+      space: what is searched.
+      usr_dirs: folders of the user's.
+
+    Raises:
+      UsageError: the trial's loaders cannot be made, or trainings differ in their steps.
+    """
+    found: dict[int, Mapping[str, AnyValue]] = {}
+    why = ""
+    for place in (0.0, 1.0) if space.searched else (0.0,):
+        values = space.at(place)
+        question = {
+            "trial": trial,
+            "config": str(config),
+            "hparams": space.nested(values),
+            "usr_dirs": list(usr_dirs),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "t2t_torch.trial.preparation"],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
+        if done.returncode == 0 and answers:
+            found.setdefault(int(answers[-1].removeprefix(ANSWER)), values)
+        else:
+            why = done.stderr.strip()[-_MOST_TOLD:].removeprefix("error: ")
+    if not found:
+        raise UsageError(f"{config}: how long a training is, its loaders should say: {why}")
+    if len(found) > 1:
+        told = ", ".join(f"{steps:,} steps with {dict(one)}" for steps, one in found.items())
+        raise UsageError(
+            f"{config}: a whole training has {told}; trials are compared at equal steps. Give "
+            "--train_steps, or the length in batches."
+        )
+    return next(iter(found))

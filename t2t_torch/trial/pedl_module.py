@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.machinery
 import importlib.util
 import inspect
@@ -102,27 +103,21 @@ def Constant(value: Any, name: str | None = None) -> Any:
     return chosen.get(name, value) if name else value
 
 
+@dataclasses.dataclass
 class Experiment:
     """An experiment as scripts asked a cluster for it; `create` says how it is run here.
 
-    Args:
+    Attributes:
       context_directory: where the script's files are.
       trial_def: the trial.
       make_data_loaders_fn: the function that makes its loaders.
       configuration: what stands in experiment.yaml.
     """
 
-    def __init__(
-        self,
-        context_directory: str | None = None,
-        trial_def: type | None = None,
-        make_data_loaders_fn: Callable[..., Any] | None = None,
-        configuration: dict[str, Any] | None = None,
-    ) -> None:
-        self.context_directory = context_directory
-        self.trial_def = trial_def
-        self.make_data_loaders_fn = make_data_loaders_fn
-        self.configuration = configuration
+    context_directory: str | None = None
+    trial_def: type | None = None
+    make_data_loaders_fn: Callable[..., Any] | None = None
+    configuration: dict[str, Any] | None = None
 
     def create(self) -> NoReturn:
         """Says which command runs the experiment.

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import fcntl
 import gc
 import hashlib
 import json
 import os
 import random
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,14 @@ from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.data.raw_file import exclusive
-from t2t_torch.distributed.process_group import World
-from t2t_torch.errors import TrialError
+from t2t_torch.distributed.process_group import World, join_world
+from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
+from t2t_torch.files import is_locked, write_text
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.trial import nested, pytorch_trial
+from t2t_torch.trial.config import ANSWER, ExperimentConfig
 from t2t_torch.trial.definition import TRAIN_BATCH, Definition, arity, call, load_definition
 from t2t_torch.trial.epoch_orders import isolated
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
@@ -50,20 +52,17 @@ if TYPE_CHECKING:
 
     from t2t_torch.hparam import HParams
     from t2t_torch.train.task import Task
-    from t2t_torch.trial.config import ExperimentConfig
 
 
 # `download_data`, called once on a machine, however many processes train on it.
 #
 # The first process of a machine calls it under a lock that all jobs of the same trial and data on
-# the machine share, and writes what came of it to a file that the others wait for: the directory,
-# or the traceback.  It holds a second lock meanwhile, so that the others see if it died.
+# the machine share, and writes the result to a file that the others wait for: the directory, or the
+# traceback.  It holds a second lock meanwhile, so that the others see if it died.
 
 
-_LOOK_SECONDS = 0.05  # between two looks at what has come of it
+_LOOK_SECONDS = 0.05  # between two looks for the result
 _KEPT_SECONDS = 86400.0  # files of starts that are over; the longest wait for one is shorter
-
-_BEGUN, _DONE, _FAILED, _INVALID = "begun", "done", "failed", "invalid hyperparameters"
 
 
 def download_once(
@@ -95,10 +94,13 @@ def download_once(
     """
     if definition.download_data is None:
         return None
-    files = _Files.of(definition, context, attempt_id)
-    if local_rank == 0:
-        return _download(definition, context, files)
-    return _wait(definition, files, timeout_s)
+    data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
+    subject = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
+    start = _own_folder() / f"{subject}-{_hash(attempt_id)}"
+    if local_rank:
+        return _wait(definition, start, timeout_s)
+    with _living(start):
+        return _download(definition, context, start, start.with_name(f"{subject}.lock"))
 
 
 def this_start(world: World) -> str:
@@ -106,89 +108,50 @@ def this_start(world: World) -> str:
     return str(world.from_leader(time.time_ns()))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Files:
-    """Where processes of a machine meet.
+@contextlib.contextmanager
+def _living(start: Path) -> Iterator[None]:
+    """Holds the lock of a file that says that this process lives; it is locked before it is there.
 
-    Attributes:
-      lock: held while `download_data` runs; one for all jobs of the trial and its data.
-      alive: held by the process that calls it, from before `news` is there.
-      news: what has come of it.
+    Args:
+      start: of the file's name.
     """
-
-    lock: Path
-    alive: Path
-    news: Path
-
-    @classmethod
-    def of(cls, definition: Definition, context: TrialContext, attempt_id: str) -> _Files:
-        data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
-        subject = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
-        folder = _own_folder()
-        start = f"{subject}-{_hash(attempt_id)}"
-        return cls(folder / f"{subject}.lock", folder / f"{start}.alive", folder / f"{start}.json")
-
-    def tell(self, state: str, text: str = "") -> None:
-        """Writes the news, whole at once."""
-        beside = self.news.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps({"state": state, "text": text}), "utf-8")
-        beside.replace(self.news)
-
-    def told(self) -> tuple[str, str]:
-        """Returns the state and its text; both empty before there is one."""
-        try:
-            news = json.loads(self.news.read_text("utf-8"))
-        except FileNotFoundError:
-            return "", ""
-        return news["state"], news["text"]
-
-    def is_deserted(self) -> bool:
-        """Whether the process that calls `download_data` holds its lock no more."""
-        with self.alive.open("r") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-        return True
-
-    @contextlib.contextmanager
-    def living(self) -> Iterator[None]:
-        """Holds the lock that says that this process lives."""
-        with self.alive.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def clear(self) -> None:
-        """Removes what starts that are long over have left."""
-        oldest = time.time() - _KEPT_SECONDS
-        for path in self.lock.parent.glob(f"{self.lock.stem}-*"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+    locked = start.with_suffix(f".{os.getpid()}")
+    with locked.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        locked.replace(start.with_suffix(".alive"))
+        yield
 
 
-def _download(definition: Definition, context: TrialContext, files: _Files) -> Path:
-    """Calls the trial, and tells the other processes what came of it."""
-    with files.living():
-        files.tell(_BEGUN)
-        try:
-            with exclusive(files.lock, f"downloading the data of {definition.spec}"):
-                files.clear()
-                path = _called(definition, context)
-        except InvalidHP as error:
-            files.tell(_INVALID, str(error))
-            raise
-        except TrialError as error:
-            files.tell(_FAILED, str(error))
-            raise
-        except BaseException as error:  # also what ends the process: nobody shall wait for it
-            told = f"download_data of {definition.spec} failed:\n{users_traceback(error)}"
-            files.tell(_FAILED, told)
-            if isinstance(error, Exception):
-                raise TrialError(told) from error
-            raise
-        files.tell(_DONE, str(path))
-        return path
+def _clear(lock: Path) -> None:
+    """Removes what starts that are long over have left."""
+    oldest = time.time() - _KEPT_SECONDS
+    for path in lock.parent.glob(f"{lock.stem}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+def _download(definition: Definition, context: TrialContext, start: Path, lock: Path) -> Path:
+    """Calls the trial, and writes the result for the other processes."""
+
+    def write(kind: str, text: str) -> None:
+        write_text(start.with_suffix(".json"), json.dumps([kind, text]))
+
+    try:
+        with exclusive(lock, f"downloading the data of {definition.spec}"):
+            _clear(lock)
+            path = _called(definition, context)
+    except (InvalidHP, TrialError) as error:
+        write("InvalidHP" if isinstance(error, InvalidHP) else "TrialError", str(error))
+        raise
+    except BaseException as error:  # also what ends the process: nobody shall wait for it
+        message = f"download_data of {definition.spec} failed:\n{users_traceback(error)}"
+        write("TrialError", message)
+        if isinstance(error, Exception):
+            raise TrialError(message) from error
+        raise
+    write("path", str(path))
+    return path
 
 
 def _called(definition: Definition, context: TrialContext) -> Path:
@@ -216,33 +179,28 @@ def _called(definition: Definition, context: TrialContext) -> Path:
     return path
 
 
-def _wait(definition: Definition, files: _Files, timeout_s: float) -> Path:
-    """Waits for what comes of the first process's call."""
+def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
+    """Waits for the result of the first process's call."""
     deadline = time.monotonic() + timeout_s
-    said = False
+    alive, result = start.with_suffix(".alive"), start.with_suffix(".json")
+    logging.info("Waiting for download_data, which another process of this machine calls.")
     while True:
-        state, text = files.told()
-        if state == _BEGUN and files.is_deserted():
-            state, text = files.told()  # it may have told and ended between the two
-            if state == _BEGUN:
-                raise TrialError(
-                    f"The process that called download_data of {definition.spec} died. Its own "
-                    "output says why; start again."
-                )
-        if state == _DONE:
-            return Path(text)
-        if state == _INVALID:
-            raise InvalidHP(text)
-        if state == _FAILED:
-            raise TrialError(text)
+        died = alive.exists() and not is_locked(alive)
+        if result.exists():  # it may have been written and the process ended between the two
+            kind, text = json.loads(result.read_text("utf-8"))
+            if kind == "path":
+                return Path(text)
+            raise InvalidHP(text) if kind == "InvalidHP" else TrialError(text)
+        if died:
+            raise TrialError(
+                f"The process that called download_data of {definition.spec} died. Its own "
+                "output says why; start again."
+            )
         if time.monotonic() > deadline:
             raise TrialError(
                 f"download_data of {definition.spec} took more than {timeout_s:g} seconds. Wait "
                 "longer with --download_timeout=SECONDS, or fetch the data beforehand."
             )
-        if not said:
-            said = True
-            logging.info("Waiting for download_data, which another process of this machine calls.")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -516,3 +474,45 @@ def _told(title: str, value: Any) -> Iterator[str]:
         yield from (f"  {name}: {number:.6g}" for name, number in value.items())
     else:
         yield from (f"  {line}" for line in nested.shapes(value))
+
+
+# The length of a training, for `config.whole_length`:
+#
+#     python -m t2t_torch.trial.preparation < question.json
+
+
+def _answer(question: Mapping[str, Any]) -> int:
+    """Returns the optimizer steps of a whole training; see `config.whole_length`."""
+    for folder in question["usr_dirs"]:
+        registry.import_usr_dir(folder)
+    config = ExperimentConfig.read(Path(question["config"]))
+    length = config.searcher.length
+    if length is None:
+        raise ConfigError(f"{question['config']} does not say how long to train.")
+    spec = question["trial"]
+    if config.trial_class and ":" not in Path(spec).name:
+        spec += f":{config.trial_class.rpartition(':')[2]}"
+    with join_world(use_gpu=False) as world:
+        seed = config.reproducibility.experiment_seed
+        task = prepare(spec, config, question["hparams"], world, seed=seed, timeout_s=7200)
+        source = task.train_batches(seed=seed, start=0, rank=0, world_size=1).source
+        scale = config.scale(
+            world_size=1,
+            records_per_batch=source.records_per_batch,
+            batches_per_epoch=source.batches_per_epoch,
+        )
+        return scale.steps(length)
+
+
+def main() -> int:
+    """Answers the question on standard input; returns the exit code."""
+    try:
+        print(f"{ANSWER}{_answer(json.loads(sys.stdin.read()))}", flush=True)
+    except T2TError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_CODE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
