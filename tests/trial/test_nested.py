@@ -145,3 +145,24 @@ def test_shapes_are_shown_by_line():
         "1.3: str",
     ]
     assert shapes(torch.ones(2)) == ["float32 [2]"]
+
+
+def test_a_walk_keeps_containers_and_names_leaves():
+    value = OrderedDict(b=[1, (2, Pair(3, None))], a={})
+    seen: dict[str, object] = {}
+    doubled = nested.mapped(value, lambda name, leaf: seen.setdefault(name, leaf) and leaf * 2)
+    assert seen == {"b.0": 1, "b.1.0": 2, "b.1.1.words": 3, "b.1.1.lengths": None}
+    assert doubled == OrderedDict(b=[2, (4, Pair(6, None))], a={})
+    assert type(doubled) is OrderedDict
+    assert value["b"][0] == 1
+    assert nested.mapped([[1], 2], lambda _, leaf: leaf, is_leaf=lambda v: v == [1]) == [[1], 2]
+
+
+def test_rows_and_copies_are_of_all_tensors():
+    batch = {"x": tensor(), "y": [array(), None, "text"]}
+    row = nested.sliced(batch, slice(1, 2))
+    assert (row["x"].tolist(), row["y"][0].tolist()) == ([[3.0, 4.0, 5.0]], [[3.0, 4.0, 5.0]])
+    assert row["y"][1:] == [None, "text"]
+    copies = nested.copied(batch)
+    copies["x"].zero_()
+    assert batch["x"].sum() == 15

@@ -156,3 +156,26 @@ def test_faults_of_a_file_of_ranges_name_the_file() -> None:
 def test_numbers_that_yaml_takes_for_texts_are_numbers() -> None:
     space = Space.of_mapping({"a": {"type": "double", "minval": "1e-4", "maxval": 1}})
     assert space.kinds["a"] == Double(1e-4, 1.0)
+
+
+def test_nested_values_are_flat_by_their_dotted_names() -> None:
+    nested = {"a": {"b": 1, "c": {"d": [2], "e": {}}}, "f": None}
+    assert Space.flat(nested) == {"a.b": 1, "a.c.d": [2], "a.c.e": {}, "f": None}
+    assert Space.nested(Space.flat(nested)) == nested
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        (Integer(1, 9), 9, 0),
+        (Double(0.1, 0.9, log=True, reverse=True), 0.2, 1.0),
+        (LogDouble(-3, -1), 0.01, 10.0),
+        (Categorical((1, "a", None)), None, True),
+    ],
+)
+def test_a_value_has_one_place_on_an_axis(kind, inside, outside) -> None:
+    assert kind.from_axis(kind.to_axis(inside)) == pytest.approx(inside)
+    assert kind.allows(inside)
+    assert all(map(kind.allows, kind.ends))
+    assert not kind.allows(outside)
+    assert kind.allows(kind.at(0)) and kind.allows(kind.at(1))
