@@ -34,9 +34,9 @@ from t2t_torch.trial.epoch_orders import (
     as_it_is,
     has_indices,
     isolated,
+    length_of,
     mix,
     set_epoch,
-    size_of,
 )
 
 # Batches of given indices, read through a loader's data set and `collate_fn`.
@@ -267,7 +267,7 @@ class ReplayedLoader:
         self._loader = loader
         self._seed = seed
         self._starts = [0]  # the first batch of each epoch that has begun
-        self.batches_per_epoch = _length(loader)
+        self.batches_per_epoch = length_of(loader) or None
         self.records_per_batch = _batch_size(loader) or 1.0
         self.records = round((self.batches_per_epoch or 0) * self.records_per_batch)
 
@@ -370,13 +370,6 @@ def _opened(loader: Loader, seed: int, what: str, world_size: int) -> ListedLoad
     return listed
 
 
-def _length(loader: Loader) -> int | None:
-    try:
-        return len(loader) or None
-    except TypeError:
-        return None
-
-
 def _batch_size(loader: Loader) -> float | None:
     size = getattr(loader, "batch_size", None)
     return float(size) if isinstance(size, int) and size > 0 else None
@@ -399,7 +392,7 @@ def _nothing(loader: Loader, epoch: int) -> str:
 
 
 def _empty(what: str, loader: Loader) -> str:
-    examples = size_of(_data_set(loader))
+    examples = length_of(_data_set(loader)) or 0
     why = f"its data set has {examples:,} items"
     if getattr(loader, "drop_last", False) and examples:
         why += f", fewer than batch_size={loader.batch_size}, and drop_last=True drops them"
@@ -484,7 +477,7 @@ class TrialTrainBatches:
         """
         batches, records = self.batches_per_epoch or 0, self._order.records
         return PlanReport(
-            examples=size_of(_data_set(self._loader)) or records,
+            examples=length_of(_data_set(self._loader)) or records,
             kept=records,
             too_long=0,
             too_short=0,

@@ -294,7 +294,7 @@ class EpochOrders:
         given: dict[str, Any] = {"batch_sampler": self._sampler, "collate_fn": as_it_is}
         if not self._collates:  # then the sampler's indices are batches, of one item each
             given = {"batch_size": None, "sampler": self._sampler, "collate_fn": _alone}
-        most = max(_MOST, 4 * size_of(self._loader.dataset))
+        most = max(_MOST, 4 * (length_of(self._loader.dataset) or 0))
         with isolated(mix(self._seed, "order", epoch)):
             reader = data.DataLoader(_Indices(), generator=self._generator, **given)
             order = EpochOrder(iter(reader), most)
@@ -357,12 +357,12 @@ def _is_stateless(sampler: Any, generator: Any) -> bool:
     return known and generator is None and all(each is None for each in own)
 
 
-def size_of(dataset: Any) -> int:
-    """Returns the number of items of a data set, 0 if it does not tell."""
+def length_of(value: Any) -> int | None:
+    """Returns the length of a loader or a data set; None if it does not know it."""
     try:
-        return len(dataset)
-    except TypeError:
-        return 0
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _copied(original: tuple[Any, Any], dataset: Any) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
+from t2t_torch.trial.epoch_orders import length_of
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
 
@@ -230,11 +231,11 @@ def check_loaders(loaders: Any) -> tuple[Any, Any]:
     for place, loader in zip(("first", "second"), loaders, strict=True):
         _check_loader(loader, place)
     train, valid = loaders
-    if _length(train) == 0:
+    if length_of(train) == 0:
         raise TrialError(
             "make_data_loaders: the first loader, of training, is empty. Its dataset has "
-            f"{_length(getattr(train, 'dataset', None))} examples; with drop_last=True fewer than "
-            "batch_size make no batch."
+            f"{length_of(getattr(train, 'dataset', None))} examples; with drop_last=True fewer "
+            "than batch_size make no batch."
         )
     return train, valid
 
@@ -296,17 +297,10 @@ def _check_loader(loader: Any, place: str) -> None:
     wrong = (Tensor, np.ndarray, str, bytes, dict, torch.utils.data.Dataset)
     is_loader = isinstance(loader, collections.abc.Iterable) and not isinstance(loader, wrong)
     if not is_loader:
-        wrap = " Wrap it: DataLoader(dataset, batch_size=...)." if _length(loader) else ""
+        wrap = " Wrap it: DataLoader(dataset, batch_size=...)." if length_of(loader) else ""
         raise TrialError(
             f"make_data_loaders: the {place} is {_kind(loader)}; a DataLoader was expected.{wrap}"
         )
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):  # an iterable dataset does not know
-        return None
 
 
 def as_array(value: Any) -> NDArray[np.float64]:
