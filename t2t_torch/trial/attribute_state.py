@@ -1,4 +1,4 @@
-"""What a checkpoint stores of a trial's attributes, and how a resumed run takes it back.
+"""State of a trial's attributes: stored in checkpoints, restored when a run resumes.
 
 Only attributes that have changed since the trial's code made them are stored: those that the code
 computes from the configuration follow a configuration that changes.

@@ -148,7 +148,7 @@ class _Places(data.Sampler[Place]):
 
 
 class _Beginning:
-    """What a worker process does first.
+    """Initialization of a worker process.
 
     A signal to stop often goes to all processes of a group.  The trainer then saves and ends its
     workers; without them it could not finish its step.
@@ -173,7 +173,7 @@ class _Beginning:
 
 
 def _let_pass(number: int, frame: FrameType | None) -> None:
-    """Lets a first signal pass; a second one of its kind ends the process."""
+    """Ignores a first signal; a second one of its kind ends the process."""
     signal.signal(number, signal.SIG_DFL)
 
 
@@ -216,7 +216,7 @@ class ListedLoader:
 
     @property
     def resume_guarantee(self) -> str:
-        """What holds when a run resumes."""
+        """The guarantee for a resumed run, as a sentence for the log."""
         if not self.repeatable:
             return (
                 "not exact: the sampler has another order each time that it is asked. Let it draw "
@@ -282,7 +282,7 @@ class ReplayedLoader:
 
     @property
     def resume_guarantee(self) -> str:
-        """What holds when a run resumes."""
+        """The guarantee for a resumed run, as a sentence for the log."""
         workers = getattr(self._loader, "num_workers", 0)
         return (
             "the loader's order cannot be listed, so all that was consumed is read again and "
@@ -470,7 +470,7 @@ class TrialTrainBatches:
 
     @property
     def report(self) -> PlanReport:
-        """What an epoch has; its tokens are records, as nothing is known of what is in them.
+        """The statistics of an epoch; tokens are records, as the content of batches is unknown.
 
         Where the epoch's length is not known, `batches` is 0 and `mixed_tokens` has the records in
         a batch, as for a mixture, which has no epochs either.

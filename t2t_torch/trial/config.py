@@ -81,7 +81,7 @@ class Section(pydantic.BaseModel):
 
     @classmethod
     def complaint(cls, error: Mapping[str, Any]) -> str:
-        """Says what one of pydantic's errors means to the one who wrote the file.
+        """Returns the message for one of pydantic's errors, in terms of the file.
 
         Args:
           error: of those that `ValidationError.errors()` returns.
@@ -154,7 +154,7 @@ class Length:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """What an optimizer step of a run consists of.
+    """Composition of an optimizer step.
 
     An optimizer step takes `aggregation_frequency` batches in every process.  Records and epochs
     are of all processes together.  Batches and PEDL's steps are counted in one process: they say
@@ -243,7 +243,7 @@ def _length(value: Any) -> Length:
 
 
 class Searcher(Section):
-    """How hyperparameters are chosen, how long is trained, and what is best.
+    """Search method, length of training and metric.
 
     Attributes:
       name: the kind of search; `single` trains once.
@@ -309,7 +309,7 @@ class Searcher(Section):
 
     @property
     def length(self) -> Length | None:
-        """How long the longest training is; None if the configuration does not say."""
+        """Length of the longest training; None if the configuration does not give it."""
         steps = self.max_steps or self.target_trial_steps
         if steps is not None:
             return Length(steps, "steps")
@@ -425,7 +425,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _where(error: yaml.YAMLError) -> str:
-    """Says what is wrong and where: ", line 3, column 5: ..."."""
+    """Returns the position and the problem of an error: ", line 3, column 5: ..."."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     if mark is None:
@@ -485,7 +485,7 @@ class Entrypoints(Section):
 
 
 class Resources(Section):
-    """What a training runs on.
+    """Processes of a training.
 
     Attributes:
       slots_per_trial: processes of one training, one for each GPU.
@@ -504,7 +504,7 @@ class Resources(Section):
 
 
 class Optimizations(Section):
-    """How a step of the optimizer is computed.
+    """Settings of an optimizer step.
 
     Attributes:
       aggregation_frequency: batches of each process in an optimizer step.
@@ -530,7 +530,7 @@ class Optimizations(Section):
 
 
 class Reproducibility(Section):
-    """What random numbers depend on.
+    """Seeds.
 
     Attributes:
       experiment_seed: of weights, order, dropout and search.

@@ -1,4 +1,4 @@
-"""What a user's trial consists of: its class and the functions beside it, found and checked."""
+"""Definition of a trial: its class and functions, imported and checked."""
 
 from __future__ import annotations
 

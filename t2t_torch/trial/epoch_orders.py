@@ -203,7 +203,7 @@ class EpochOrder:
 
     @property
     def sizes(self) -> list[int]:
-        """How many records each batch has."""
+        """Number of records of each batch."""
         return [len(self.indices(place)) for place in range(len(self))]
 
     @property

@@ -336,7 +336,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _kind(value: Any) -> str:
-    """What a value is, with its article: `None`, `a list`, `a tensor float32 [3]`."""
+    """Describes a value with its article: `None`, `a list`, `a tensor float32 [3]`."""
     if value is None:
         return "None"
     if isinstance(value, Tensor):
@@ -420,7 +420,7 @@ class MetricAverages:
         return self._reducers.get(name, Reducer.AVG)
 
     def agree(self, world: World) -> None:
-        """Lets all processes know the metrics' names and shapes; all must call it, once at the end.
+        """Synchronizes names and shapes of the metrics; all processes call it once at the end.
 
         A process that had no batch learns them from the others.
 
@@ -492,7 +492,7 @@ class MetricAverages:
         self.sums = torch.zeros(1 + elements, dtype=torch.float64)
 
     def _difference(self, layout: Layout) -> str:
-        """Says how a batch's metrics differ from those before."""
+        """Returns the message for metrics that differ from those before."""
         before, now = dict(self._layout or ()), dict(layout)
         if before.keys() != now.keys():
             return (

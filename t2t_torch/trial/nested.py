@@ -123,7 +123,7 @@ def shapes(value: Any) -> list[str]:
 
 
 def described(leaf: Any) -> str:
-    """Says what a leaf is: dtype and shape of what has them, else the type."""
+    """Describes a leaf: its dtype and shape if it has them, else its type."""
     if isinstance(leaf, Tensor | np.ndarray):
         return f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
     return "None" if leaf is None else type(leaf).__name__

@@ -120,7 +120,7 @@ class Experiment:
     configuration: dict[str, Any] | None = None
 
     def create(self) -> NoReturn:
-        """Says which command runs the experiment.
+        """Refuses, with the command that runs the experiment.
 
         Raises:
           TrialError: always, as there is no cluster to start it on.

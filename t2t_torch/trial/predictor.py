@@ -92,7 +92,7 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_
 
 
 class TrialPredictor:
-    """What `build_model` returned, with the weights of a checkpoint.
+    """Model of a trial with the weights of a checkpoint.
 
     Args:
       model: in evaluation from now on.
@@ -116,7 +116,7 @@ class TrialPredictor:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the weights."""
         return next((one.device for one in self.model.parameters()), torch.device("cpu"))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:

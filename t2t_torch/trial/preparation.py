@@ -459,7 +459,7 @@ def _first_of(source: Any) -> Iterator[Any]:
 
 
 def _predicted(task: TrialTask, estimator: Estimator, batch: Any) -> Iterator[str]:
-    """Tells what the model makes of a batch; a trial with `train_batch` calls it itself."""
+    """Yields lines on the predictions for a batch; a trial with `train_batch` has none."""
     if task.definition.generation == TRAIN_BATCH:
         return
     inputs, _ = task.batches.to_device(batch, estimator.world.device).content

@@ -36,7 +36,7 @@ from t2t_torch.search_space import Space
 
 
 class PyTorchTrial:
-    """What a user trains.
+    """Base class of trials.
 
     None of the methods above is declared here: which of them a trial has says how it is trained
     (`definition.py`), and what is missing is told all at once when it is loaded.
@@ -57,7 +57,7 @@ class PyTorchTrial:
 
 @dataclasses.dataclass(frozen=True)
 class TrialContext:
-    """What a trial runs with.
+    """Context of a running trial: configuration, hyperparameters, data.
 
     Attributes:
       experiment_config: the whole configuration, the chosen hyperparameters in it.
@@ -78,7 +78,7 @@ class _Current:
 
 
 def name_run(path: Path | None) -> None:
-    """Says in which directory the run is; its numbers follow from that."""
+    """Sets the run directory, from which the numbers of run and experiment follow."""
     _Current.run = path.resolve() if path else None
 
 
@@ -104,7 +104,7 @@ def enter(context: TrialContext) -> None:
 
 
 def set_download_data_dir(path: Path | None) -> None:
-    """Says where the data are that `download_data` has fetched."""
+    """Sets the directory that `download_data` returned."""
     _Current.context = dataclasses.replace(
         _entered("set_download_data_dir"), download_data_dir=path
     )
@@ -198,7 +198,7 @@ def _known(name: str, hparams: dict[str, Any]) -> str:
 
 
 class Reducer(enum.Enum):
-    """What a trial's `evaluation_reducer` returns: for all metrics, or in a dict by name."""
+    """Reductions of metrics over batches, as a trial's `evaluation_reducer` returns them."""
 
     AVG = 1
     SUM = 2

@@ -1,4 +1,4 @@
-"""What a run of a trial is a run of (`experiment.json`), and what may change when it goes on."""
+"""Record of a trial's run (`experiment.json`), its copy of the code, its hyperparameters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SOURCE = "searcher.source_checkpoint"
 
 
 class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
-    """What a run of a trial is a run of.
+    """Record of a trial's run.
 
     Attributes:
       trial: where its code is, as `--trial` names it, absolute.
@@ -79,7 +79,7 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     @property
     def text(self) -> str:
-        """What stands in the file."""
+        """Content of the file."""
         return self.model_dump_json(indent=2) + "\n"
 
     def changes(self, other: RunRecord) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LRScheduler:
-    """What a trial's `create_lr_scheduler` returns.
+    """Scheduler of the learning rate, as a trial's `create_lr_scheduler` returns it.
 
     Attributes:
       scheduler: of torch, or whatever has `step()`, `state_dict()` and `load_state_dict()`.

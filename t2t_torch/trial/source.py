@@ -1,4 +1,4 @@
-"""Where a trial's code is: a directory, a file or a module, found by its spec and imported.
+"""Source code of a trial: a directory, a file or a module, resolved and imported.
 
 A directory is on `sys.path` while its trial runs, and its files are a package where they import
 each other as `from .layers import Flatten`; so both ways work.  A process has one trial at a time:
@@ -102,7 +102,7 @@ TOO_NEW = (
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a spec names: `dir`, `file.py`, `pkg.mod`, each with or without `:Class`.
+    """Parsed spec of a trial: `dir`, `file.py` or `pkg.mod`, with or without `:Class`.
 
     Attributes:
       spec: as it was given.
@@ -216,7 +216,7 @@ def imported_files() -> list[Path]:
 
 
 class _Loaded:
-    """What loading a trial has changed in this process."""
+    """Changes that loading a trial has made to this process."""
 
     folder: Path | None = None
     package: str = ""
@@ -326,7 +326,7 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
 
 
 def several(spec: str, told: str, first: str) -> str:
-    """Says that one of several trials is to be chosen, and how."""
+    """Returns the message that one of several trials must be chosen."""
     return f"--trial={spec} has several trials: {told}. Choose one, as in --trial={spec}:{first}."
 
 

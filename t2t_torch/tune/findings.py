@@ -1,4 +1,4 @@
-"""What a search has found, ready to use: a registered set, JSON, a flag, or YAML of a trial."""
+"""Results of a search, ready to use: a registered set, JSON, a flag, or YAML of a trial."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def common_step(trials: Sequence[TrialRecord]) -> int | None:
 
 
 def verdict(record: SearchRecord, evidence: Evidence) -> list[str]:
-    """Says what was found, and what it was compared with."""
+    """Returns sentences on the best trial and its comparisons."""
     best, metric = evidence.best, record.metric
     told = f"{metric} {number(evidence.value)} at step {best.evaluated:,}"
     if evidence.is_default:
@@ -143,7 +143,7 @@ def _against_default(record: SearchRecord, evidence: Evidence) -> str:
 
 
 def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
-    """Says which values of a trial lie at an end of their range, where more may lie behind it."""
+    """Returns sentences on values at an end of their range."""
     told = []
     for axis in record.space:
         value = trial.hparams.get(axis.name)
@@ -205,7 +205,7 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
 
 
 def found(record: SearchRecord) -> list[str]:
-    """Says in sentences what was found, and what is worth a look; none before an evaluation."""
+    """Returns the results as sentences; none before the first evaluation."""
     evidence = evidence_of(record)
     if evidence is None:
         return []
@@ -298,7 +298,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
 
 
 def told_trials(record: SearchRecord) -> str:
-    """Says how many trials there are, and how they stand."""
+    """Returns the number of trials in each state, as text."""
     states = [f"{count} {state}" for state, count in record.counts.items()]
     told = counted(len(record.trials), "trial")
     return f"{told}: {', '.join(states)}" if states else told

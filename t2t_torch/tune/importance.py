@@ -1,4 +1,4 @@
-"""How much each hyperparameter matters, by fANOVA, and how sure that is.
+"""Importance of hyperparameters by fANOVA, with its significance.
 
 Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance", ICML: trees are
 grown on what the trials were, and the variance of what the trees say over the whole space is shared
@@ -172,7 +172,7 @@ _PER_NAME = 10  # trials for each hyperparameter from which on shares are more t
 
 @dataclass(frozen=True)
 class HparamImportance:
-    """How much one hyperparameter matters.
+    """Importance of one hyperparameter.
 
     Attributes:
       name: of the hyperparameter.
@@ -188,7 +188,7 @@ class HparamImportance:
 
 @dataclass(frozen=True)
 class Importance:
-    """What is known of how much the hyperparameters matter.
+    """Importances of all hyperparameters.
 
     Attributes:
       shares: the largest first; empty if too little is known.

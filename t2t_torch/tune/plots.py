@@ -120,7 +120,7 @@ def text(told: str) -> str:
 
 
 def finite(value: float | None) -> bool:
-    """Tells whether there is a value to draw."""
+    """Whether there is a finite value."""
     return value is not None and math.isfinite(value)
 
 
@@ -366,7 +366,7 @@ def _text(
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where the axes of a plot stand in its picture."""
+    """Position of the axes in a plot."""
 
     left: int
     right: int

@@ -51,7 +51,7 @@ _MOST_ERROR = 160  # characters of the last line of an error
 
 @dataclass(frozen=True)
 class _Cell:
-    """What stands in a cell, and by what it is sorted: numbers, then texts, then nothing."""
+    """Text of a table cell, and its sort key: numbers, then texts, then None."""
 
     told: str
     key: float | str | None
@@ -133,7 +133,7 @@ def _class(*, words: bool) -> str:
 
 
 def _broken(name: str) -> str:
-    """Lets a long name break at its underscores and dots."""
+    """Returns a name as HTML that may break at underscores and dots."""
     return text(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
 
 

@@ -1,4 +1,4 @@
-"""What a search was asked to do: how trials are chosen, how long they are, by what they are ranked.
+"""Plan of a search: method, length of trials, metric, rungs.
 
 A plan does not change while a search goes on: it is the first entry of the search's ledger, and
 whoever joins has to bring the same.

@@ -1,4 +1,4 @@
-"""What a search has done, as it is written down and read again (`search.json` beside its page).
+"""Record of a search, written as `search.json`.
 
 A record says all that the page and the findings tell; it is made of a search's ledger and of the
 run directories of its trials, and holds no torch, no optuna and no open file.

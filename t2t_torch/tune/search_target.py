@@ -1,4 +1,4 @@
-"""What is trained in a search, and how t2t-trainer is told so."""
+"""Target of a search: a problem and a model, or a trial, as flags of t2t-trainer."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ _KEPT = ("--keep_checkpoint_max=1", "--keep_checkpoint_best=1")
 
 
 class SearchTarget(Protocol):
-    """What is trained: a problem by a model, or a PyTorchTrial."""
+    """Target of a search: a problem by a model, or a PyTorchTrial."""
 
     @property
     def name(self) -> str:
-        """What a reader calls it."""
+        """Display name."""
         ...
 
     def check_data(self) -> None:

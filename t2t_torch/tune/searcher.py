@@ -38,7 +38,7 @@ _DRAWS = 100
 
 
 class Tried(NamedTuple):
-    """What is known of a trial.
+    """Hyperparameters and loss of an earlier trial.
 
     Attributes:
       hparams: dotted name -> value.
@@ -51,7 +51,7 @@ class Tried(NamedTuple):
 
 
 class Suggester(Protocol):
-    """Says what a trial tries."""
+    """Chooses the hyperparameters of trials."""
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
         """Returns the hyperparameters of a trial; None if there is nothing new left to try.
@@ -268,7 +268,7 @@ Event = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a tuner may do next.
+    """Next piece of work for a tuner.
 
     Attributes:
       trial: its number.
@@ -334,7 +334,7 @@ class Searcher:
 
     @property
     def why_early(self) -> str:
-        """Why it is over with fewer trials than were asked for; empty if it is not."""
+        """Reason for ending with fewer trials than requested; empty if there are as many."""
         valid, asked = len(self.valid), self.plan.max_trials
         if not self.is_over or valid >= asked:
             return ""

@@ -28,7 +28,7 @@ NONE_BEGUN = (
 
 
 class SharedSearch:
-    """What one tuner sees of a search, and what it adds.
+    """A tuner's view of a shared search.
 
     Args:
       ledger: of the search.

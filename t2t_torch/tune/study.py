@@ -82,7 +82,7 @@ class JournalLock:
         return True
 
     def release(self) -> None:
-        """Lets others write."""
+        """Releases the lock."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -155,7 +155,7 @@ def _database(url: str) -> BaseStorage:
 
 @contextlib.contextmanager
 def _alone(url: str) -> Iterator[None]:
-    """Lets one process of a machine at a time open a file of SQLite: the first makes its tables."""
+    """Holds a lock while a file of SQLite is opened: the first process creates its tables."""
     found = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
     file = Path(f"{found[1]}.lock") if found and found[1] != ":memory:" else None
     if file is None or not file.parent.is_dir():
@@ -336,7 +336,7 @@ class Heartbeat:
         os.close(self._descriptor)
 
     def beat(self) -> None:
-        """Tells those at other places, now and then, that this tuner is alive."""
+        """Writes a heartbeat for tuners at other places, if one is due."""
         now = time.monotonic()
         if self._beats and now - self._beaten >= _BEAT_SECONDS:
             self._beaten = now

@@ -59,7 +59,7 @@ _ENDINGS: dict[int, Ending] = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a training's process has ended.
+    """Outcome of a training's process.
 
     Attributes:
       ending: see `Ending`.
@@ -101,7 +101,7 @@ class Training:
 
     @property
     def waits(self) -> str:
-        """What it waits for before it can be started; empty if it runs."""
+        """Reason why it cannot be started yet; empty if it runs."""
         if self._process is not None:
             return ""
         return f"for the process that trains in {self.directory} to end"
@@ -141,7 +141,7 @@ class Training:
         return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
 
     def ask_to_stop(self) -> None:
-        """Lets it save and end; the second call does nothing."""
+        """Asks it to save and end; a second call does nothing."""
         if self._process is not None and not self._asked:
             self._asked = time.monotonic()
             self._process.terminate()
@@ -168,7 +168,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _follow_parent() -> None:
-    """Lets the process that is being made save and end when the tuner is killed."""
+    """Makes the new process receive SIGTERM when the tuner is killed."""
     assert _PRCTL is not None
     _PRCTL.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
@@ -232,7 +232,7 @@ _REFUSED_IN_A_ROW = 3
 
 @dataclasses.dataclass(frozen=True)
 class TunerConfig:
-    """How one tuner works; another one of the same search may work otherwise.
+    """Settings of one tuner; another one of the same search may have others.
 
     Attributes:
       output_dir: of the search.
@@ -372,7 +372,7 @@ class Tuner:
         return Training(task.trial, command, directory, environment(slot, self._config.parallel))
 
     def _finish(self) -> bool:
-        """Tells what became of the trainings that have ended; returns whether any had."""
+        """Reports the trainings that have ended; returns whether any had."""
         ended = False
         for number, slot in list(self._slots.items()):
             outcome = slot.training.outcome()
@@ -385,7 +385,7 @@ class Tuner:
         return ended
 
     def _conclude(self, slot: _Slot, outcome: Outcome) -> None:
-        """Tells the search how a training has ended that is not begun again."""
+        """Reports the outcome of a training that is not restarted."""
         trial = slot.task.trial
         try:
             seen = read_evaluations(self.directory(trial), self._metric)
@@ -462,7 +462,7 @@ class Tuner:
         self._add(slot, "leave", seen)
 
     def _leave(self) -> None:
-        """Lets the trainings save and end, and hands them back to the search."""
+        """Stops the trainings and hands them back to the search."""
         for slot in self._slots.values():
             slot.training.ask_to_stop()
         if any(not slot.training.waits for slot in self._slots.values()):
