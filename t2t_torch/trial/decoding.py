@@ -19,7 +19,7 @@ from t2t_torch.errors import DataError, TrialError, UsageError
 from t2t_torch.features import InputSpec
 from t2t_torch.files import read_lines, staged
 from t2t_torch.runtime.nesting import Nesting, array_of, nesting_of, put_together, taken_apart
-from t2t_torch.trial.nested import described, leaves, rebuilt, unstacked
+from t2t_torch.trial.nested import described, leaves, mapped, unstacked
 from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, validation_inputs
 
 NPZ, JSONL = ".npz", ".jsonl"
@@ -90,7 +90,7 @@ class TrialDecoder:
         total, size = next(iter(counts.values())), max(1, rows_of(like))
         for first in range(0, total, size):
             part = {name: array[first : first + size] for name, array in arrays.items()}
-            batch = rebuilt(like, _leaf_of(part))
+            batch = mapped(like, _leaf_of(part))
             yield min(size, total - first), self.predictor.batch(batch)
 
     def _from_jsonl(self, source: Path, like: Any) -> Iterator[tuple[int, Any]]:
@@ -107,7 +107,7 @@ class TrialDecoder:
                     arrays = {name: array_of(fields[name], leaf) for name, leaf in given.items()}
                 except (DataError, ValueError) as error:
                     raise DataError(f"{source}, line {number}: {error}") from None
-                records.append(rebuilt(like, _leaf_of(arrays)))
+                records.append(mapped(like, _leaf_of(arrays)))
             for outputs in self.predictor(records):
                 yield 0, outputs
 
@@ -144,9 +144,9 @@ def _taken(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
     return nesting, fields
 
 
-def _leaf_of(arrays: Mapping[str, Any]) -> Callable[[str], Any]:
-    """Returns what finds the leaf of a name of `nested.leaves`."""
-    return lambda name: arrays.get(name or "input")
+def _leaf_of(arrays: Mapping[str, Any]) -> Callable[[str, Any], Any]:
+    """Returns the function for `nested.mapped` that takes leaves from arrays by name."""
+    return lambda name, _: arrays.get(name or "input")
 
 
 def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:

@@ -39,7 +39,7 @@ from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
 from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
-from t2t_torch.trial.nested import as_arrays, described, leaves, rebuilt
+from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, sliced
 from t2t_torch.trial.predictor import (
     OpenedRun,
     arguments_of,
@@ -100,7 +100,7 @@ class Flat(nn.Module):
         """Returns the outputs by name."""
         taken = self._taken
         given = dict(zip((field.name for field in taken.fields), values, strict=True))
-        inputs = rebuilt(taken.like, lambda name: given.get(name or ALONE_IN))
+        inputs = mapped(taken.like, lambda name, _: given.get(name or ALONE_IN))
         found = forward(self.model, inputs, taken.arguments)
         return dict(taken_apart(taken.outputs, found))
 
@@ -139,7 +139,7 @@ def taken_by(
         field.name: (0, *(1 + axis for axis, size in enumerate(field.shape) if size < 0))
         for field in fields
     }
-    like = rebuilt(batches[0], lambda _: None)
+    like = mapped(batches[0], lambda *_: None)
     return Taken(into, out, like, fields, targets, varying, arguments)
 
 
@@ -411,7 +411,7 @@ def verify(
             here = _row(expected, row)
             how = f"in a batch of {count}"
             greatest = max(greatest, _compared(name, how, here, _row(found, row)))
-            one = _sliced(inputs, row)
+            one = sliced(inputs, slice(row, row + 1))
             alone = _row(_asked(model, taken, one), 0)
             _check_independent(name, count, here, alone)
             answer = _row(dict(taken_apart(taken.outputs, artifact.batch(as_arrays(one)))), 0)
@@ -438,21 +438,8 @@ def _plain(nesting: Any, arrays: _Arrays) -> Any:
 
 def _asked(model: nn.Module, taken: Taken, inputs: Any) -> dict[str, npt.NDArray[Any]]:
     with torch.no_grad():
-        outputs = forward(model, _copied(inputs), taken.arguments)
+        outputs = forward(model, copied(inputs), taken.arguments)
     return dict(taken_apart(taken.outputs, as_arrays(outputs)))
-
-
-def _copied(inputs: Any) -> Any:
-    """Returns inputs that the model may change."""
-    found = leaves(inputs)
-    return rebuilt(inputs, lambda name: found[name].clone() if found[name] is not None else None)
-
-
-def _sliced(inputs: Any, row: int) -> Any:
-    found = leaves(inputs)
-    return rebuilt(
-        inputs, lambda name: found[name][row : row + 1] if found[name] is not None else None
-    )
 
 
 def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:

@@ -72,11 +72,6 @@ def leaves(value: Any) -> dict[str, Any]:
     return named
 
 
-def rebuilt(value: Any, leaf_of: Callable[[str], Any]) -> Any:
-    """Returns a value of the same nesting, with the leaves that a function returns for names."""
-    return mapped(value, lambda name, _: leaf_of(name))
-
-
 def to_device(value: Any, device: torch.device) -> Any:
     """Returns a value with all that is in it on a device.
 
