@@ -5,6 +5,7 @@ Dietterich 2000, "Ensemble Methods in Machine Learning".
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.layers.attention import Attended, Attending, Growing
-from t2t_torch.modality import Guesses, Hidden, Modality
+from t2t_torch.modality import Hidden, Loss, Modality
 from t2t_torch.model import Output, State, T2TModel
 
-__all__ = ["Ensemble", "MeanModality"]
+__all__ = ["Ensemble"]
 
 
 class Ensemble(nn.Module):
@@ -32,7 +33,7 @@ class Ensemble(nn.Module):
       models: its members.
       features: the first one's.
       hparams: the first one's.
-      modalities: by target, what reads the mean.
+      modalities: by target, the modality that reads the mean of logits.
 
     Args:
       models: at least one, of the same features.
@@ -51,11 +52,11 @@ class Ensemble(nn.Module):
         for model in models[1:]:
             check_alike(models[0], model)
         self.modalities = {
-            name: MeanModality([_modality(model, name) for model in models])
+            name: _averaged([model.modality(name) for model in models])
             for name in self.features.targets
         }
         # What is averaged has weights of its own, which go where the models go.
-        self._averaged = nn.ModuleList(each.first for each in self.modalities.values())
+        self._averaged = nn.ModuleList(self.modalities.values())
         self.eval().requires_grad_(False)
 
     def bottom(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -65,35 +66,61 @@ class Ensemble(nn.Module):
     def body(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns for each target the states of all models, one after another on the last axis."""
         found = [model.body(model.bottom(batch)) for model in self._members]
-        return {
-            name: Hidden(torch.cat([one[name].states for one in found], -1), found[0][name].mask)
-            for name in self.modalities
-        }
+        return {name: _joined([one[name] for one in found]) for name in self.modalities}
+
+    def top(self, hidden: Hidden, target: str) -> Tensor:
+        """Returns the mean of the logits of all models.
+
+        Args:
+          hidden: of `body`, or rows of its states.
+          target: its name.
+        """
+        if isinstance(hidden, _Joined):
+            parts = list(hidden.parts)
+        else:
+            widths = [_width(model.modality(target)) for model in self._members]
+            parts = [Hidden(one, hidden.mask) for one in hidden.states.split(widths, -1)]
+        pairs = zip(self._members, parts, strict=True)
+        logits: list[Tensor] = [model.top(part, target) for model, part in pairs]
+        return logits[0] if len(logits) == 1 else self.modalities[target].mean(logits)
+
+    def modality(self, name: str) -> Modality:
+        """Returns the modality that reads the mean of a target."""
+        return self.modalities[name]
+
+    def overrides(self, method: str) -> bool:
+        """Returns whether a member has its own `bottom`, `top` or `loss`."""
+        return any(model.overrides(method) for model in self._members)
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the mean of each target; see `T2TModel.logits`."""
-        found = [model.logits(batch) for model in self._members]
-        return {
-            name: modality.mean([each[name] for each in found])
-            for name, modality in self.modalities.items()
-        }
+        return {name: self.top(hidden, name) for name, hidden in self.body(batch).items()}
 
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns the output of `body`."""
         return self.body(batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
-        """Returns the mean's logits, as metrics read them, and its losses."""
-        logits = self.logits(batch)
-        first, losses = self._members[0], {}
+        """Returns the mean's logits, as metrics read them, and its losses.
+
+        Of members with a `loss` of their own, the mean of their losses.
+        """
+        hidden = self.body(batch)
+        losses, readable = {}, {}
         for name, modality in self.modalities.items():
-            weights = first.example_weights(name, batch)
-            losses[name] = modality.first.loss(logits[name], batch[name], weights)
-        readable = {
-            name: modality.first.readable(logits[name])
-            for name, modality in self.modalities.items()
-        }
+            logits = self.top(hidden[name], name)
+            losses[name] = self._loss(hidden[name], logits, name, batch)
+            readable[name] = modality.readable(logits)
         return Output(readable, losses)
+
+    def _loss(self, hidden: Hidden, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:
+        if self.overrides("loss") and isinstance(hidden, _Joined):
+            pairs = zip(self._members, hidden.parts, strict=True)
+            own = [model.loss(part, target, batch) for model, part in pairs]
+            sums, weights = zip(*own, strict=True)
+            return Loss(torch.stack(sums).mean(0), torch.stack(weights).mean(0))
+        weights = self._members[0].example_weights(target, batch)
+        return self.modality(target).loss(logits, batch[target], weights)
 
     def encode(self, batch: dict[str, Tensor]) -> States:
         """Returns the states of all models before the first step."""
@@ -153,47 +180,20 @@ class States(NamedTuple):
         return States(tuple(state.reorder(index) for state in self.states))
 
 
-class MeanModality:
-    """What reads a target of several models: the mean of their logits.
+@dataclasses.dataclass(frozen=True)
+class _Joined(Hidden):
+    """The hidden states of several models side by side, and each of them."""
 
-    Attributes:
-      first: what reads the mean as it reads the logits of its own model.
+    parts: tuple[Hidden, ...] = ()
 
-    Args:
-      members: of the same kind and feature, one of each model.
-    """
 
-    def __init__(self, members: Sequence[Modality]) -> None:
-        self._members = list(members)
-        self.first = members[0] if len(members) == 1 else members[0].averaged(members)
+def _joined(parts: Sequence[Hidden]) -> _Joined:
+    states = torch.cat([one.states for one in parts], -1)
+    return _Joined(states, parts[0].mask, parts=tuple(parts))
 
-    def mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Returns the logits of all as one; of one model its own."""
-        return logits[0] if len(logits) == 1 else self.first.mean(logits)
 
-    def logits(self, hidden: Hidden) -> Tensor:
-        """Returns the mean of what each makes of its states; see `Ensemble.body`."""
-        parts = self._parts(hidden.states)
-        pairs = zip(self._members, parts, strict=True)
-        return self.mean([each.logits(Hidden(part, hidden.mask)) for each, part in pairs])
-
-    def top(self, states: Tensor) -> Tensor:
-        """Returns the mean of the logits of states without padding."""
-        parts = zip(self._members, self._parts(states), strict=True)
-        return self.mean([each.top(part) for each, part in parts])
-
-    def teaching(self, logits: Tensor) -> Tensor:
-        """Returns what a student imitates of the mean; see `Modality.teaching`."""
-        return self.first.teaching(logits)
-
-    def guess(self, logits: Tensor) -> Guesses:
-        """Returns the best guess of each example; see `Modality.guess`."""
-        return self.first.guess(logits)
-
-    def _parts(self, states: Tensor) -> Sequence[Tensor]:
-        # Members may be of different widths: a top's own weight says how wide its states are.
-        widths = [int(_weight(each).shape[-1]) for each in self._members]
-        return states.split(widths, -1)
+def _averaged(members: Sequence[Modality]) -> Modality:
+    return members[0] if len(members) == 1 else members[0].averaged(members)
 
 
 def check_alike(first: T2TModel, other: T2TModel) -> None:
@@ -206,7 +206,7 @@ def check_alike(first: T2TModel, other: T2TModel) -> None:
     def told(model: T2TModel) -> str:
         targets = model.features.targets.items()
         return ", ".join(
-            f"{name} ({_kind(_modality(model, name))}, {feature.vocab_size:,} ids)"
+            f"{name} ({_kind(model.modality(name))}, {feature.vocab_size:,} ids)"
             for name, feature in targets
         )
 
@@ -225,10 +225,7 @@ def _kind(modality: Modality) -> str:
     return f"{words} by a CRF" if crf else words
 
 
-def _modality(model: T2TModel, name: str) -> Modality:
-    modality: Any = model.modalities[name]
-    return modality  # type: ignore[no-any-return]
-
-
-def _weight(modality: Modality) -> Tensor:
-    return next(parameter for parameter in modality.top.parameters() if parameter.dim() > 1)
+def _width(modality: Modality) -> int:
+    """Returns the width of the states that a modality's top takes: that of its weight."""
+    weight = next(parameter for parameter in modality.top.parameters() if parameter.dim() > 1)
+    return int(weight.shape[-1])

@@ -15,9 +15,12 @@ from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.tokens import Hidden
 from t2t_torch.loss import Loss
+from t2t_torch.objectives import ExtraLossInputs
 
 if TYPE_CHECKING:
-    from t2t_torch.modalities.objective import Objective
+    from collections.abc import Callable
+
+    from t2t_torch.objectives import TargetObjective
 
 
 __all__ = ["ExtraLossInputs", "Hidden", "Loss", "Modality", "modality_of"]
@@ -73,7 +76,7 @@ class Modality(nn.Module, abc.ABC):
     learns_from_teacher: ClassVar[bool] = False
     bottom: nn.Module | None
     top: nn.Module
-    objective: Objective | None
+    objective: TargetObjective | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +149,7 @@ class Modality(nn.Module, abc.ABC):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: ExtraLossInputs | None = None,
+        extra: ExtraLossInputs | None = None,
     ) -> Loss:
         """Returns the loss that is trained on; a modality may find it without making logits.
 
@@ -154,34 +157,42 @@ class Modality(nn.Module, abc.ABC):
           hidden: [B, ..., H].
           targets: as they are in the batch.
           weights: how much each example counts, [B]; None is 1.
-          beside: what else goes into it, if something does.
+          extra: what else the loss depends on, if anything.
         """
-        beside = beside or ExtraLossInputs()
-        logits = [self.logits(Hidden(one, beside.mask)) for one in (hidden, *beside.passes)]
+        extra = extra or ExtraLossInputs()
+        top = extra.top or self.logits
+        logits = [top(Hidden(one, extra.mask)) for one in (hidden, *extra.passes)]
         if self.objective is None:
             return self.loss(logits[0], targets, weights)
-        taught = None
-        if beside.teacher is not None and beside.taught is not None:
-            taught = beside.teacher.teaching(beside.teacher.logits(beside.taught))
+        taught = None if extra.taught is None else extra.taught.logits(extra.taught.hidden)
         counted = self.item_weights(targets, weights)
-        values = self.training_values(logits, targets, taught, counted.dim())
+        values = self.training_values(logits, targets, taught, counted.dim(), data=extra.data)
         return Loss((values * counted).sum(), counted.sum())
 
     def training_values(
-        self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
+        self,
+        logits: Sequence[Tensor],
+        targets: Tensor,
+        taught: Tensor | None,
+        axes: int,
+        *,
+        data: bool = True,
     ) -> Tensor:
-        """Returns what is trained on for each item.
+        """Returns the training loss of each item.
 
         Args:
           logits: of each pass.
           targets: of all.
           taught: the teacher's logits.
           axes: how many axes of the targets say which item it is.
+          data: whether the loss of the data is part of it, or the additions alone.
         """
         objective = self.objective
         assert objective is not None
         scores = [self.scores(one) for one in logits]
         values = objective.values(scores, self.labels(targets), axes)
+        if not data:
+            values = torch.zeros_like(values)
         if taught is None and objective.is_plain:
             return values
         alternatives = [self.alternatives(one) for one in logits]
@@ -205,8 +216,13 @@ class Modality(nn.Module, abc.ABC):
         by_class = None if self.objective is None else self.objective.loss.weights(targets)
         return counted if by_class is None else counted * by_class
 
-    def sample(self, hidden: Hidden) -> Tensor:
-        """Returns a guess for each position of a text, drawn by its probability.  [B, T]."""
+    def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:
+        """Draws an id for each position of a text by its probability.  [B, T].
+
+        Args:
+          hidden: of the body.
+          top: makes the logits; by default the modality's own.
+        """
         raise NotImplementedError(f"{type(self).__name__} is of no text: nothing is sampled")
 
     def logits(self, hidden: Hidden) -> Tensor:
@@ -267,22 +283,6 @@ class Modality(nn.Module, abc.ABC):
           targets: the right answers, as they are in a batch.
         """
         raise NotImplementedError(f"{type(self).__name__} has no answers")
-
-
-class ExtraLossInputs(NamedTuple):
-    """What goes into the training loss beside the states of one pass.
-
-    Attributes:
-      passes: states of further passes, with other dropout.
-      mask: of `Hidden`, in all passes.
-      teacher: the modality of a teacher.
-      taught: what the teacher finds.
-    """
-
-    passes: tuple[Tensor, ...] = ()
-    mask: Tensor | None = None
-    teacher: Modality | None = None
-    taught: Hidden | None = None
 
 
 def log_mean_exp(values: Sequence[Tensor]) -> Tensor:

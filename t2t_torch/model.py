@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import itertools
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, final
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, RowWeight, Text
-from t2t_torch.hparam import HParams, ScheduledSamplingHParams
+from t2t_torch.hparam import HParams
 from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.modalities.objective import target_weights
-from t2t_torch.modality import ExtraLossInputs, Modality
+from t2t_torch.modality import Modality
+from t2t_torch.objectives import target_loss, training_losses
 from t2t_torch.overrides import MODEL, refuse_overrides
-from t2t_torch.text.encoder import PAD
-
-if TYPE_CHECKING:
-    from t2t_torch.ensemble import Ensemble
-
+from t2t_torch.text.encoder import EOS
 
 # Whether a model can learn a problem: the kinds of its inputs and of its targets.
 
@@ -72,83 +67,6 @@ def check_features(model: type[T2TModel], features: Features, problem: str = "")
 
 def _named(kinds: tuple[type[Feature], ...]) -> str:
     return ", ".join(kind.__name__ for kind in kinds) or "no inputs"
-
-
-# Scheduled sampling: in training, some targets that a model reads are its own guesses.
-#
-# Bengio et al. 2015, arXiv:1506.03099, in the parallel form of Duckworth et al. 2019,
-# arXiv:1906.04331, with tensor2tensor's hyperparameters: a teacher-forced pass guesses every target
-# from those before it, and the next pass reads guesses in place of some of them.
-
-
-_LEAST = 0.001  # of the warm-up, tensor2tensor, utils/scheduled_sampling.py
-
-
-class ScheduledSampling(nn.Module):
-    """Replaces targets by guesses, the more the longer training lasts.
-
-    Attributes:
-      share: of the targets that are replaced, [] float32: a tensor, so that a compiled model is not
-        compiled anew when it changes.
-
-    Args:
-      hparams: scheduled_sampling_*.
-    """
-
-    share: Tensor
-
-    def __init__(self, hparams: ScheduledSamplingHParams) -> None:
-        super().__init__()
-        self._most = hparams.scheduled_sampling_prob * (
-            1.0 - hparams.scheduled_sampling_gold_mixin_prob
-        )
-        self._steps = hparams.scheduled_sampling_warmup_steps
-        self._schedule = hparams.scheduled_sampling_warmup_schedule
-        self.passes = hparams.scheduled_sampling_num_passes if self._most else 0
-        self.register_buffer("share", torch.tensor(0.0), persistent=False)
-        self.at_step(0)
-
-    def at_step(self, step: int) -> None:
-        """Sets the share for the step after so many."""
-        self.share.fill_(self._most * warm_up(self._schedule, step, self._steps))
-
-    def mix(self, gold: Tensor, read: Tensor, guesses: Tensor, number: int) -> Tensor:
-        """Returns what the next pass reads.  Padding stays.
-
-        Args:
-          gold: the targets, [B, T].
-          read: what the last pass has read, [B, T].
-          guesses: what it has found, [B, T].
-          number: of the pass, from 0: so many first targets are kept as they were read, since pass
-            after pass they have been guessed from what stands before them.
-        """
-        drawn = torch.rand(gold.shape, device=gold.device) < self.share
-        mixed = torch.where(drawn & (gold != PAD), guesses, gold)
-        later = torch.arange(gold.size(1), device=gold.device) >= number
-        return torch.where(later, mixed, read)
-
-
-def warm_up(schedule: str, step: int, steps: int) -> float:
-    """Returns how far the warm-up is, from 0.001 at step 0 to 1 from `steps` on.
-
-    tensor2tensor, layers/common_layers.py, inverse_exp_decay, inverse_lin_decay,
-    inverse_sigmoid_decay.
-
-    Args:
-      schedule: "exp", "linear" or "sigmoid".
-      step: steps done.
-      steps: of the warm-up; 0 is none.
-    """
-    if step >= steps:
-        return 1.0
-    done = step / steps
-    if schedule == "exp":
-        return _LEAST ** (1.0 - done)
-    if schedule == "sigmoid":  # from where a sigmoid is _LEAST to where it is 1 - _LEAST
-        end = math.log((1.0 - _LEAST) / _LEAST)
-        sigmoid = 1.0 / (1.0 + math.exp(end - 2.0 * end * done))
-        done = (sigmoid - _LEAST) / (1.0 - 2.0 * _LEAST)
-    return _LEAST + (1.0 - _LEAST) * done
 
 
 _COLUMNS = ("segmentation", "position", "before", "stream", "block")
@@ -199,8 +117,41 @@ class State(Protocol):
         """
 
 
+@dataclasses.dataclass
+class PrefixState:
+    """The decode state of a model with `body` alone; a `State` of R rows.
+
+    Attributes:
+      ids: read so far, [R, t]; the first is 0.
+      names: of the inputs.
+      inputs: each as in the batch, [R, ...].
+    """
+
+    ids: Tensor
+    names: tuple[str, ...]
+    inputs: list[Tensor]
+
+    def expand(self, hypotheses: int) -> PrefixState:
+        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        inputs = [its.repeat_interleave(hypotheses, 0) for its in self.inputs]
+        return PrefixState(self.ids.repeat_interleave(hypotheses, 0), self.names, inputs)
+
+    def reorder(self, index: Tensor) -> PrefixState:
+        """Returns a state whose row i is this one's row `index[i]`."""
+        inputs = [its.index_select(0, index) for its in self.inputs]
+        return PrefixState(self.ids.index_select(0, index), self.names, inputs)
+
+
+_SLOW: set[type] = set()
+"""Models that were reported to decode slowly."""
+
+
 class T2TModel(nn.Module, abc.ABC):
-    """A model: `__init__` and `body`, and, if it generates, `encode` and `step`.
+    """A model: `__init__` and `body`; `encode` and `step` make generation fast.
+
+    A subclass may override each of the four parts of a pass: `bottom`, `body`, `top` and `loss`.
+    Its own part runs in training, evaluation, decoding, ensembles, distillation and exported
+    models.
 
     Attributes:
       name: its registered name.
@@ -209,6 +160,9 @@ class T2TModel(nn.Module, abc.ABC):
       reads: the kinds of input that it can be given.
       texts: the fewest and the most inputs that are texts.
       reads_packed: whether `body` keeps packed examples apart, by `segments` and `positions`.
+      counts_examples: whether in TRAIN an example counts once in the loss, however many positions
+        its target has: where models of several problems are trained together, and some count
+        examples anyway.
       reads_streams: whether `body` reads on where the batch before has ended; see
         `pipeline/streams.py`.
 
@@ -245,21 +199,38 @@ class T2TModel(nn.Module, abc.ABC):
         self.features = features
         widths = {name: self.target_width(hparams, features, name) for name in features.targets}
         self.modalities = build_modalities(hparams, features, widths)
-        objectives = [self._modality(name).objective for name in features.targets]
-        self._passes = max((o.passes for o in objectives if o is not None), default=1)
-        self._target_weights = target_weights(hparams.target_weights, features)
-        self._counts_examples = False
-        # A tuple, so that it is no submodule.
-        self._teacher: tuple[T2TModel | Ensemble, ...] = ()
-        self.scheduled_sampling: ScheduledSampling | None = None
-        if hparams.scheduled_sampling_prob:
-            self._check_samples()
-            self.scheduled_sampling = ScheduledSampling(hparams)
+        self.counts_examples = False
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of what `body` finds for a target; asked before there are layers."""
         return int(hparams.hidden_size)
+
+    def bottom(self, batch: dict[str, Tensor]) -> dict[str, ModelInput]:
+        """Embeds the features of a batch: the argument of `body`.
+
+        In generation there are no targets at first, and then one id of each, [R, 1].
+
+        Args:
+          batch: each feature as the pipeline gives it.
+        """
+        features = {}
+        for name in self.features.all:
+            if name not in batch:
+                continue
+            values = embedded = batch[name]
+            if name in self.modalities:
+                modality = self.modality(name)
+                embedded, mask = modality.embed(name, batch), modality.mask(values)
+            else:
+                mask = torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
+            more = (batch.get(f"{name}_{column}") for column in _COLUMNS)
+            features[name] = ModelInput(values, embedded, mask, *more)
+        return features
+
+    def embed(self, name: str, values: Tensor) -> Tensor:
+        """Returns the output of `bottom` for one feature alone.  [B, S] -> [B, S, H]."""
+        return self.bottom({name: values})[name].embedded
 
     @abc.abstractmethod
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -270,189 +241,89 @@ class T2TModel(nn.Module, abc.ABC):
             targets.
         """
 
-    @final
-    def bottom(self, batch: dict[str, Tensor]) -> dict[str, ModelInput]:
-        """Embeds the features of a batch: the argument of `body`."""
-        features = {}
-        for name in self.features.all:
-            if name not in batch:  # in generation there are no targets
-                continue
-            values = embedded = batch[name]
-            if name in self.modalities:
-                modality = self._modality(name)
-                embedded, mask = modality.embed(name, batch), modality.mask(values)
-            else:
-                mask = torch.ones(len(values), 1, dtype=torch.bool, device=values.device)
-            more = (batch.get(f"{name}_{column}") for column in _COLUMNS)
-            features[name] = ModelInput(values, embedded, mask, *more)
-        return features
+    def top(self, hidden: Hidden, target: str) -> Tensor:
+        """Returns the logits of a target: [..., V] float32 of a text, [B, C] of classes.
+
+        Args:
+          hidden: of `body`, or in generation the states of one position, [R, H].
+          target: its name.
+        """
+        return self.modality(target).logits(hidden)
+
+    def loss(self, hidden: Hidden, target: str, batch: dict[str, Tensor]) -> Loss:
+        """Returns the loss of a target: in TRAIN the training loss, in EVAL the reported one.
+
+        The training loss of a text is computed without making all logits, unless `top` is
+        overridden.  Penalties of `body`, R-Drop and a teacher are added by the objective.
+
+        Args:
+          hidden: of `body`.
+          target: its name.
+          batch: the targets, and the weights of examples.
+        """
+        if self.training:
+            return target_loss(self, target, [hidden], batch)
+        return self._reported_loss(self.top(hidden, target), target, batch)
+
+    def _reported_loss(self, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:
+        weights = self.example_weights(target, batch)
+        return self.modality(target).loss(logits, batch[target], weights)
 
     @final
-    def forward(self, batch: dict[str, Tensor]) -> Output:
-        """One teacher-forced pass; `self.training` decides dropout and what the loss consists of.
-
-        In TRAIN hyperparameters may ask for more: passes that guess what is read
-        (`scheduled_sampling_prob`), a second pass (`r_drop_alpha`), a teacher's (`learn_from`).
+    def forward(
+        self,
+        batch: dict[str, Tensor],
+        objective: Callable[[dict[str, Tensor]], dict[str, Loss]] | None = None,
+    ) -> Output:
+        """One teacher-forced pass; `self.training` decides dropout and the kind of loss.
 
         Args:
           batch: each feature as the pipeline gives it; [B, S] int64 ids of a text, 0 where there is
             no data.
+          objective: computes the losses, instead of one pass; see `Objective`.  It runs within
+            this call, because weights that are divided among processes are whole only here.
         """
-        if self.training:
-            return Output({}, self._training_losses(batch))
+        if objective is not None:
+            return Output({}, objective(batch))
         hidden = self.body(self.bottom(batch))
+        if self.training:
+            return Output({}, training_losses(self, [hidden], batch))
         logits: dict[str, Tensor] = {}
         losses: dict[str, Loss] = {}
         for name in self.features.targets:
-            modality = self._modality(name)
-            found = modality.logits(hidden[name])
-            weights = self.example_weights(name, batch)
-            losses[name] = modality.loss(found, batch[name], weights)
-            logits[name] = modality.readable(found)
+            logits[name] = self.top(hidden[name], name)
+            losses[name] = (
+                self.loss(hidden[name], name, batch)
+                if self.overrides("loss")
+                else self._reported_loss(logits[name], name, batch)
+            )
+            logits[name] = self.modality(name).readable(logits[name])
         return Output(logits, losses)
 
-    def _training_losses(self, batch: dict[str, Tensor]) -> dict[str, Loss]:
-        """Returns what is trained on for each target."""
-        read = self._with_guesses(batch)
-        passes = [self.body(self.bottom(read)) for _ in range(self._passes)]
-        taught = self._taught(batch)
-        losses: dict[str, Loss] = {}
-        for name in self.features.targets:
-            modality = self._modality(name)
-            first, *others = [one[name] for one in passes]
-            weights = self.example_weights(name, _with_prepended(name, batch, first))
-            found = (first.states, batch[name], weights)
-            beside = None
-            if others or first.mask is not None or taught is not None:
-                beside = ExtraLossInputs(tuple(one.states for one in others), first.mask)
-            if beside is not None and taught is not None:
-                teacher: Any = self._teacher[0].modalities[name]
-                theirs = taught[name]
-                if theirs.mask is None:  # what may not be here has no probability to imitate
-                    theirs = dataclasses.replace(theirs, mask=first.mask)
-                beside = beside._replace(teacher=teacher, taught=theirs)
-            losses[name] = modality.training_loss(*found, beside)
-            if first.prepended is not None:
-                before = self._prepended_loss(name, passes, weights)
-                total = losses[name]
-                losses[name] = Loss(total.sum + before.sum, total.weight + before.weight)
-        for one, name in itertools.product(passes, losses):
-            if (penalty := one[name].penalty) is not None:
-                if penalty.dim():
-                    weights = self.example_weights(name, batch)
-                    counted = self._modality(name).item_weights(batch[name], weights)
-                    penalty = (penalty * counted.reshape(len(penalty), -1).sum(1)).sum()
-                losses[name] = losses[name]._replace(sum=losses[name].sum + penalty / len(passes))
-        for name, weight in self._target_weights.items():
-            losses[name] = losses[name]._replace(sum=losses[name].sum * weight)
-        return losses
-
-    def _prepended_loss(
-        self, name: str, passes: Sequence[dict[str, Hidden]], weights: Tensor | None
-    ) -> Loss:
-        """Returns what is trained on before a target; no teacher has a part in it."""
-        first, *others = [its for one in passes if (its := one[name].prepended) is not None]
-        beside = ExtraLossInputs(tuple(one.states for one in others)) if others else None
-        return self._modality(name).training_loss(first.states, first.ids, weights, beside)
-
-    def count_examples(self) -> None:
-        """In TRAIN an example counts once in the loss, however many positions its target has.
-
-        Where models of several problems are trained together, and some count examples anyway.
-        """
-        self._counts_examples = True
-
-    def learn_from(self, teacher: T2TModel | Ensemble) -> None:
-        """Makes another model the teacher of this one: its probabilities are imitated in TRAIN.
-
-        The teacher is frozen, in EVAL mode, and no part of this model's weights; it stays on the
-        device on which it is.
-
-        Args:
-          teacher: of the same features; or several, whose mean it is.
-        """
-        self._teacher = (teacher.eval().requires_grad_(False),)
-
-    def weigh_classes(self, target: str, weights: Sequence[float]) -> None:
-        """Says how much each class of a target counts in TRAIN.
-
-        Args:
-          target: its name.
-          weights: one for each class, in the order of the ids.
-
-        Raises:
-          HParamsError: its loss takes no weights.
-        """
-        objective = self._modality(target).objective
-        if objective is None or not objective.loss.takes_class_weights:
-            raise HParamsError(
-                f"class_weights={self.hparams.class_weights}: the loss of target {target!r} takes "
-                "no weights of classes. Name another loss, or the other targets alone: "
-                "class_weights=[target:...]."
-            )
-        device = next(self.parameters()).device
-        objective.loss.class_weights = torch.tensor(list(weights), device=device)
-
-    @torch.no_grad()
-    def _taught(self, batch: dict[str, Tensor]) -> dict[str, Hidden] | None:
-        """Returns what the teacher's body finds; None if there is no teacher."""
-        if not self._teacher:
-            return None
-        teacher = self._teacher[0]
-        return teacher.body(teacher.bottom(batch))
-
-    def at_step(self, step: int) -> None:
-        """Tells how many steps are done; called before each step of training."""
-        if self.scheduled_sampling is not None:
-            self.scheduled_sampling.at_step(step)
+    def overrides(self, method: str) -> bool:
+        """Returns whether a subclass has its own `bottom`, `top` or `loss`."""
+        return getattr(type(self), method) is not getattr(T2TModel, method)
 
     def after_step(self) -> None:
-        """Called after each update of the weights: what must hold of them is made to hold."""
+        """Called after each update of the weights, to restore what must hold of them."""
 
-    @torch.no_grad()
-    def _with_guesses(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the batch to read, in which scheduled sampling has replaced some targets."""
-        if self.scheduled_sampling is None:
-            return batch
-        read = dict(batch)
-        for number in range(self.scheduled_sampling.passes):
-            hidden = self.body(self.bottom(read))
-            for name in self.features.targets:
-                guesses = self._modality(name).sample(hidden[name])
-                mixed = self.scheduled_sampling.mix(batch[name], read[name], guesses, number)
-                read[name] = mixed
-        # Autocast keeps the rounded weights of these passes, which know nothing of gradients.
-        torch.clear_autocast_cache()
-        return read
-
-    def _check_samples(self) -> None:
-        for target, feature in self.features.targets.items():
-            if not isinstance(feature, Text):
-                raise HParamsError(
-                    f"scheduled_sampling_prob={self.hparams.scheduled_sampling_prob}: a model "
-                    f"reads its guesses of texts alone, and target {target!r} is a "
-                    f"{type(feature).__name__}. Set scheduled_sampling_prob=0."
-                )
-
-    def _modality(self, name: str) -> Modality:
+    def modality(self, name: str) -> Modality:
+        """Returns the modality of an input or a target."""
         modality: Any = self.modalities[name]
         return modality  # type: ignore[no-any-return]
 
     @final
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the logits of each target, from the inputs alone; not of what generates.
+        """Returns the logits of each target from the inputs alone; not of generated targets.
 
         Args:
           batch: inputs and notes, as the pipeline gives them.
         """
-        return {
-            name: self._modality(name).logits(hidden)
-            for name, hidden in self.hidden_states(batch).items()
-        }
+        return {name: self.top(hidden, name) for name, hidden in self.hidden_states(batch).items()}
 
     @final
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
-        """Returns what the body finds for each target, from the inputs alone; see `logits`."""
+        """Returns the output of `body` for each target, from the inputs alone; see `logits`."""
         return self.body(self.bottom(batch))
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
@@ -463,7 +334,7 @@ class T2TModel(nn.Module, abc.ABC):
         """
         weights: Tensor | None = None
         feature = self.features.targets[target]
-        by_example = len(self.features.targets) > 1 or (self.training and self._counts_examples)
+        by_example = len(self.features.targets) > 1 or (self.training and self.counts_examples)
         if by_example and feature.is_sequence:
             positions = (batch[target] != feature.padding).sum(1)  # [B]
             weights = 1.0 / positions.clamp(min=1).float()
@@ -475,11 +346,23 @@ class T2TModel(nn.Module, abc.ABC):
     def encode(self, batch: dict[str, Tensor]) -> State:
         """Returns the state before the first step, one row for each row of the batch.
 
+        By default the state holds the inputs, and `step` runs `body` over all ids read so far.
+
         Args:
           batch: the inputs, [B, S]; for a language model "targets" [B, ...], of which only B is
             read.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not generate: it has no encode")
+        if type(self) not in _SLOW:
+            _SLOW.add(type(self))
+            print(
+                f"{type(self).__name__} has no encode and step: decoding is slow, because each "
+                "step runs its body over all ids before it (docs/add_a_model.md)",
+                file=sys.stderr,
+            )
+        inputs = {name: its for name, its in batch.items() if name not in self.features.targets}
+        first = next(iter(batch.values()))
+        ids = torch.zeros(first.size(0), 0, dtype=torch.int64, device=first.device)
+        return PrefixState(ids, tuple(inputs), list(inputs.values()))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Reads one more id of each row.
@@ -491,10 +374,15 @@ class T2TModel(nn.Module, abc.ABC):
         Returns:
           The logits of the next id, [R, V] float32, and the state after it.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not generate: it has no step")
-
-
-def _with_prepended(target: str, batch: dict[str, Tensor], hidden: Hidden) -> dict[str, Tensor]:
-    """Returns the batch with all ids of a target that are trained, the prepended ones first."""
-    before = hidden.prepended
-    return batch if before is None else batch | {target: torch.cat([before.ids, batch[target]], 1)}
+        assert isinstance(state, PrefixState), "a model with its own encode has its own step"
+        (target,) = self.features.targets
+        read = torch.cat([state.ids, ids[:, None]], 1)  # [R, t], the first is 0
+        # The last id is unknown, and the body may not look at it.
+        targets = torch.cat([read[:, 1:], torch.full_like(read[:, :1], EOS)], 1)
+        batch = {**dict(zip(state.names, state.inputs, strict=True)), target: targets}
+        hidden = self.body(self.bottom(batch))[target]
+        after = dataclasses.replace(state, ids=read)
+        if self.overrides("top"):
+            return self.top(hidden, target)[:, -1], after
+        mask = None if hidden.mask is None else hidden.mask[:, -1]
+        return self.top(Hidden(hidden.states[:, -1], mask), target), after

@@ -10,11 +10,7 @@ from t2t_torch.errors import RegistryError
 
 _MISSING = object()
 _BODY = "Override `body` instead; it returns the hidden states of each target."
-_LOSS = (
-    "Register the loss with @register_loss and set --hparams=loss=NAME (docs/losses.md). To add a "
-    "term to the loss, override `body` and return the term as `Hidden.penalty`."
-)
-_MODALITY = "Write a Modality subclass that `serves` the feature instead (docs/add_a_model.md)."
+_LOSS = "Override `loss` instead; it returns the loss of one target."
 _SEARCH = "Override `encode` and `step` instead; search calls them (docs/add_a_model.md)."
 _SETTINGS = "Set the hyperparameters in a set of the model instead (@register_hparams)."
 _METRICS = "Set the attribute `metrics` to a tuple of names instead (docs/metrics.md)."
@@ -23,8 +19,7 @@ _SPLITS = "Set the attribute `shards` instead, for example to {Split.TRAIN: 10, 
 _FEATURES = "Override `stored_features` instead (docs/add_a_problem.md)."
 
 MODEL: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("top", "bottom"), _MODALITY),
-    **dict.fromkeys(("loss", "losses", "loss_single"), _LOSS),
+    **dict.fromkeys(("losses", "loss_single"), _LOSS),
     **dict.fromkeys(("forward", "call", "logits", "hidden_states"), _BODY),
     **dict.fromkeys(("model_fn", "model_fn_sharded", "model_fn_body", "body_sharded"), _BODY),
     **dict.fromkeys(("infer", "sample", "eval_autoregressive"), _SEARCH),

@@ -27,6 +27,7 @@ from t2t_torch.features import (
     Words,
 )
 from t2t_torch.mode import Split
+from t2t_torch.objectives import Objective
 from t2t_torch.testing import random_batch
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tree import TransitionEncoder
@@ -212,13 +213,13 @@ def test_a_student_of_tags_learns_from_teachers_of_any_width(decoder, teachers):
         layer_prepostprocess_dropout=0.0, attention_dropout=0.0, relu_dropout=0.0,
     )  # fmt: skip
     ensemble = Ensemble(members)
-    student.train().learn_from(ensemble if teachers > 1 else members[0])
+    objective = Objective(student, ensemble if teachers > 1 else members[0])
     batch = {**BATCH, "targets": torch.tensor([[0, 1, 2, 0], [1, 0, -100, -100]])}
     wanted = ensemble.logits(BATCH)["targets"].softmax(-1)
     optimizer = torch.optim.Adam(student.parameters(), 0.03)
     for _ in range(70):
         optimizer.zero_grad()
-        student(batch).losses["targets"].sum.backward()
+        objective(batch).losses["targets"].sum.backward()
         optimizer.step()
     student.eval()
     modality = student.modalities["targets"]
@@ -234,8 +235,8 @@ def test_a_student_leaves_out_what_may_not_be_whatever_its_teacher_does():
     small = testing.small(registry.hparams("rnng_tiny"))
     settings = small.replace(distill_from="run", valid_actions_only=True)
     student = registry.model("rnng")(settings, features)
-    student.learn_from(registry.model("rnng")(small.replace(valid_actions_only=False), features))
-    loss = student.train()(random_batch(features)).losses["targets"]
+    teacher = registry.model("rnng")(small.replace(valid_actions_only=False), features)
+    loss = Objective(student, teacher)(random_batch(features)).losses["targets"]
     assert loss.sum.isfinite()
 
 
@@ -245,9 +246,9 @@ def test_a_student_of_numbers_learns_a_teachers_numbers():
     dropped = dict.fromkeys(rates, 0.0)
     student = model_of(TARGETS[Real], 2, distill_from="run", distill_weight=0.25, **dropped)
     plain = model_of(TARGETS[Real], 2, **dropped)
-    student.learn_from(teacher)
+    objective = Objective(student, teacher)
     batch = {**BATCH, "targets": torch.randn(2, 3)}
-    found = student.train()(batch).losses["targets"].sum
+    found = objective(batch).losses["targets"].sum
     own = plain.train()(batch).losses["targets"].sum
     like = plain(BATCH | {"targets": teacher.logits(BATCH)["targets"]}).losses["targets"].sum
     torch.testing.assert_close(found, 0.75 * own + 0.25 * like)

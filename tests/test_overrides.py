@@ -39,15 +39,18 @@ def test_a_problem_that_overrides_what_is_never_called_is_refused_by_name(base, 
 
 def test_a_mixin_is_refused_and_named():
     class Own:
-        def loss(self, logits, features):
+        def losses(self, logits, features):
             return 0.0
 
-    with pytest.raises(RegistryError, match=r"overrides 'loss' \(from .*\.Own\).*register_loss"):
+    with pytest.raises(
+        RegistryError, match=r"overrides 'losses' \(from .*\.Own\).*Override `loss`"
+    ):
         type("Mine", (Own, Transformer), {})
 
 
-def test_bodies_layers_and_other_names_are_the_users():
-    mine = type("Mine", (Transformer,), {"body": lambda *_: {}, "my_loss": lambda *_: None})
+@pytest.mark.parametrize("name", ["bottom", "body", "top", "loss", "encode", "step", "my_loss"])
+def test_the_parts_of_a_model_and_other_names_are_the_users(name):
+    mine = type("Mine", (Transformer,), {name: lambda *_: {}})
     assert issubclass(mine, Transformer)
 
 
@@ -61,13 +64,13 @@ def test_a_users_file_is_refused_without_a_traceback(tmp_path: Path):
 
         @register_model
         class Constrained(Transformer):
-            def top(self, body_output, features):
-                return body_output
+            def infer(self, features):
+                return features
     """
     (folder / "constrained.py").write_text(textwrap.dedent(text), "utf-8")
     registry.import_usr_dir(folder)
     with pytest.raises(RegistryError) as refused:
         registry.model("constrained")
-    assert "Constrained overrides 'top'" in str(refused.value)
+    assert "Constrained overrides 'infer'" in str(refused.value)
     assert "Traceback" not in str(refused.value)
     assert not any(name.endswith(".constrained") for name in sys.modules)

@@ -111,14 +111,14 @@ class Gru(T2TModel):
         if not self.features.has_inputs:
             return GruState(hidden, None, None)
         mask = ids != 0
-        return GruState(hidden, self._encode(self.modalities["inputs"].bottom(ids), mask), mask)
+        return GruState(hidden, self._encode(self.embed("inputs", ids), mask), mask)
 
     def step(self, ids: Tensor, state: GruState) -> tuple[Tensor, GruState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        x = self.modalities["targets"].bottom(ids[:, None])  # [R, 1, H]
+        x = self.embed("targets", ids[:, None])  # [R, 1, H]
         x, hidden = self.decoder(x, state.hidden)
         x = self._attend(x, state.memory, state.mask)
-        logits = self.modalities["targets"].top(x.squeeze(1))  # [R, V]
+        logits = self.top(Hidden(x.squeeze(1)), "targets")  # [R, V]
         return logits, dataclasses.replace(state, hidden=hidden)
 
     def _encode(self, x: Tensor, mask: Tensor) -> Tensor:

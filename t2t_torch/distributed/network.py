@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from t2t_torch.distributed import process_group
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.recurrent import CarriedMemory
+from t2t_torch.objectives import Objective
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -132,16 +133,16 @@ _FOR_PARTS = (
 _BUFFER = 1 << 24  # elements averaged at once
 
 
-def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
-    """Returns the network for training.
+def network(objective: nn.Module, hparams: HParams, world: World) -> nn.Module:
+    """Returns the network for training: an objective whose gradients are averaged.
 
     Layers (the members of ModuleLists) are compiled and checkpointed if the hparams say so; this
     affects training only, and neither names nor values of weights.  The backward pass averages
     gradients over all processes.
 
     Args:
-      model: on its device, with its weights.  With `shard_weights` its parameters become DTensors:
-        create the optimizer afterwards.
+      objective: computes the losses of a model, or is a model that does; on its device, with its
+        weights.  With `shard_weights` parameters become DTensors: create the optimizer afterwards.
       hparams: compile, activation_checkpointing, shard_weights.
       world: the group of training processes.
 
@@ -149,25 +150,26 @@ def network(model: nn.Module, hparams: HParams, world: World) -> nn.Module:
       HParamsError: compile without fixed shapes or without a compiler; shard_weights with an
         optimizer that needs full weights.
     """
-    _prepare_layers(model, hparams, world.device)
+    _prepare_layers(objective, hparams, world.device)
     if world.size == 1:
-        return model
+        return objective
     if hparams.shard_weights:
         _check_optimizer(hparams)
         mesh = process_group.hold_mesh(init_device_mesh(world.device.type, (world.size,)))
-        for layer in layers_of(model):
+        for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)
         # The root is resharded after each pass, too: between passes the optimizer and the weight
-        # average must see sharded parameters.
-        fully_shard(model, mesh=mesh, reshard_after_forward=True)
-        return model
+        # average must see sharded parameters.  The root is the model, because evaluation calls
+        # it without the objective.
+        fully_shard(_model_of(objective), mesh=mesh, reshard_after_forward=True)
+        return objective
     # Overlaps the reduction of gradient buckets with the backward pass.
     wrapped = DistributedDataParallel(
-        model,
+        objective,
         device_ids=[world.device] if world.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         # With several problems a batch may belong to one: the other weights get no gradient.
-        find_unused_parameters=getattr(model, "has_unused", False),
+        find_unused_parameters=getattr(objective, "has_unused", False),
     )
     # Otherwise each pass would broadcast the buffers, and a process that runs more passes after an
     # out-of-memory error would mix them up with gradients: see share_buffers.  (Set as a property,
@@ -230,14 +232,19 @@ def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
     return found
 
 
+def _model_of(network: nn.Module) -> nn.Module:
+    """Returns the model of an objective, or the module itself."""
+    return network.model if isinstance(network, Objective) else network
+
+
 def is_sharded(network: nn.Module) -> bool:
     """Returns whether weights are sharded over processes, so that every pass exchanges them."""
-    return isinstance(network, FSDPModule)
+    return isinstance(_model_of(network), FSDPModule)
 
 
 def exchanges_gradients(network: nn.Module) -> bool:
     """Returns whether the backward pass itself averages gradients over processes."""
-    return isinstance(network, DistributedDataParallel | FSDPModule)
+    return isinstance(network, DistributedDataParallel) or is_sharded(network)
 
 
 def average_gradients(model: nn.Module, processes: int) -> None:

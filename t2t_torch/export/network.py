@@ -243,8 +243,7 @@ class Network(nn.Module):
         found: dict[str, Tensor] = {}
         batch = dict(zip(self._names, values, strict=True))
         for name, hidden in self.model.hidden_states(batch).items():
-            modality = self.model.modalities[name]
-            guesses = modality.guess(modality.logits(hidden))  # type: ignore[operator]
+            guesses = self.model.modality(name).guess(self.model.top(hidden, name))
             given = {**guesses._asdict(), "mask": hidden.mask}
             found |= {f"{name}.{part}": its for part, its in given.items() if its is not None}
         return found

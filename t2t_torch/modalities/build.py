@@ -11,10 +11,10 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities import label, tags, words
-from t2t_torch.modalities.objective import Objective, objective_of
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel, own_width
 from t2t_torch.modality import modality_of
+from t2t_torch.objectives import TargetObjective, objective_of
 
 __all__ = ["build_modalities", "objectives"]
 
@@ -61,7 +61,7 @@ def build_modalities(
     return modalities
 
 
-def objectives(hparams: HParams, features: Features) -> dict[str, Objective | None]:
+def objectives(hparams: HParams, features: Features) -> dict[str, TargetObjective | None]:
     """Returns what is trained on for each target; None where its modality finds its loss itself.
 
     Raises:

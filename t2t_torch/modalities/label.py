@@ -216,10 +216,16 @@ class RealModality(Modality):
         return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
 
     def training_values(
-        self, logits: Sequence[Tensor], targets: Tensor, taught: Tensor | None, axes: int
+        self,
+        logits: Sequence[Tensor],
+        targets: Tensor,
+        taught: Tensor | None,
+        axes: int,
+        *,
+        data: bool = True,
     ) -> Tensor:
         """Returns the loss of each example: from a teacher's numbers as from the data's."""
-        values = super().training_values(logits, targets, None, axes)
+        values = super().training_values(logits, targets, None, axes, data=data)
         if taught is None or self.objective is None:
             return values
         share = self.objective.distill_weight

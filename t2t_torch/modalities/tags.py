@@ -167,19 +167,21 @@ class CrfTagsModality(TagsModality):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: ExtraLossInputs | None = None,
+        extra: ExtraLossInputs | None = None,
     ) -> Loss:
         """Returns what is trained on; a teacher's probabilities of each word's tags are imitated.
 
         Wang et al. 2020, "Structure-Level Knowledge Distillation For Multilingual Sequence
         Labeling", arXiv:2004.03846, section 3.2.
         """
-        beside = beside or ExtraLossInputs()
-        logits = self.logits(Hidden(hidden, beside.mask))
+        extra = extra or ExtraLossInputs()
+        logits = (extra.top or self.logits)(Hidden(hidden, extra.mask))
         found = self.loss(logits, targets, weights)
-        if beside.teacher is None or beside.taught is None:
+        if not extra.data:
+            found = found._replace(sum=torch.zeros_like(found.sum))
+        if extra.taught is None:
             return found
-        theirs = beside.teacher.teaching(beside.teacher.logits(beside.taught))
+        theirs = extra.taught.logits(extra.taught.hidden)
         values = kl_divergence(theirs / self._heat, self.teaching(logits) / self._heat)  # [B, W]
         imitated = (values * self.item_weights(targets, weights)).sum() * self._heat**2
         return Loss((1.0 - self._share) * found.sum + self._share * imitated, found.weight)

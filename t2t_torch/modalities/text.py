@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -124,13 +124,17 @@ class TextModality(Modality):
         hidden: Tensor,
         targets: Tensor,
         weights: Tensor | None = None,
-        beside: ExtraLossInputs | None = None,
+        extra: ExtraLossInputs | None = None,
     ) -> Loss:
-        """Returns what is trained on, without ever making all logits.  [B, T, H]."""
-        objective, beside = self.objective, beside or ExtraLossInputs()
+        """Returns the training loss without making all logits at once.  [B, T, H].
+
+        All logits are made for a model with its own `top`, and where some ids are excluded.
+        """
+        objective, extra = self.objective, extra or ExtraLossInputs()
         assert objective is not None
-        if beside.mask is not None and beside.mask.dim() == 3:  # some ids may not be there
-            return super().training_loss(hidden, targets, weights, beside)
+        excludes = extra.mask is not None and extra.mask.dim() == 3
+        if extra.top is not None or excludes:
+            return super().training_loss(hidden, targets, weights, extra)
         present = _present(targets)
         if present is None:
             counted = self.counted(targets)
@@ -145,15 +149,15 @@ class TextModality(Modality):
         ids = rows(targets)
         row_weights = None if weights is None else rows(weights)
         label_smoothing = objective.loss.label_smoothing_alone if objective.is_plain else None
-        if label_smoothing is not None and beside.taught is None:
+        if label_smoothing is not None and extra.taught is None and extra.data:
             total = linear_cross_entropy(
                 rows(hidden), self._table, ids, label_smoothing, row_weights
             )
         else:
-            taught = None if beside.taught is None else rows(beside.taught.states)
-            states = [rows(one) for one in (hidden, *beside.passes)]
+            taught = None if extra.taught is None else rows(extra.taught.hidden.states)
+            states = [rows(one) for one in (hidden, *extra.passes)]
             total = sum_in_chunks(
-                functools.partial(self._sum, beside.teacher),
+                functools.partial(self._sum, extra),
                 [ids, row_weights, taught, *states],
                 rows_at_a_time(len(self._table), states[0].element_size(), hidden.device),
             )
@@ -162,19 +166,19 @@ class TextModality(Modality):
 
     def _sum(
         self,
-        teacher: Modality | None,
+        extra: ExtraLossInputs,
         ids: Tensor,
         row_weights: Tensor | None,
         taught: Tensor | None,
         *states: Tensor,
     ) -> Tensor:
-        """Returns what is trained on, summed over positions.  [N], [N], [N, H], [N, H] each."""
+        """Returns the loss, summed over positions.  [N], [N], [N, H], [N, H] each."""
         guided = None
-        if teacher is not None and taught is not None:
+        if extra.taught is not None and taught is not None:
             with torch.no_grad():
-                guided = teacher.top(taught)
+                guided = extra.taught.logits(Hidden(taught))
         logits = [self.top(one) for one in states]
-        values = self.training_values(logits, ids, guided, 1)
+        values = self.training_values(logits, ids, guided, 1, data=extra.data)
         return values.sum() if row_weights is None else (values * row_weights).sum()
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
@@ -187,24 +191,28 @@ class TextModality(Modality):
         return torch.stack([one[..., :least].float().log_softmax(-1) for one in logits]).mean(0)
 
     @torch.no_grad()
-    def sample(self, hidden: Hidden) -> Tensor:
-        """Returns an id drawn for each position by its probability, never `PAD`.  -> [B, T]."""
+    def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:
+        """Draws an id for each position by its probability, never `PAD`.  -> [B, T]."""
+        if top is not None:
+            return _drawn(top(hidden))
         states = hidden.states.flatten(0, 1)
-        drawn = []
         chunk = rows_at_a_time(len(self._table), states.element_size(), states.device)
-        for rows in states.split(chunk):
-            logits = self.top(rows)
-            # The largest of logits and Gumbel noise is a draw from the softmax.
-            noise = torch.empty_like(logits).exponential_().log()
-            logits = logits - noise
-            logits[:, PAD] = -torch.inf
-            drawn.append(logits.argmax(-1))
+        drawn = [_drawn(self.top(rows)) for rows in states.split(chunk)]
         return torch.cat(drawn).view(hidden.states.shape[:2])
 
     @property
     def _table(self) -> Tensor:
         table: Tensor = self.top.weight  # type: ignore[assignment]
         return table
+
+
+def _drawn(logits: Tensor) -> Tensor:
+    """Draws an id from each row of logits.  [..., V] -> [...]."""
+    # The largest of logits and Gumbel noise is a draw from the softmax.
+    noise = torch.empty_like(logits).exponential_().log()
+    logits = logits - noise
+    logits[..., PAD] = -torch.inf
+    return logits.argmax(-1)
 
 
 def _present(targets: Tensor) -> Tensor | None:

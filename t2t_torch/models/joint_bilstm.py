@@ -125,7 +125,7 @@ class JointBilstm(T2TModel):
         parts = [words]
         for name in self._of_all:
             if isinstance(self.features.targets[name], ClassLabel):
-                logits = self._modality(name).logits(found[name])
+                logits = self.top(found[name], name)
                 classes = logits.float().softmax(-1).to(words.dtype)
                 parts.append(classes[:, None].expand(-1, words.size(1), -1))
         return torch.cat(parts, -1)

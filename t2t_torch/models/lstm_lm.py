@@ -170,8 +170,7 @@ class LstmLm(T2TModel):
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Returns the vectors of ids, `EOS` standing for nothing.  [B, T] -> [B, T, E]."""
-        embedded: Tensor = self.modalities["targets"].bottom(torch.where(ids == PAD, EOS, ids))
-        return embedded
+        return self.embed("targets", torch.where(ids == PAD, EOS, ids))
 
     def _nothing(self, rows: int) -> list[Tensor]:
         """Returns the memory before a text."""
@@ -206,5 +205,5 @@ class LstmLm(T2TModel):
     def step(self, ids: Tensor, state: LstmLmState) -> tuple[Tensor, LstmLmState]:
         """Reads one more id of each row; see `T2TModel.step`."""
         x, memory = self._read(self._embedded(ids[:, None]), state.memory)
-        logits = self.modalities["targets"].top(self.projection(self.drop_output(x[:, 0])))
-        return logits, LstmLmState(memory)
+        hidden = Hidden(self.projection(self.drop_output(x[:, 0])))
+        return self.top(hidden, "targets"), LstmLmState(memory)

@@ -87,6 +87,6 @@ class LSTMSeq2seq(T2TModel):
 
     def step(self, ids: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        x = self.modalities["targets"].bottom(ids[:, None])  # [R, 1, E]
+        x = self.embed("targets", ids[:, None])  # [R, 1, E]
         outputs, memory = self.decoder.run(x, None, state.memory)
-        return self.modalities["targets"].top(outputs.squeeze(1)), LSTMState(memory)
+        return self.top(Hidden(outputs.squeeze(1)), "targets"), LSTMState(memory)

@@ -195,13 +195,13 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
         """Reads one more id of each row; see `T2TModel.step`."""
-        output, after = self._read(self.modalities["targets"].bottom(ids), state)
+        output, after = self._read(self.embed("targets", ids), state)
         if state.watches:
             weights = self.attention.attention_of(after.hidden[-1], after.memory).mean(1)
             mask = after.memory.mask[:, None].expand_as(weights)
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             after = dataclasses.replace(after, attended=attended, watches=True)
-        return self.modalities["targets"].top(output), after
+        return self.top(Hidden(output), "targets"), after
 
     def _start(self, encoded: Encoded) -> AttendingState:
         """Returns the decoder's state before it has read anything."""

@@ -298,8 +298,7 @@ class RNNG(T2TModel):
 
     def step(self, ids: Tensor, state: RNNGState) -> tuple[Tensor, RNNGState]:
         """Reads one more transition of each row; see `T2TModel.step`."""
-        modality = self.modalities[self._name]
-        labels: Tensor = modality.bottom(ids[:, None])[:, 0]  # type: ignore[operator]
+        labels = self.embed(self._name, ids[:, None])[:, 0]
         if state.begun:
             state = self._push(ids, labels, state)
         out, history = self.history.run(labels[:, None], None, state.history)
@@ -310,7 +309,7 @@ class RNNG(T2TModel):
             state.hidden[:, -1].index_select(0, top),
             out[:, 0],
         ]
-        logits: Tensor = modality.top(self._summary(parts))  # type: ignore[operator]
+        logits = self.top(Hidden(self._summary(parts)), self._name)
         if state.rules is not None and state.progress is not None:
             state.progress = state.rules.after(ids, state.progress)
             valid = self._filled_up(state.rules.valid(state.progress))

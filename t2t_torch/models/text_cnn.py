@@ -60,6 +60,6 @@ class TextCnn(T2TModel):
         """Scales down the softmax weights of each class whose norm is above `max_norm`."""
         limit = self.hparams.max_norm
         for name in self.features.targets if limit else ():
-            weight = self._modality(name).top.get_parameter("weight")  # [C, H]
+            weight = self.modality(name).top.get_parameter("weight")  # [C, H]
             norm = weight.norm(dim=1, keepdim=True)
             weight.mul_(torch.where(norm > limit * (1 + _SLACK), limit / norm, 1.0))

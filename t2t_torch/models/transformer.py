@@ -293,8 +293,7 @@ class Transformer(T2TModel):
 
     def _embedded(self, ids: Tensor) -> Tensor:
         """Returns ids as the decoder reads them.  [B, T] -> [B, T, H]."""
-        embedded: Tensor = self.modalities["targets"].bottom(ids)  # type: ignore[operator]
-        return embedded
+        return self.embed("targets", ids)
 
     def _decode(
         self,
@@ -395,5 +394,4 @@ class Transformer(T2TModel):
             mask = state.memory_mask[:, 0].expand_as(weights)
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             state = dataclasses.replace(state, attended=attended)
-        logits = self.modalities["targets"].top(self.decoder_output(x).squeeze(1))  # [R, V]
-        return logits, state
+        return self.top(Hidden(self.decoder_output(x).squeeze(1)), "targets"), state  # [R, V]

@@ -39,7 +39,7 @@ class TransformerLm(Transformer):
         x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
         before = features["targets"].before
         if before is not None:
-            first = self.modalities["targets"].bottom(before[:, None])
+            first = self.embed("targets", before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
         x = self.dropout(self._with_positions(x, features["targets"].positions))
         for layer in self.decoder:

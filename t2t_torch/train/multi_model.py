@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
+    from t2t_torch.objectives import Objective
 
 
 # Weights that the models of several problems have in common.
@@ -228,32 +229,19 @@ def shared_numbers(parts: Sequence[Part]) -> int:
 class MultiModel(nn.Module):
     """A model of each problem, with parts in common.
 
-    In TRAIN the losses of a problem are multiplied by its weight.
-
     Attributes:
       problems: the model of each.
       parts: which weights are shared by whom.
 
     Args:
       models: by the problem's full name, of one class and with the same hyperparameters.
-      shared: patterns of what they share; see `sharing.share`.
-      weights: what the losses of each problem are multiplied by.
+      shared: patterns of what they share; see `share`.
     """
 
-    has_unused = True
-    """A batch of one problem leaves the weights of others without a gradient."""
-
-    def __init__(
-        self,
-        models: Mapping[str, T2TModel],
-        *,
-        shared: Sequence[str] = (),
-        weights: Mapping[str, float] | None = None,
-    ) -> None:
+    def __init__(self, models: Mapping[str, T2TModel], *, shared: Sequence[str] = ()) -> None:
         super().__init__()
         self.parts = share(models, shared)
         self.problems = nn.ModuleDict(models)
-        self._weights = dict(weights or {})
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
         """One pass of one problem's model.
@@ -265,37 +253,67 @@ class MultiModel(nn.Module):
           its logits and losses, named in the same way.
         """
         problem = split_member(next(iter(batch)))[0]
-        output = self.problems[problem](own_batch(batch))
-        weight = self._weights.get(problem, 1.0)
-        losses = dict(output.losses)
-        if self.training and weight != 1.0:
-            losses = {name: loss._replace(sum=loss.sum * weight) for name, loss in losses.items()}
-        return Output(
-            {member(problem, name): logits for name, logits in output.logits.items()},
-            {member(problem, name): loss for name, loss in losses.items()},
-        )
+        return _of_problem(problem, self.problems[problem](own_batch(batch)))
 
     @property
     def banner(self) -> list[str]:
         """The lines of the run banner: which parts of the models share weights."""
         return ["parts, and the problems that have them:", *table(self.parts)]
 
-    def at_step(self, step: int) -> None:
-        """Tells each model how many steps are done."""
-        for model in self.problems.values():
-            own: Any = model
-            own.at_step(step)
-
     def after_step(self) -> None:
-        """Lets each model make hold what must hold of its weights."""
+        """Restores what must hold of each model's weights."""
         for model in self.problems.values():
             own: Any = model
             own.after_step()
 
 
-def multi_model(
-    models: Mapping[str, T2TModel], hparams: HParams, weights: Mapping[str, float] | None = None
-) -> MultiModel:
+class MultiObjective(nn.Module):
+    """The training losses of several problems; each batch is of one.
+
+    The losses of a problem are multiplied by its weight.
+
+    Attributes:
+      problems: the objective of each.
+
+    Args:
+      objectives: by the problem's full name.
+      weights: of the problems.
+    """
+
+    has_unused = True
+    """A batch of one problem leaves the weights of others without a gradient."""
+
+    def __init__(self, objectives: Mapping[str, Objective], weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.problems = nn.ModuleDict(objectives)
+        self._weights = dict(weights)
+
+    def forward(self, batch: dict[str, Tensor]) -> Output:
+        """Returns the losses of one problem's batch, named as its features are."""
+        problem = split_member(next(iter(batch)))[0]
+        output: Output = self.problems[problem](own_batch(batch))
+        weight = self._weights.get(problem, 1.0)
+        if self.training and weight != 1.0:
+            scaled = {n: loss._replace(sum=loss.sum * weight) for n, loss in output.losses.items()}
+            output = output._replace(losses=scaled)
+        return _of_problem(problem, output)
+
+    def at_step(self, step: int) -> None:
+        """Sets the number of steps done."""
+        for objective in self.problems.values():
+            own: Any = objective
+            own.at_step(step)
+
+
+def _of_problem(problem: str, output: Output) -> Output:
+    """Returns an output whose targets are named by their problem."""
+    return Output(
+        {member(problem, name): logits for name, logits in output.logits.items()},
+        {member(problem, name): loss for name, loss in output.losses.items()},
+    )
+
+
+def multi_model(models: Mapping[str, T2TModel], hparams: HParams) -> MultiModel:
     """Returns models of several problems as one, sharing what hparams say.
 
     Where some of them count positions and some examples, all count examples in TRAIN.
@@ -304,8 +322,8 @@ def multi_model(
     by_position = {len(own) == 1 and own[0].is_sequence for own in targets}
     if len(by_position) > 1:
         for model in models.values():
-            model.count_examples()
-    return MultiModel(models, shared=hparams.multiproblem_shared, weights=weights)
+            model.counts_examples = True
+    return MultiModel(models, shared=hparams.multiproblem_shared)
 
 
 def own_batch(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

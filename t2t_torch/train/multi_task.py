@@ -13,13 +13,20 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.model import check_features
+from t2t_torch.objectives import Objective
 from t2t_torch.optim.parameter_groups import freeze
 from t2t_torch.pipeline.component import component_seed
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.distillation import load_teachers
-from t2t_torch.train.multi_model import MultiModel, multi_model, own_batch, problem_weights
+from t2t_torch.train.multi_model import (
+    MultiModel,
+    MultiObjective,
+    multi_model,
+    own_batch,
+    problem_weights,
+)
 from t2t_torch.train.problem_task import LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
 
@@ -92,7 +99,7 @@ class MultiTask(LearningTask):
     def model(self) -> MultiModel:
         """Returns a new model of each problem, in one."""
         models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
-        return multi_model(models, self.hparams, self._weights)
+        return multi_model(models, self.hparams)
 
     def initialize(self, model: nn.Module) -> list[str]:
         """Loads into each model the vectors of words that hparams name."""
@@ -104,18 +111,22 @@ class MultiTask(LearningTask):
         ]
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """Freezes what hparams name; sets the weights of classes and the teacher of each model."""
+        """Freezes what hparams name, sets the weights of classes; returns all objectives."""
         freeze(model, self.hparams)
         whole: Any = model
         for name, task in self.tasks.items():
             task.weigh_classes(whole.problems[name])
+        teachers: dict[str, Any] = {}
         if self.hparams.distill_from:
             known = {name: (task.problem, task.features) for name, task in self.tasks.items()}
             given = known, self._vocab_dir, self.hparams
             device = next(model.parameters()).device
-            for name, teacher in load_teachers(self.hparams.distill_from, *given).items():
-                whole.problems[name].learn_from(teacher.to(device))
-        return model
+            loaded = load_teachers(self.hparams.distill_from, *given)
+            teachers = {name: teacher.to(device) for name, teacher in loaded.items()}
+        objectives = {
+            name: Objective(whole.problems[name], teachers.get(name)) for name in self.tasks
+        }
+        return MultiObjective(objectives, self._weights)
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
         """Returns batches of all problems, each of one, by the schedule."""

@@ -23,12 +23,12 @@ from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags,
 from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.modalities.build import objectives
-from t2t_torch.modalities.objective import by_target
 from t2t_torch.modalities.text import Embedding, TextModality
 from t2t_torch.modalities.words import FrozenLanguageModel
 from t2t_torch.modality import modality_of
 from t2t_torch.mode import Split
 from t2t_torch.model import check_features
+from t2t_torch.objectives import Objective, by_target, check_objective, weigh_classes
 from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
@@ -73,6 +73,7 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
     Raises:
       HParamsError: for each setting, what would read it.
     """
+    check_objective(hparams, features)
     chosen = objectives(hparams, features)
     reads = [
         modality_of(name, features.targets[name], hparams).loss_reads if o is None else o.loss.reads
@@ -149,7 +150,7 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
                 weights = [math.sqrt(weight) for weight in weights]
         else:
             weights = _given(text, target, words, labels)
-        model.weigh_classes(target, weights)
+        weigh_classes(model, target, weights)
 
 
 def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column]) -> list[float]:
@@ -595,16 +596,17 @@ class ProblemTask(LearningTask):
         return lines + load_contextual(model, self.problem, self._vocab_dir)
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """Freezes what hparams name; sets the weights of classes and the teacher."""
+        """Freezes what hparams name, sets the weights of classes; returns the objective."""
         freeze(model, self.hparams)
         learner: Any = model
         self.weigh_classes(learner)
+        teacher: Any = None
         if self.hparams.distill_from:
             known = {self.problem.full_name: (self.problem, self.features)}
             given = known, self._vocab_dir, self.hparams
             (teacher,) = load_teachers(self.hparams.distill_from, *given).values()
-            learner.learn_from(teacher.to(next(model.parameters()).device))
-        return model
+            teacher.to(next(model.parameters()).device)
+        return Objective(learner, teacher)
 
     def weigh_classes(self, model: T2TModel) -> None:
         """Gives a model the weights of classes that hparams ask for, and what words are rare."""

@@ -15,6 +15,7 @@ from t2t_torch.layers import cross_entropy as module
 from t2t_torch.layers.cross_entropy import entropy, kl_divergence
 from t2t_torch.modality import ExtraLossInputs, Hidden
 from t2t_torch.model import T2TModel
+from t2t_torch.objectives import Objective, Taught
 from t2t_torch.text.encoder import IntegerEncoder
 
 HPARAMS = registry.hparams("transformer_test").replace(label_smoothing=0.1)
@@ -45,7 +46,7 @@ def of_logits(modality, passes, targets, weights=None, taught=None):
     modality.top = torch.nn.Identity()
     beside = ExtraLossInputs(tuple(passes[1:]))
     if taught is not None:
-        beside = beside._replace(teacher=modality, taught=Hidden(taught))
+        beside = beside._replace(taught=Taught(Hidden(taught), modality.logits))
     return modality.train().training_loss(passes[0], targets, weights, beside)
 
 
@@ -139,7 +140,7 @@ def text_loss(settings, weights, chunk_bytes, monkeypatch):
     if "distill_from" in settings:
         teacher = modality_of(Text)
         torch.nn.init.normal_(teacher.top.weight)
-        beside = beside._replace(teacher=teacher, taught=Hidden(torch.randn(shape)))
+        beside = beside._replace(taught=Taught(Hidden(torch.randn(shape)), teacher.logits))
     loss = modality.training_loss(states[0], targets, weights, beside)
     used = states if "r_drop_alpha" in settings else states[:1]
     return loss, torch.autograd.grad(loss.sum * 0.5, [*used, modality.top.weight])
@@ -193,11 +194,13 @@ def test_logits_of_a_large_vocabulary_are_never_there_all_at_once(settings, monk
     text = Text(IntegerEncoder(vocabulary - 2))
     features = Features({"inputs": text}, {"targets": text})
     model = registry.model("transformer")(HPARAMS.replace(**settings), features).train()
+    teacher = None
     if "distill_from" in settings:
-        model.learn_from(registry.model("transformer")(HPARAMS, features))
+        teacher = registry.model("transformer")(HPARAMS, features)
+    objective = Objective(model, teacher)
     batch = {name: torch.randint(2, vocabulary, (4, tokens // 4)) for name in features.all}
     with LargestTensor() as largest:
-        model(batch).losses["targets"].sum.backward()
+        objective(batch).losses["targets"].sum.backward()
     assert largest.numbers < 0.5 * tokens * vocabulary
     assert largest.numbers >= vocabulary * HPARAMS.hidden_size  # the table and its gradient
 
@@ -220,7 +223,7 @@ def test_a_second_pass_differs_by_its_dropout_alone(kind):
     )
     plain, batch = model_of(kind, hparams)
     model, _ = model_of(kind, hparams.replace(r_drop_alpha=3.0))
-    loss, other = (m.train()(batch).losses["targets"] for m in (model, plain))
+    loss, other = (Objective(m)(batch).losses["targets"] for m in (model, plain))
     torch.testing.assert_close(loss, other, rtol=1e-3, atol=1e-3)
     hparams = hparams.replace(layer_prepostprocess_dropout=0.3)
     alphas = [0.01, 100.0]
@@ -228,7 +231,7 @@ def test_a_second_pass_differs_by_its_dropout_alone(kind):
     for alpha in alphas:
         model, _ = model_of(kind, hparams.replace(r_drop_alpha=alpha))
         torch.manual_seed(1)
-        losses.append(model.train()(batch).losses["targets"].sum)
+        losses.append(Objective(model)(batch).losses["targets"].sum)
     assert losses[1] > losses[0]
 
 
@@ -242,14 +245,14 @@ def test_a_teacher_is_no_part_of_the_student_and_is_left_alone(kind):
     for parameter in teacher.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
-    student.learn_from(teacher.train())
+    objective = Objective(student, teacher.train())
     assert [*student.state_dict()] == names
     assert {id(p) for p in student.parameters()}.isdisjoint(map(id, teacher.parameters()))
     optimizer = torch.optim.Adam(student.parameters(), lr=1e-2)
     losses = []
     for _ in range(15):
         optimizer.zero_grad()
-        loss = student.train()(batch).losses["targets"]
+        loss = objective(batch).losses["targets"]
         (loss.sum / loss.weight).backward()
         optimizer.step()
         losses.append(float(loss.sum.detach() / loss.weight))
@@ -263,8 +266,8 @@ def test_in_evaluation_the_loss_is_the_loss_alone():
     added = {"confidence_penalty": 0.5, "r_drop_alpha": 2.0, "distill_from": "run"}
     plain, batch = model_of(ClassLabel, ENCODER)
     model, _ = model_of(ClassLabel, ENCODER.replace(**added))
-    model.learn_from(model_of(ClassLabel, ENCODER)[0])
-    losses = [m.eval()(batch).losses["targets"] for m in (model, plain)]
+    objective = Objective(model, model_of(ClassLabel, ENCODER)[0])
+    losses = [m.eval()(batch).losses["targets"] for m in (objective, plain)]
     torch.testing.assert_close(*losses, rtol=0, atol=0)
 
 
@@ -286,7 +289,7 @@ def test_padding_changes_no_addition():
     states = [torch.randn(*targets.shape, 6) for _ in range(3)]
 
     def loss(targets, first, second, taught):
-        beside = ExtraLossInputs((second,), None, modality, Hidden(taught))
+        beside = ExtraLossInputs((second,), None, Taught(Hidden(taught), modality.logits))
         return modality.training_loss(first, targets, None, beside)
 
     padded = F.pad(targets, (0, 2))

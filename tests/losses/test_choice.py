@@ -12,7 +12,7 @@ from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.modalities.objective import by_target
+from t2t_torch.objectives import by_target
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import VocabType
 

@@ -8,7 +8,7 @@ import torch
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Tags, Words
-from t2t_torch.modalities.objective import target_weights
+from t2t_torch.objectives import Objective, target_weights
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
@@ -35,7 +35,7 @@ def losses(weights, *, train):
         ),
         FEATURES,
     )
-    return model.train(train)(BATCH).losses
+    return Objective(model).train(train)(BATCH).losses
 
 
 def test_a_targets_loss_is_multiplied_in_training_and_its_weight_is_not():

@@ -15,6 +15,7 @@ from t2t_torch.features import Text
 from t2t_torch.layers.cross_entropy import rows_at_a_time
 from t2t_torch.modalities import text
 from t2t_torch.modality import ExtraLossInputs, Hidden
+from t2t_torch.objectives import Taught
 
 SETTINGS = [
     {},
@@ -38,7 +39,7 @@ def loss_and_gradients(settings, weights, device="cpu"):
     first, second, taught = (one.to(device).requires_grad_() for one in states)
     beside = ExtraLossInputs((second,) if "r_drop_alpha" in settings else ())
     if "distill_from" in settings:
-        beside = beside._replace(teacher=teacher, taught=Hidden(taught))
+        beside = beside._replace(taught=Taught(Hidden(taught), teacher.logits))
     weights = None if weights is None else weights.to(device)
     loss = modality.training_loss(first, targets.to(device), weights, beside)
     return loss, torch.autograd.grad(loss.sum * 0.5, [first, modality.top.weight])

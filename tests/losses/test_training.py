@@ -20,14 +20,14 @@ def trained(task, steps=STEPS):
     """(the mean loss of evaluation before, the same after, the model)."""
     torch.manual_seed(0)
     model = task.model()
-    task.objective(model)
+    objective = task.objective(model)
     optimizer = task.optimizer(model)
     batches = task.train_batches(seed=1, start=0, rank=0, world_size=1)
     before = evaluated(task, model)
-    model.train()
+    objective.train()
     for step, batch in enumerate(itertools.islice(batches, steps)):
-        model.at_step(step)
-        loss = total_loss(model(batch))
+        objective.train().at_step(step)
+        loss = total_loss(objective(batch))
         (loss.sum / loss.weight).backward()
         for group in optimizer.param_groups:
             group["lr"], group["updates"] = 0.01, step

@@ -10,7 +10,7 @@ import torch
 from t2t_torch import registry, testing
 from t2t_torch.features import Features, Text
 from t2t_torch.modality import Hidden
-from t2t_torch.model import ScheduledSampling, warm_up
+from t2t_torch.objectives import Objective, ScheduledSampling, warm_up
 from t2t_torch.text.encoder import IntegerEncoder
 
 SET = registry.hparams("transformer_test").replace(
@@ -31,6 +31,10 @@ def sampling(**hparams):
 def transformer(**hparams):
     torch.manual_seed(0)
     return registry.model("transformer")(SET.replace(**hparams), testing.text_features()).train()
+
+
+def objective(**hparams):
+    return Objective(transformer(**hparams))
 
 
 @pytest.mark.parametrize("schedule", ["exp", "linear", "sigmoid"])
@@ -108,13 +112,16 @@ def bodies(model, monkeypatch):
 
 @pytest.mark.parametrize("passes", [1, 3])
 def test_the_loss_is_of_the_gold_targets_and_the_body_reads_guesses(passes, monkeypatch):
-    model = transformer(**ALL, scheduled_sampling_num_passes=passes)
+    whole = objective(**ALL, scheduled_sampling_num_passes=passes)
+    model = whole.model
     plain = transformer()
     batch = testing.random_batch(model.features)
     guesses = torch.where(batch["targets"] != 0, 7, 3)
-    monkeypatch.setattr(type(model.modalities["targets"]), "sample", lambda self, hidden: guesses)
+    monkeypatch.setattr(
+        type(model.modalities["targets"]), "sample", lambda self, hidden, top: guesses
+    )
     seen = bodies(model, monkeypatch)
-    found = model(batch).losses["targets"]
+    found = whole(batch).losses["targets"]
     assert len(seen) == passes + 1
     torch.testing.assert_close(seen[0], plain.bottom(batch)["targets"].embedded)
     read = torch.where(batch["targets"] != 0, 7, 0)
@@ -125,22 +132,22 @@ def test_the_loss_is_of_the_gold_targets_and_the_body_reads_guesses(passes, monk
 
 
 def test_only_the_last_pass_is_learnt_from(monkeypatch):
-    model = transformer(**ALL)
-    seen = bodies(model, monkeypatch)
-    model(testing.random_batch(model.features)).losses["targets"].sum.backward()
+    whole = objective(**ALL)
+    seen = bodies(whole.model, monkeypatch)
+    whole(testing.random_batch(whole.model.features)).losses["targets"].sum.backward()
     assert [one.requires_grad for one in seen] == [False, True]
 
 
 def test_at_the_beginning_of_the_warm_up_nearly_all_is_gold(monkeypatch):
-    model = transformer(**{**ALL, "scheduled_sampling_warmup_steps": 1000})
-    batch = testing.random_batch(model.features)
-    seen = bodies(model, monkeypatch)
+    whole = objective(**{**ALL, "scheduled_sampling_warmup_steps": 1000})
+    batch = testing.random_batch(whole.model.features)
+    seen = bodies(whole.model, monkeypatch)
     torch.manual_seed(1)
-    model.at_step(0)
-    model(batch)
+    whole.at_step(0)
+    whole(batch)
     assert (seen[0] != seen[1]).any(-1).float().mean() < 0.05
-    model.at_step(1000)
-    model(batch)
+    whole.at_step(1000)
+    whole(batch)
     assert (seen[2] != seen[3]).any(-1).float().mean() > 0.4
 
 
@@ -148,14 +155,14 @@ def test_it_is_for_training_and_nothing_is_saved_of_it(monkeypatch):
     model = transformer(**ALL)
     assert model.state_dict().keys() == transformer().state_dict().keys()
     seen = bodies(model, monkeypatch)
-    model.eval()(testing.random_batch(model.features))
+    Objective(model).eval()(testing.random_batch(model.features))
     assert len(seen) == 1
 
 
 def test_with_no_share_there_is_no_pass_more(monkeypatch):
     model = transformer(**{**ALL, "scheduled_sampling_gold_mixin_prob": 1.0})
     seen = bodies(model, monkeypatch)
-    model(testing.random_batch(model.features))
+    Objective(model)(testing.random_batch(model.features))
     assert len(seen) == 1
 
 
@@ -165,7 +172,7 @@ def test_the_same_seed_guesses_the_same():
     losses = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        losses.append(model(batch).losses["targets"].sum.item())
+        losses.append(Objective(model)(batch).losses["targets"].sum.item())
     assert losses[0] == losses[1] != losses[2]
 
 
@@ -175,7 +182,7 @@ def test_a_language_model_samples_too():
         SET.replace(**ALL), Features({}, {"targets": text})
     ).train()
     batch = {"targets": torch.tensor([[5, 6, 7, 1], [3, 1, 0, 0]])}
-    loss = model(batch).losses["targets"]
+    loss = Objective(model)(batch).losses["targets"]
     loss.sum.backward()
     assert loss.weight == 6
     assert all(p.grad.isfinite().all() for p in model.parameters())
@@ -185,6 +192,6 @@ def test_under_autocast_every_weight_still_learns():
     """Autocast may keep the rounded weights of a pass without gradients for the one with some."""
     model = transformer(**ALL)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(testing.random_batch(model.features)).losses["targets"]
+        loss = Objective(model)(testing.random_batch(model.features)).losses["targets"]
     loss.sum.backward()
     assert not [name for name, p in model.named_parameters() if p.grad is None]

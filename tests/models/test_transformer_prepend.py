@@ -9,6 +9,7 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Real, Text
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.objectives import Objective
 from t2t_torch.text.encoder import IntegerEncoder
 
 SETS = (
@@ -102,7 +103,7 @@ def test_what_is_trained_on_of_inputs_counts_as_the_targets_do():
     assert loss.weight == tokens["inputs"] + tokens["targets"]
     whole = transformer("transformer_prefix_lm_tiny").train()
     assert whole(batch).losses["targets"].weight == tokens["targets"]
-    masked.count_examples()
+    masked.counts_examples = True
     torch.testing.assert_close(masked(batch).losses["targets"].weight, torch.tensor(3.0))
 
 
@@ -112,15 +113,15 @@ def test_what_is_trained_on_of_inputs_counts_as_the_targets_do():
 )
 def test_further_passes_work_with_prepended_inputs(hparams):
     model = transformer("transformer_decoder_only_tiny", **hparams).train()
-    loss = model(testing.random_batch(model.features)).losses["targets"]
+    loss = Objective(model)(testing.random_batch(model.features)).losses["targets"]
     loss.sum.backward()
     assert loss.sum.isfinite()
 
 
 def test_a_teacher_teaches_the_targets():
     model = transformer("transformer_decoder_only_tiny").train()
-    model.learn_from(transformer("transformer_tiny"))
-    assert model(testing.random_batch(model.features)).losses["targets"].sum.isfinite()
+    objective = Objective(model, transformer("transformer_tiny"))
+    assert objective(testing.random_batch(model.features)).losses["targets"].sum.isfinite()
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,12 @@ def test_a_metric_that_there_is_not_cannot_be_selected_by(make_multi, monkeypatc
 def test_the_gradient_of_a_step_of_several_problems_is_the_sum_of_theirs(make_multi):
     task = make_multi(f"multiproblem_weights=[tiny_tags:3],{STILL}")
     model = task.model().train()
+    objective = task.objective(model)
     source = iter(task.train_batches(seed=3, start=0, rank=0, world_size=1))
     batches = [next(source), next(source)]
     table = model.problems["tiny_kind"].modalities["inputs"].bottom.weight
     for batch in batches:
-        total_loss(model(batch)).sum.backward()
+        total_loss(objective(batch)).sum.backward()
     together = table.grad.clone()
     by_hand = torch.zeros_like(table)
     for batch, weight in zip(batches, (1.0, 3.0), strict=True):
