@@ -34,7 +34,7 @@ FLOORS = {
     "reports": 2,
     "pipeline": 3, "layers": 3,
     "metrics": 4, "loss": 4, "losses": 4, "modality": 4, "modalities": 4, "model": 4, "models": 4,
-    "ensemble": 4,
+    "ensemble": 4, "objectives": 4,
     "checkpoint": 5, "optimizers": 5, "optim": 5, "schedules": 5, "distributed": 5, "hooks": 5,
     "train": 5, "decode": 5, "export": 5,
     "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6,

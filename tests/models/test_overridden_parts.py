@@ -14,7 +14,7 @@ import t2t_torch
 from t2t_torch import registry, testing
 from t2t_torch.bin import datagen, trainer
 from t2t_torch.ensemble import Ensemble
-from t2t_torch.export.exporter import export
+from t2t_torch.export.exporter import OnnxExporter
 from t2t_torch.export.request import Request
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.model import Hidden, T2TModel
@@ -116,7 +116,7 @@ def test_a_model_trains_evaluates_decodes_and_exports_with_its_own_part(
     if part != "loss":
         assert (part, False) in calls
     calls.clear()
-    export(Request(run, tmp_path / "artifact", tmp_path))
+    OnnxExporter.export(Request(run, tmp_path / "artifact", tmp_path))
     if part != "loss":  # of targets that are generated the loss is not exported
         assert (part, False) in calls
     assert t2t_torch.load(tmp_path / "artifact")(texts) == outputs
