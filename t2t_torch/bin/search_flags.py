@@ -16,7 +16,6 @@ from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import staged
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp
-from t2t_torch.trial.config import whole_length
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password
 
@@ -525,6 +524,8 @@ def _length(
         written = str(length)
         if written in known_steps:
             return known_steps[written], dict(known_steps)
+        from t2t_torch.trial.config import whole_length
+
         print(f"asking the loaders how many steps {written} are", file=sys.stderr)
         steps = whole_length(flag("trial"), path, space, registry.usr_dirs())
         return steps, {written: steps}

@@ -9,6 +9,7 @@ import pytest
 
 from t2t_torch.bin import search_flags, tuner
 from t2t_torch.search_space import Double, LogDouble
+from t2t_torch.trial import config
 from t2t_torch.tune.study import open_storage
 
 EXPERIMENT = """
@@ -228,7 +229,7 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         search_flags.remember(output_dir, search.steps_of)
         found.append(search.plan.length)
 
-    monkeypatch.setattr(search_flags, "whole_length", whole_length)
+    monkeypatch.setattr(config, "whole_length", whole_length)
     monkeypatch.setattr(tuner, "_run", run)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={output_dir}"]
     for length, arguments in ((3, flags), (3, flags[2:]), (4, flags[2:]), (4, flags)):
