@@ -80,7 +80,6 @@ def done(
     return dataclasses.replace(exported, folder=folder)
 
 
-@pytest.mark.quick
 def test_an_artifact_answers_as_its_run_does(done: Exported, run: Path) -> None:
     model, artifact = t2t_torch.load(run, device="cpu"), t2t_torch.load(done.folder)
     inputs = [["go", "to", "Rome"], "", "stay", "😀 go to Place3", "go " * 90, ["Town4"]]

@@ -19,7 +19,7 @@ from t2t_torch.features import Turns
 from t2t_torch.layers.recurrent import LSTM, Memory
 from t2t_torch.testing import features_for, random_batch, small
 
-LABELLING = {"bilstm_tagger": 0, "fasttext": 0, "transformer_encoder": -1}
+LABELLING = {"fasttext": 0, "bilstm_tagger": 0, "transformer_encoder": -1}
 """A model, and which of its kinds of features."""
 
 OTHERS = {
@@ -112,6 +112,7 @@ def check_agrees(model, given, session):
             torch.testing.assert_close(here.double(), values.double(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "which"),
     [
