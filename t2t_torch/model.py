@@ -54,7 +54,7 @@ def check_features(model: type[T2TModel], features: Features, problem: str = "")
                 f"model {model.name!r} reads {_named(model.reads)}; {name!r}{of} is a "
                 f"{type(feature).__name__}. {look}"
             )
-    texts = [name for name, feature in features.inputs.items() if isinstance(feature, Text)]
+    texts = [name for name, feature in features.inputs.items() if feature.is_text]
     fewest, most = model.texts
     if not fewest <= len(texts) <= most:
         wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"

@@ -82,7 +82,7 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
 
 
 def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
-    low = NUM_RESERVED if isinstance(feature, Text) else int(feature.padding == 0)
+    low = NUM_RESERVED if feature.is_text else int(feature.padding == 0)
     shape = (len(lengths), max(lengths), *feature.shape[1:])
     if feature.vocab_size:
         ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
@@ -112,13 +112,13 @@ def _random_trees(feature: TreeFeature, words: Sequence[int], generator: torch.G
 
 
 def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> Tensor:
-    if isinstance(feature, Span):
+    if feature.selects_words:
         return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(rows) % 3]
     if feature.vocab_size:
         return torch.randint(feature.vocab_size, (rows,), generator=generator)
     shape = (rows, *(size or 1 for size in feature.shape))
     if feature.arrow_type == "list<uint8>":
-        top = 256 if isinstance(feature, Image) else 2
+        top = 256 if feature.is_image else 2
         return torch.randint(top, shape, generator=generator, dtype=torch.uint8)
     values = torch.rand(shape, generator=generator) + 0.1
     if isinstance(feature, SoftLabel):  # peaked: there is something to learn
@@ -246,7 +246,7 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
     for name, logits in output.logits.items():
         assert logits.dtype == torch.float32 and len(logits) == len(batch[name])
         feature = model.features.targets[name]
-        if isinstance(feature, Text | Tags):
+        if feature.is_sequence:
             assert logits.shape[:-1] == batch[name].shape, f"{name}: {tuple(logits.shape)}"
             assert logits.size(-1) >= feature.vocab_size
             present = (batch[name] != feature.padding).float()
@@ -262,7 +262,7 @@ def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
         feature = model.features.targets[name]
         present = batch[name] != feature.padding if feature.is_sequence else torch.tensor(True)
         more, one = model(padded).logits[name], model(alone).logits[name][0]
-        if isinstance(feature, Text | Tags):  # else there are no positions that may be padding
+        if feature.is_sequence:  # else there are no positions that may be padding
             more, logits, one = more[:, : logits.size(1)][present], logits, one[present[1]]
             first, second = logits[present], logits[1][present[1]]
         else:

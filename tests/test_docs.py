@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.bin import (
@@ -258,6 +259,7 @@ def test_the_life_of_an_example_is_told_as_it_is(folder: Path):
         ("add_a_problem.md", "problem", "normalize_spelling"),
         ("large_data.md", "problem", "tabbed_pairs"),
         ("add_a_model.md", "model", "bag_of_words"),
+        ("add_a_model.md", "model", "cool_bag_of_words"),
         ("add_a_model.md", "hparams", "bag_small"),
     ],
 )
@@ -271,7 +273,11 @@ def test_the_code_that_a_page_shows_is_found_by_its_name(page, kind, name, folde
     if kind == "model":
         features = testing.text_features()
         model = found(registry.hparams("basic_params1"), features)
-        assert model(testing.random_batch(features)).losses["targets"].sum > 0
+        batch = testing.random_batch(features)
+        assert model(batch).losses["targets"].sum > 0
+        model.train()(batch).losses["targets"].sum.backward()
+        with torch.no_grad():
+            testing._check_steps(model.eval(), batch)
     if kind == "hparams":
         testing.check_hparams(name)
 
@@ -369,3 +375,8 @@ def test_no_line_is_longer_than_a_screen(page: Path):
     lines = page.read_text("utf-8").splitlines()
     prose = [line for line in lines if not line.startswith("|")]
     assert not [line for line in prose if len(line) > 140]
+
+
+def test_the_page_on_models_lists_at_most_eight_concepts():
+    page = (DOCS / "add_a_model.md").read_text("utf-8")
+    assert len(re.findall(r"^\| \d\. ", page, re.MULTILINE)) == 8

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Features, Text
+from t2t_torch.features import Features
 from t2t_torch.features.text import meanings
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
@@ -196,8 +197,8 @@ class Matches(nn.Module):
         vocab_size = features.inputs[first].vocab_size
         start = torch.arange(vocab_size).float().add(1).log() / math.log(vocab_size)
         self.weight = nn.Parameter(start.clamp(min=0.1) * _LARGEST_WEIGHT)
-        inputs = [features.inputs[name] for name in texts]
-        encoders = [its.encoder for its in inputs if isinstance(its, Text)]
+        inputs: list[Any] = [features.inputs[name] for name in texts]
+        encoders = [its.encoder for its in inputs if its.is_text]
         self._skipped = sorted({number for one in encoders for number in one.unknown_ids})
 
     def forward(self, ids: Tensor, others: Tensor) -> Tensor:
@@ -220,8 +221,8 @@ class Matches(nn.Module):
 
 def _check_one_vocabulary(features: Features, first: str, other: str) -> None:
     """Raises HParamsError unless both texts have the same vocabulary."""
-    one, another = features.inputs[first], features.inputs[other]
-    assert isinstance(one, Text) and isinstance(another, Text)
+    inputs: Mapping[str, Any] = features.inputs
+    one, another = inputs[first], inputs[other]
     if one.encoder is another.encoder:
         return
     (_, ours), (_, theirs) = meanings(features, first), meanings(features, other)

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
+from t2t_torch.features import (
+    ClassLabel,
+    Feature,
+    Features,
+    MultiLabel,
+    Real,
+    SoftLabel,
+    Tags,
+    Text,
+)
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
 from t2t_torch.layers import pooling
@@ -34,10 +43,15 @@ from t2t_torch.registry import register_model
 _POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
 
 
+def _is_class(feature: Feature) -> bool:
+    """Returns whether an example has one of several classes."""
+    return feature.classifies and not feature.is_sequence
+
+
 def _check_classes(hparams: JointBilstmHParams, features: Features) -> None:
     """Refuses to give words the probabilities of classes where there are none."""
-    classes = any(isinstance(its, ClassLabel) for its in features.targets.values())
-    words = any(isinstance(its, Tags) for its in features.targets.values())
+    classes = any(_is_class(its) for its in features.targets.values())
+    words = any(its.is_sequence for its in features.targets.values())
     if hparams.use_doc_probs_in_word and not (classes and words):
         kinds = ", ".join(f"{name} ({type(x).__name__})" for name, x in features.targets.items())
         raise HParamsError(
@@ -62,7 +76,7 @@ class JointBilstm(T2TModel):
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         _check_classes(hparams, features)
-        self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
+        self._of_words = [name for name, its in features.targets.items() if its.is_sequence]
         self._of_all = [name for name in features.targets if name not in self._of_words]
         self.lstm = TokenLSTM(
             features,
@@ -88,8 +102,8 @@ class JointBilstm(T2TModel):
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of both directions and of what stands beside them."""
         width = 2 * int(hparams.hidden_size) + dense_width(features, hparams)
-        if hparams.use_doc_probs_in_word and isinstance(features.targets[target], Tags):
-            classes = (its for its in features.targets.values() if isinstance(its, ClassLabel))
+        if hparams.use_doc_probs_in_word and features.targets[target].is_sequence:
+            classes = (its for its in features.targets.values() if _is_class(its))
             width += sum(its.vocab_size for its in classes)
         return width
 
@@ -124,7 +138,7 @@ class JointBilstm(T2TModel):
             return words
         parts = [words]
         for name in self._of_all:
-            if isinstance(self.features.targets[name], ClassLabel):
+            if _is_class(self.features.targets[name]):
                 logits = self.top(found[name], name)
                 classes = logits.float().softmax(-1).to(words.dtype)
                 parts.append(classes[:, None].expand(-1, words.size(1), -1))

@@ -40,7 +40,7 @@ class JointCnn(T2TModel):
         super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
-        self._of_words = [name for name, its in features.targets.items() if isinstance(its, Tags)]
+        self._of_words = [name for name, its in features.targets.items() if its.is_sequence]
         self._of_all = [name for name in features.targets if name not in self._of_words]
         self.tokens = Tokens(features, hparams, self._text)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
@@ -63,7 +63,7 @@ class JointCnn(T2TModel):
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of the convolutions and of the numbers beside them."""
-        if isinstance(features.targets[target], Tags):
+        if features.targets[target].is_sequence:
             width = 3 * int(hparams.hidden_size)
         else:
             width = len(hparams.sentence_kernel_sizes) * int(hparams.num_filters)

@@ -8,14 +8,14 @@ Data", CIKM; with the documents of the other queries of a batch as negatives Kar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Choice, ClassLabel, Features, Text
+from t2t_torch.features import Choice, ClassLabel, Feature, Features, Text
 from t2t_torch.hparams.pairwise_ranker import PairwiseRankerHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -72,7 +72,7 @@ class PairwiseRanker(T2TModel):
         ids = _stacked([features[name].values for name in self._documents])  # [B, K, S]
         documents = torch.stack(vectors, 1)  # [B, K, H]
         ((name, target),) = self.features.targets.items()
-        if not isinstance(target, Choice):
+        if not _chooses(target):
             return {name: Hidden(self.score(query[:, None], documents, query_ids, ids)[:, 0])}
         if not (self.training and self.hparams.in_batch_negatives):
             return {name: Hidden(self.score(query[:, None], documents, query_ids, ids))}
@@ -150,6 +150,10 @@ class Comparison(nn.Module):
         return torch.cat([found, shares.to(found.dtype)], -1)
 
 
+def _chooses(target: Feature) -> TypeGuard[Choice]:
+    return isinstance(target, Choice)
+
+
 def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, list[str]]:
     """Returns the query and the documents: the candidates of a choice, else the second text."""
     if len(features.targets) != 1:
@@ -158,14 +162,14 @@ def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, lis
             f"{', '.join(features.targets)}. Take --model=pair_classifier."
         )
     (target,) = features.targets.values()
-    documents = list(target.candidates) if isinstance(target, Choice) else texts_of(features)[1:]
+    documents = list(target.candidates) if _chooses(target) else texts_of(features)[1:]
     queries = [name for name in texts_of(features) if name not in documents]
-    if len(queries) != 1 or (len(documents) != 1 and not isinstance(target, Choice)):
+    if len(queries) != 1 or (len(documents) != 1 and not _chooses(target)):
         raise HParamsError(
             "pairwise_ranker compares one query with documents, and this problem's texts are "
             f"{', '.join(texts_of(features))}. Look for another model:  t2t-trainer --registry_help"
         )
-    if hparams.in_batch_negatives and not isinstance(target, Choice):
+    if hparams.in_batch_negatives and not _chooses(target):
         raise HParamsError(
             "in_batch_negatives=True takes the documents of other queries for wrong ones in a "
             "choice; a class says nothing about them. Set --hparams=in_batch_negatives=False."
@@ -222,7 +226,7 @@ def _start_at(modality: Any, target: Any, hparams: PairwiseRankerHParams) -> Non
     """Lets a score begin as it is, times `score_scale`, whatever the top's weights were."""
     top = modality.top
     top.bias.zero_()
-    if isinstance(target, Choice):
+    if _chooses(target):
         top.weight[:, 0] = hparams.score_scale
     else:  # of two classes the difference is the score
         places = torch.linspace(-0.5, 0.5, len(top.weight), device=top.weight.device)

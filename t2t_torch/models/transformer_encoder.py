@@ -51,19 +51,20 @@ class TransformerEncoder(T2TModel):
         """Returns what each target takes; see `T2TModel.body`."""
         targets = self.features.targets
         found: dict[str, Hidden] = {}
-        if not all(isinstance(target, Choice) for target in targets.values()):
+        choices = {name: its for name, its in targets.items() if isinstance(its, Choice)}
+        if len(choices) < len(targets):
             joined = self.join(features)
             hidden = self._encode(joined, self.join.segments(features))
             summary = pooling.mean(hidden, joined.mask)  # [B, H]
         for name, target in targets.items():
-            if isinstance(target, Choice):
-                found[name] = Hidden(self._candidates(target, features))
-            elif isinstance(target, Tags | Span):
-                of = target.of
+            of = target.refers_to
+            if name in choices:
+                found[name] = Hidden(self._candidates(choices[name], features))
+            elif of is not None:
                 first, last = joined.places[of]
                 words = self.join.places.at_words(of, hidden[:, first:last], features)  # [B, W, H]
                 there = self.join.places.mask(of, features)
-                if isinstance(target, Span):  # position 0 stands for no answer
+                if target.selects_words:  # position 0 stands for no answer
                     words = torch.cat([summary[:, None], words], 1)
                     there = nn.functional.pad(there, (1, 0), value=True)
                 found[name] = Hidden(words, there)
