@@ -345,7 +345,7 @@ class Feature(ABC):
         """Returns the cells of `table_columns`.
 
         Args:
-          record: JSON record of a prediction, as `runtime.prediction.record_of` makes it.
+          record: JSON record of a prediction, of `decode.outputs.target_record`.
         """
         parts = [column.removeprefix("_") or "value" for column in self.table_columns]
         record = {**record, "value": self.table_value(record["value"])}
