@@ -42,6 +42,7 @@ def page() -> str:
             default = flags[flag].default
             shown = "" if default in (None, "", []) else f"`{value_text(default)}`"
             meaning = field.meaning.replace("|", "\\|").replace("  ", " ")
+            meaning = meaning.replace("\n", "<br>")
             parts.append(f"| `--{flag}` | {value_of(field)} | {shown} | {meaning} |")
     return "\n".join(parts) + "\n"
 
