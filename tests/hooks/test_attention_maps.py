@@ -124,6 +124,7 @@ def test_the_weights_are_those_that_the_layer_mixes_by(causal, furthest):
     assert not any(module._forward_pre_hooks for module in model.modules()), "all are taken off"
 
 
+@pytest.mark.slow
 def test_a_run_with_the_hook_ends_as_one_without(make_run):
     ends = []
     for hooks in ((), ("attention_maps",)):

@@ -83,6 +83,7 @@ def test_what_is_no_hook_is_refused_before_the_first_step(trainer, tmp_path):
     assert "is no Hook. Register a subclass of" in told
 
 
+@pytest.mark.slow
 def test_profile_is_a_flag(trainer, tmp_path):
     code, _ = trainer("--profile", "--train_steps=14", "--schedule=train")
     assert code == 0

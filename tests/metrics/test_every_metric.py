@@ -56,6 +56,7 @@ def test_neither_batches_nor_their_order_nor_padding_change_a_result(whole, orde
     assert parts.result() == close(whole)
 
 
+@pytest.mark.slow
 def test_two_processes_with_unequal_shares_find_what_one_finds(whole, tmp_path):
     folder, written = Path(__file__).parent, tmp_path / "results.json"
     codes, errors = run_together([folder / "two_processes.py", written], 2)
