@@ -54,23 +54,23 @@ def test_a_problem_learns_from_its_teacher_and_another_from_its_data(make_multi,
     task = make_multi(f"{STILL},distill_from={run},distill_weight=1,distill_temperature=2")
     student = task.model().train()
     student.load_state_dict(alone.state_dict())
-    task.objective(student)
+    objective = task.objective(student)
     batches = iter(task.train_batches(seed=3, start=0, rank=0, world_size=1))
     kind, tags = next(batches), next(batches)
 
-    (told,), (plain,) = (model(kind).losses.values() for model in (student, alone))
+    (told,), (plain,) = (model(kind).losses.values() for model in (objective, alone))
     torch.testing.assert_close(told.sum, plain.sum)
 
     own = {name.partition("/")[2]: values for name, values in tags.items()}
     with torch.no_grad():
         ours = student.problems["tiny_tags"].eval()(own).logits["targets"]
         theirs = teacher.eval()(own).logits["targets"]
-    student.train()
+    objective.train()
     right, guessed = ((logits / 2).log_softmax(-1) for logits in (theirs, ours))
     apart = 4 * (right.exp() * (right - guessed)).sum(-1)  # [B, W], times the squared temperature
     words = own["inputs"][:, : apart.size(1)].gt(1)  # neither padding nor the end
     expected = [row[there].mean() for row, there in zip(apart, words, strict=True)]
-    (found,) = student(tags).losses.values()
+    (found,) = objective(tags).losses.values()
     torch.testing.assert_close(found.sum / found.weight, torch.stack(expected).mean())
 
 
