@@ -1,14 +1,14 @@
-"""An experiment's configuration: the YAML of PEDL and Determined, as far as one machine reads it.
+"""Experiment configuration in the YAML format of PEDL and Determined, for a single machine.
 
     description: mnist
-    data: {url: https://...}                      # the user's own: any keys
+    data: {url: https://...}                      # free-form: any keys
     hyperparameters: {learning_rate: 0.1, ...}    # values, or ranges to search (search_space.py)
     searcher: {name: single, metric: error, smaller_is_better: true, max_steps: 5}
     min_validation_period: {epochs: 1}
     optimizations: {aggregation_frequency: 2}
 
-Keys that only a cluster can follow are accepted and listed in `ExperimentConfig.ignored`; unknown
-ones are refused.
+Keys that only apply to a cluster are accepted and listed in `ExperimentConfig.ignored`; unknown
+keys are errors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import yaml
 from t2t_torch.errors import ConfigError, UsageError
 from t2t_torch.search_space import AnyValue, Space
 
-# What the sections of an experiment's configuration have in common: they say what is wrong.
+# Base class of the sections of an experiment configuration, with error messages.
 
 
 _YAML_NAMES = {
@@ -42,20 +42,20 @@ _YAML_NAMES = {
 
 
 class Section(pydantic.BaseModel):
-    """A read-only mapping of known keys, as the YAML has it."""
+    """Read-only section of an experiment configuration with a fixed set of keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     of_clusters: ClassVar[frozenset[str]] = frozenset()
-    """Keys that mean something to a cluster and nothing here."""
+    """Keys that only apply to a cluster; they are ignored here."""
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Keys of other versions that are refused, and what to write in their place."""
+    """Unsupported keys of other versions, with a message that names the replacement."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _as_read(cls, values: Any) -> Any:
-        """Takes what YAML has: lists for tuples, nothing for a section; leaves out cluster keys."""
+        """Converts YAML values: lists to tuples, null to an empty section; drops cluster keys."""
         if values is None:
             return {}
         if not isinstance(values, Mapping):
@@ -81,10 +81,10 @@ class Section(pydantic.BaseModel):
 
     @classmethod
     def complaint(cls, error: Mapping[str, Any]) -> str:
-        """Returns the message for one of pydantic's errors, in terms of the file.
+        """Returns the message for a pydantic error, in terms of the configuration file.
 
         Args:
-          error: of those that `ValidationError.errors()` returns.
+          error: an entry of `ValidationError.errors()`.
         """
         where = [str(part) for part in error["loc"]]
         within: type[Section] = cls
@@ -115,7 +115,7 @@ class Section(pydantic.BaseModel):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a sentence with the names that are most like another, or with all of them."""
+    """Returns a sentence that suggests the closest known names, or lists all of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=2)
     return f" Did you mean {' or '.join(near)}?" if near else f" There are: {', '.join(names)}."
@@ -128,21 +128,22 @@ def _keys(top: type[Section], where: Iterable[str]) -> list[str]:
     return sorted(within.model_fields) if within else []
 
 
-# How long to train and how often to validate, in the units of an experiment's configuration.
+# Lengths of training and validation periods, in the units of the configuration.
 
 
 Unit = Literal["steps", "batches", "records", "epochs"]
 UNITS: tuple[Unit, ...] = ("batches", "records", "epochs")
-"""What `max_length` and periods may be counted in; PEDL's older keys count steps of batches."""
+"""Units of `max_length` and of periods; PEDL's older keys count steps of several batches."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """A length of training.
+    """Length of training.
 
     Attributes:
-      amount: how many.
-      unit: of what.  "steps" are PEDL's, of `batches_per_step` batches each; not of the optimizer.
+      amount: number of units.
+      unit: unit of `amount`.  "steps" are PEDL's steps of `batches_per_step` batches, not optimizer
+        steps.
     """
 
     amount: int
@@ -156,16 +157,16 @@ class Length:
 class Scale:
     """Composition of an optimizer step.
 
-    An optimizer step takes `aggregation_frequency` batches in every process.  Records and epochs
-    are of all processes together.  Batches and PEDL's steps are counted in one process: they say
-    how often the model is changed, however many processes share the work.
+    An optimizer step consumes `aggregation_frequency` batches per process.  Records and epochs are
+    counted over all processes.  Batches and PEDL's steps are counted per process: they measure the
+    number of model updates, independent of the number of processes.
 
     Attributes:
-      batches_per_step: batches in one of PEDL's steps.
-      aggregation_frequency: batches of which the gradients are put together, in each process.
-      world_size: processes.
-      records_per_batch: items in a batch of the training loader.
-      batches_per_epoch: batches that the training loader has; None if it does not tell.
+      batches_per_step: batches per PEDL step.
+      aggregation_frequency: batches per process whose gradients are accumulated in a step.
+      world_size: number of processes.
+      records_per_batch: records per batch of the training loader.
+      batches_per_epoch: length of the training loader in batches; None if unknown.
     """
 
     batches_per_step: int = 100
@@ -175,11 +176,11 @@ class Scale:
     batches_per_epoch: int | None = None
 
     def steps(self, length: Length, key: str = "searcher.max_length") -> int:
-        """Returns the optimizer steps of a length, rounded up: at least 1.
+        """Returns the number of optimizer steps in a length, rounded up; at least 1.
 
         Args:
-          length: above 0.
-          key: where it stands, for the error.
+          length: length above 0.
+          key: configuration key, for the error message.
 
         Raises:
           ConfigError: the length is in epochs, and the loader has no length.
@@ -187,11 +188,11 @@ class Scale:
         return max(1, math.ceil(self._exact(length, key) - 1e-9))
 
     def period(self, length: Length, key: str) -> int:
-        """Returns the optimizer steps of a period, rounded down: at most so much, at least 1.
+        """Returns the number of optimizer steps in a period, rounded down; at least 1.
 
         Args:
-          length: above 0.
-          key: where it stands, for the error.
+          length: length above 0.
+          key: configuration key, for the error message.
 
         Raises:
           ConfigError: the length is in epochs, and the loader has no length.
@@ -199,7 +200,7 @@ class Scale:
         return max(1, math.floor(self._exact(length, key) + 1e-9))
 
     def _exact(self, length: Length, key: str) -> float:
-        # Of every process in an optimizer step; and of all of them.
+        # Batches per optimizer step: of one process, and of all processes.
         in_one, in_all = self.aggregation_frequency, self.aggregation_frequency * self.world_size
         if length.unit == "steps":
             return length.amount * self.batches_per_step / in_one
@@ -216,7 +217,7 @@ class Scale:
         return length.amount * self.batches_per_epoch / in_all
 
 
-# How an experiment's hyperparameters are chosen, how long is trained, and what is best.
+# Search method, length of training and metric.
 
 
 SearcherName = Literal[
@@ -225,7 +226,7 @@ SearcherName = Literal[
 
 
 def counted(value: Any) -> Any:
-    """Reads {batches: 100}; leaves what it cannot read."""
+    """Parses {batches: 100} into a `Length`; returns any other value unchanged."""
     if isinstance(value, Mapping) and len(value) == 1:
         unit, amount = next(iter(value.items()))
         if unit in UNITS and isinstance(amount, int) and not isinstance(amount, bool):
@@ -246,22 +247,24 @@ class Searcher(Section):
     """Search method, length of training and metric.
 
     Attributes:
-      name: the kind of search; `single` trains once.
-      metric: a validation metric, a number; None: nothing is chosen by a metric.
-      smaller_is_better: whether a smaller value of it is better.
-      max_steps: length of the longest training, in steps of `batches_per_step` batches.
-      max_length: the same in batches, records or epochs.
-      max_time: the same in `time_metric`.
-      time_metric: batches, records or epochs.
-      target_trial_steps: as `max_steps`, by the name it has in `adaptive`.
-      max_trials: trainings that are begun; `single` begins one.
-      step_budget: of adaptive searches, in place of `max_trials`: steps of all trainings together.
-      max_concurrent_trials: trainings at a time, at most.
-      mode: of adaptive searches: how early bad trainings are stopped.
-      divisor: of adaptive searches: one training of so many goes on to the next rung.
-      max_rungs: of adaptive searches: the most rungs.
-      bracket_rungs: of adaptive searches: rungs of each bracket; empty: by `mode`.
-      source_checkpoint: a checkpoint or run directory of which weights are taken to begin with.
+      name: search method; `single` trains once.
+      metric: name of a scalar validation metric; None disables selection by metric.
+      smaller_is_better: whether lower metric values are better.
+      max_steps: length of the longest trial, in steps of `batches_per_step` batches.
+      max_length: length of the longest trial, in batches, records or epochs.
+      max_time: length of the longest trial, in units of `time_metric`.
+      time_metric: unit of `max_time`: batches, records or epochs.
+      target_trial_steps: alias of `max_steps`, used by `adaptive`.
+      max_trials: number of trials to start; `single` starts one.
+      step_budget: total steps of all trials, instead of `max_trials`; adaptive searches only.
+      max_concurrent_trials: maximum number of trials that run at once.
+      mode: aggressiveness of early stopping; adaptive searches only.
+      divisor: reduction factor: one in `divisor` trials continues to the next rung; adaptive
+        searches only.
+      max_rungs: maximum number of rungs; adaptive searches only.
+      bracket_rungs: number of rungs of each bracket; empty: derived from `mode`; adaptive searches
+        only.
+      source_checkpoint: checkpoint or run directory that provides the initial weights.
     """
 
     instead: ClassVar[Mapping[str, str]] = {
@@ -319,12 +322,12 @@ class Searcher(Section):
 
     @property
     def trials(self) -> int | None:
-        """The number of trainings to begin: `max_trials`, or as many as `step_budget` pays for.
+        """The number of trials to start: `max_trials`, or the number that `step_budget` allows.
 
-        Determined 0.12 shares the budget among the brackets; in each, a training that begins costs
-        its part of the steps of all rungs (master/pkg/searcher/asha.go).
+        Determined 0.12 splits the budget evenly among the brackets; in each bracket a new trial
+        costs its share of the steps of all rungs (master/pkg/searcher/asha.go).
         """
-        from t2t_torch.tune.search_plan import bracket_rungs, rung_lengths  # --help does without it
+        from t2t_torch.tune.search_plan import bracket_rungs, rung_lengths  # keeps --help fast
 
         if self.step_budget is None or self.length is None:
             return self.max_trials
@@ -340,10 +343,10 @@ class Searcher(Section):
         return total
 
 
-# YAML as those who write configurations mean it: 1e-3 is a number, a key stands there once.
+# YAML with JSON's number syntax and without duplicate keys: 1e-3 is a number.
 #
-# PyYAML reads YAML 1.1, by which 1e-3 is a text (it has no point), 1:30 is the number 90 and
-# 2019-10-31 a date.  Here numbers are as in JSON, and dates and times stay texts.
+# PyYAML implements YAML 1.1, where 1e-3 is a string (no decimal point), 1:30 is the number 90 and
+# 2019-10-31 a date.  Here numbers follow JSON; dates and times remain strings.
 
 
 _FLOAT = re.compile(
@@ -355,7 +358,7 @@ _CHANGED = {f"tag:yaml.org,2002:{name}" for name in ("float", "int", "timestamp"
 
 
 class _Loader(yaml.SafeLoader):
-    """Builds mappings, lists, texts and numbers, and no objects."""
+    """Safe loader that builds mappings, lists, strings and numbers only."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (the base class declares it)
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _CHANGED]
@@ -363,10 +366,10 @@ class _Loader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Returns a mapping.
+        """Returns a mapping without duplicate keys.
 
         Raises:
-          yaml.YAMLError: a key stands there twice.
+          yaml.YAMLError: a key occurs twice.
         """
         seen: dict[tuple[str, str], yaml.Node] = {}
         for key, _ in node.value:
@@ -392,23 +395,23 @@ _Loader.add_implicit_resolver(
 
 
 def read_text(text: str) -> Any:
-    """Reads what a text says.
+    """Parses a YAML value.
 
     Raises:
-      yaml.YAMLError: it is no YAML, or has a key twice.
+      yaml.YAMLError: the text is invalid YAML or contains a duplicate key.
     """
-    # Safe: the loader is yaml's safe one, with fewer kinds of values.
+    # Safe: subclass of yaml's SafeLoader that constructs fewer types.
     return yaml.load(text, Loader=_Loader)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one mapping.
+    """Reads a YAML file that contains a single mapping.
 
     Args:
-      path: of a YAML (or JSON) file in UTF-8.
+      path: YAML (or JSON) file in UTF-8.
 
     Raises:
-      ConfigError: it cannot be read, is no YAML, has a key twice, or holds no mapping.
+      ConfigError: the file cannot be read, is invalid YAML, has a duplicate key, or is no mapping.
     """
     try:
         text = path.read_text("utf-8")
@@ -425,7 +428,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def _where(error: yaml.YAMLError) -> str:
-    """Returns the position and the problem of an error: ", line 3, column 5: ..."."""
+    """Returns the position and the problem of a YAML error: ", line 3, column 5: ..."."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     if mark is None:
@@ -471,12 +474,12 @@ _Period = Annotated[Length | None, pydantic.BeforeValidator(_period)]
 
 
 class Entrypoints(Section):
-    """PEDL 0.11's way to name a trial's class and functions, each as module:name.
+    """Trial class and functions as PEDL 0.11 names them, each as module:name.
 
     Attributes:
-      trial_class: the class.
-      data_loaders_function: in place of `make_data_loaders`.
-      download_data_function: in place of `download_data`.
+      trial_class: the trial class.
+      data_loaders_function: function that replaces `make_data_loaders`.
+      download_data_function: function that replaces `download_data`.
     """
 
     trial_class: _Place | None = None
@@ -485,12 +488,12 @@ class Entrypoints(Section):
 
 
 class Resources(Section):
-    """Processes of a training.
+    """Processes of a training run.
 
     Attributes:
-      slots_per_trial: processes of one training, one for each GPU.
-      optimized_parallel: whether a training has several processes; torchrun starts them.
-      distributed: the same, by another name.
+      slots_per_trial: number of processes per trial, one per GPU.
+      optimized_parallel: whether a trial uses several processes, started by torchrun.
+      distributed: alias of `optimized_parallel`.
     """
 
     of_clusters = frozenset(
@@ -507,12 +510,13 @@ class Optimizations(Section):
     """Settings of an optimizer step.
 
     Attributes:
-      aggregation_frequency: batches of each process in an optimizer step.
-      average_aggregated_gradients: whether their gradients are averaged; else they are added.
-      mixed_precision: O0 computes in float32; O1, O2 and O3, apex's names, in float16.
-      precision: what to compute in, said as here: it is stronger.  None: by `mixed_precision`.
-      clip_grad_norm: gradients are scaled down to this global L2 norm; 0: never.
-      ema_decay: of a running mean of the weights, which is evaluated in their place; 0: none.
+      aggregation_frequency: batches per process in an optimizer step.
+      average_aggregated_gradients: whether the accumulated gradients are averaged instead of
+        summed.
+      mixed_precision: apex level: O0 computes in float32; O1, O2 and O3 compute in float16.
+      precision: compute precision in this library's terms; overrides `mixed_precision` unless None.
+      clip_grad_norm: maximum global L2 norm of the gradients; 0 disables clipping.
+      ema_decay: decay of the moving average of the weights used for evaluation; 0 disables it.
     """
 
     of_clusters = frozenset(
@@ -530,10 +534,10 @@ class Optimizations(Section):
 
 
 class Reproducibility(Section):
-    """Seeds.
+    """Random seeds.
 
     Attributes:
-      experiment_seed: of weights, order, dropout and search.
+      experiment_seed: seed of weights, data order, dropout and search.
     """
 
     experiment_seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] = 0
@@ -543,30 +547,30 @@ _KEPT_IN_STORAGE = ("save_experiment_best", "save_trial_best", "save_trial_lates
 
 
 class ExperimentConfig(Section):
-    """An experiment's configuration, checked; `read` or `from_dict` makes one.
+    """Validated experiment configuration, created by `read` or `from_dict`.
 
     Attributes:
-      name: of the experiment.
-      description: what it is.
-      labels: words to find it by.
-      data: the user's own, any keys.
-      entrypoint: the trial's class, "model_def:MyTrial", where its directory has several.
-      entrypoints: the trial's class and functions, each by its place.
-      hyperparameters: values and ranges, nested at will; `search_space.py` reads them.
-      searcher: how they are chosen, and how long is trained.
-      batches_per_step: batches in a step, the unit of `max_steps` and of periods without a unit.
-      records_per_epoch: items in an epoch, if it is not to be what the training loader has.
-      min_validation_period: the longest time from one validation to the next; None: at the end.
-      min_checkpoint_period: the longest time from one checkpoint to the next; None: at the end.
-      checkpoint_policy: of checkpoints after a validation: if it is the best, always, or never.
-      save_trial_best: best checkpoints of each training that are kept.
-      save_trial_latest: newest checkpoints of each training that are kept.
-      save_experiment_best: best checkpoints of the whole search that are kept besides.
+      name: name of the experiment.
+      description: description of the experiment.
+      labels: search labels.
+      data: free-form mapping for user code.
+      entrypoint: trial class, "model_def:MyTrial", required if the directory has several.
+      entrypoints: locations of the trial class and its functions.
+      hyperparameters: values and ranges, arbitrarily nested; parsed by `search_space.py`.
+      searcher: search method and length of training.
+      batches_per_step: batches per step, the unit of `max_steps` and of periods without a unit.
+      records_per_epoch: records per epoch; overrides the length of the training loader.
+      min_validation_period: maximum interval between validations; None: only at the end.
+      min_checkpoint_period: maximum interval between checkpoints; None: only at the end.
+      checkpoint_policy: whether to save after a validation: if it is the best, always, or never.
+      save_trial_best: number of best checkpoints kept per trial.
+      save_trial_latest: number of latest checkpoints kept per trial.
+      save_experiment_best: number of additional best checkpoints kept for the whole search.
       perform_initial_validation: whether to validate before the first step.
-      max_restarts: how often a training that fails begins again from its newest checkpoint.
-      resources: processes.
-      optimizations: aggregation and precision.
-      reproducibility: the seed.
+      max_restarts: maximum number of times a failed trial restarts from its latest checkpoint.
+      resources: number of processes.
+      optimizations: gradient accumulation and precision.
+      reproducibility: random seed.
     """
 
     of_clusters = frozenset(
@@ -604,7 +608,7 @@ class ExperimentConfig(Section):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _own_sections(cls, values: Any) -> Any:
-        """Takes an empty `data` or `hyperparameters` for none."""
+        """Treats an empty `data` or `hyperparameters` section as an empty mapping."""
         if not isinstance(values, Mapping):
             return values
         own = ("data", "hyperparameters", "description")
@@ -615,8 +619,8 @@ class ExperimentConfig(Section):
         """Reads a YAML file.
 
         Raises:
-          ConfigError: it cannot be read, has a key twice, a key that is unknown, or a value that is
-            none; all of them are told at once.
+          ConfigError: the file cannot be read, has duplicate or unknown keys, or has invalid
+            values; the message lists all problems.
         """
         return cls.from_dict(read_mapping(path), source=str(path))
 
@@ -624,14 +628,14 @@ class ExperimentConfig(Section):
     def from_dict(
         cls, written: Mapping[str, Any], *, source: str = "the configuration"
     ) -> ExperimentConfig:
-        """Checks a configuration that has been read.
+        """Validates a parsed configuration.
 
         Args:
-          written: as the YAML has it.
-          source: where it is from, for errors.
+          written: parsed YAML.
+          source: origin of the configuration, for error messages.
 
         Raises:
-          ConfigError: as `read`.
+          ConfigError: see `read`.
         """
         values = _with_storage(written, source)
         try:
@@ -646,17 +650,17 @@ class ExperimentConfig(Section):
 
     @property
     def written(self) -> dict[str, Any]:
-        """The configuration as it was written; a new copy each time."""
+        """The configuration as written, as a new copy."""
         return copy.deepcopy(self._written)
 
     @property
     def trial_class(self) -> str | None:
-        """The place of the trial's class, module:Class; None: it is not said."""
+        """The location of the trial class, module:Class; None if not specified."""
         return self.entrypoint or self.entrypoints.trial_class
 
     @property
     def functions(self) -> dict[str, str]:
-        """The places of the functions that stand for those of these names."""
+        """The locations of replacement functions, by the name of the function they replace."""
         named = {
             "make_data_loaders": self.entrypoints.data_loaders_function,
             "download_data": self.entrypoints.download_data_function,
@@ -665,7 +669,7 @@ class ExperimentConfig(Section):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The dotted names of the given keys that only a cluster could follow."""
+        """The dotted names of the given keys that only apply to a cluster."""
         return self._ignored
 
     def scale(
@@ -675,13 +679,13 @@ class ExperimentConfig(Section):
         records_per_batch: float,
         batches_per_epoch: int | None,
     ) -> Scale:
-        """Returns what lengths of this configuration are in optimizer steps.
+        """Returns the conversion from lengths of this configuration to optimizer steps.
 
         Args:
-          world_size: processes.
-          records_per_batch: items in a batch of the training loader.
-          batches_per_epoch: of the training loader; None if it does not tell.  `records_per_epoch`
-            is stronger.
+          world_size: number of processes.
+          records_per_batch: records per batch of the training loader.
+          batches_per_epoch: length of the training loader; None if unknown.  `records_per_epoch`
+            takes precedence.
         """
         if self.records_per_epoch is not None:
             batches_per_epoch = max(1, round(self.records_per_epoch / records_per_batch))
@@ -694,12 +698,12 @@ class ExperimentConfig(Section):
         )
 
     def resolved(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the whole configuration for the user's code: what is written, and defaults.
+        """Returns the complete configuration for user code: written values and defaults.
 
-        Keys of clusters are in it as they are written.  It is a new copy each time.
+        Cluster keys are included as written.  Each call returns a new copy.
 
         Args:
-          hparams: the chosen values, nested; they stand under "hyperparameters".
+          hparams: the chosen values, nested; stored under "hyperparameters".
         """
         whole = _joined(_defaults(type(self)), self._written)
         whole.update({key: getattr(self, key) for key in _KEPT_IN_STORAGE})
@@ -707,9 +711,9 @@ class ExperimentConfig(Section):
 
 
 def _with_storage(written: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Returns a configuration with how many checkpoints are kept at the top.
+    """Returns a configuration with the checkpoint limits at the top level.
 
-    Determined has them under `checkpoint_storage`, of which the rest is a cluster's.
+    Determined nests them in `checkpoint_storage`, whose other keys only apply to a cluster.
     """
     values = dict(written)
     storage = written.get("checkpoint_storage")
@@ -726,7 +730,7 @@ def _with_storage(written: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _left_out(section: type[Section], written: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Returns the dotted names of the keys that only a cluster could follow, as they come."""
+    """Returns the dotted names of the cluster-only keys, in order."""
     names = []
     for key, value in written.items():
         within = section.section(key)
@@ -740,7 +744,7 @@ def _left_out(section: type[Section], written: Mapping[str, Any], prefix: str = 
 
 
 def _defaults(section: type[Section]) -> dict[str, Any]:
-    """Returns the defaults of a section as YAML has them, those that are None left out."""
+    """Returns the defaults of a section in YAML form, without those that are None."""
     found: dict[str, Any] = {}
     for key, field in section.model_fields.items():
         within = section.section(key)
@@ -753,7 +757,7 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
 
 
 def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns defaults with what is written in their place; sections are joined key by key."""
+    """Returns the defaults overridden by the written values; sections are merged key by key."""
     joined = dict(defaults)
     for key, value in written.items():
         default = joined.get(key)
@@ -764,29 +768,30 @@ def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
     return joined
 
 
-# How many optimizer steps a whole training has, where only the trial's loaders can say.
+# Number of optimizer steps of a full trial, computed from the trial's loaders.
 
 
 ANSWER = "whole_length: "
-"""The beginning of the line in which the process that reads the loaders tells the steps."""
+"""Prefix of the output line in which the subprocess reports the number of steps."""
 
-_MOST_TOLD = 2000  # characters of an error
+_MOST_TOLD = 2000  # maximum length of an error message, in characters
 
 
 def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]) -> int:
-    """Returns the optimizer steps of a whole training, the same at both ends of all ranges.
+    """Returns the number of optimizer steps of a full trial, which must not depend on the ranges.
 
-    The trial's code makes its loaders in a process of its own (`preparation`): the tuner imports no
-    torch, and what the code leaves behind stays there.
+    The trial's loaders are created in a subprocess (`preparation`): the tuner does not import
+    torch, and side effects of user code stay in the subprocess.
 
     Args:
-      trial: as `--trial` takes it.
-      config: of the experiment.
-      space: what is searched.
-      usr_dirs: folders of the user's.
+      trial: location of the trial, as `--trial` takes it.
+      config: experiment configuration file.
+      space: search space.
+      usr_dirs: user directories to import.
 
     Raises:
-      UsageError: the trial's loaders cannot be made, or trainings differ in their steps.
+      UsageError: the trial's loaders cannot be created, or the number of steps varies over the
+        ranges.
     """
     found: dict[int, Mapping[str, AnyValue]] = {}
     why = ""

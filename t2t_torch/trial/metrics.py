@@ -1,4 +1,4 @@
-"""Results of a trial's methods: checks, averages of an evaluation, training reports."""
+"""Validation and aggregation of the results of a trial's methods."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 OF_A_LINE = frozenset({"step", "split", "time"})
-"""What each line of `metrics.jsonl` says itself: no metric may have such a name."""
+"""Fields of every line of `metrics.jsonl`: reserved metric names."""
 
 OF_THE_LOOP = OF_A_LINE | frozenset(
     "seconds learning_rate grad_norm tokens_per_second steps_per_second padding_fraction "
     "skipped_steps checkpoint_failures memory_mib".split()
 )
-"""What a line of training says itself, besides "loss"."""
+"""Fields of a training line besides "loss": reserved metric names."""
 
 _STRUCTURES = (
     "Each batch is a pair of inputs and labels, and each of the two an array or a tensor, or such "
@@ -40,10 +40,10 @@ _STRUCTURES = (
 
 
 def check_model(model: Any) -> nn.Module:
-    """Returns what `build_model` returned.
+    """Checks and returns the result of `build_model`.
 
     Raises:
-      TrialError: it is no module, or nothing in it can be trained.
+      TrialError: it is no `nn.Module`, or has no trainable parameters.
     """
     if not isinstance(model, nn.Module):
         forgot = " Is a return missing?" if model is None else ""
@@ -58,10 +58,10 @@ def check_model(model: Any) -> nn.Module:
 
 
 def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
-    """Returns what `optimizer` returned; warns of parameters that it leaves out.
+    """Checks and returns the result of `optimizer`; warns about parameters that it omits.
 
     Raises:
-      TrialError: it is no optimizer, trains what is not the model's, or cannot step by itself.
+      TrialError: it is no optimizer, has parameters of another model, or requires a closure.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TrialError(
@@ -94,15 +94,15 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def total_of(losses: Any, what: str = "losses") -> Tensor:
-    """Returns the loss that is trained on: what a method returned, or its entry "loss".
+    """Returns the training loss: the result of a method, or its entry "loss".
 
     Args:
-      losses: what the method returned.
-      what: the method.
+      losses: result of the method.
+      what: name of the method, for error messages.
 
     Raises:
-      TrialError: it is no tensor of one number, there is no "loss", or, where gradients are on,
-        it has none.
+      TrialError: it is no tensor with one element, has no entry "loss", or has no gradient although
+        gradients are enabled.
     """
     total, name = losses, f"{what} returned"
     if isinstance(losses, dict):
@@ -132,10 +132,10 @@ def total_of(losses: Any, what: str = "losses") -> Tensor:
 
 
 def check_training_metrics(metrics: Any) -> dict[str, Any]:
-    """Returns what `training_metrics` returned; it may be empty.
+    """Checks and returns the result of `training_metrics`; it may be empty.
 
     Raises:
-      TrialError: as `check_metrics`, or a name is one that the report of a step has itself.
+      TrialError: see `check_metrics`; or a name is a reserved field of the training report.
     """
     if isinstance(metrics, dict) and not metrics:
         return metrics
@@ -145,16 +145,16 @@ def check_training_metrics(metrics: Any) -> dict[str, Any]:
 def check_metrics(
     metrics: Any, what: str, *, reserved: frozenset[str] = OF_A_LINE
 ) -> dict[str, Any]:
-    """Returns what a method of metrics returned.
+    """Checks and returns the result of a metrics method.
 
     Args:
-      metrics: what it returned.
-      what: the method.
-      reserved: names that are taken.
+      metrics: result of the method.
+      what: name of the method, for error messages.
+      reserved: names that metrics must not have.
 
     Raises:
-      TrialError: it is no dict, is empty, or holds what is not a number, an array or a tensor of
-        numbers, by a name of its own.
+      TrialError: it is no dict, is empty, has a reserved name, or has a value that is not a number
+        or an array or tensor of numbers.
     """
     if not isinstance(metrics, dict):
         forgot = " Is a return missing?" if metrics is None else ""
@@ -181,18 +181,18 @@ def check_metrics(
 
 
 def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> dict[str, Any]:
-    """Returns all that a training batch reports: its losses by name, and `training_metrics`.
+    """Returns the metrics reported for a training batch: losses by name, and `training_metrics`.
 
-    Of texts among the losses a warning tells once; they are left out.
+    Strings among the losses are dropped with one warning.
 
     Args:
-      losses: a loss, or a dict with "loss".
-      metrics: of the batch, checked; empty without the method.
-      what: the method that returned the losses.
+      losses: loss tensor, or a dict with the entry "loss".
+      metrics: validated metrics of the batch; empty without `training_metrics`.
+      what: name of the method that returned the losses.
 
     Raises:
-      TrialError: a loss is no number, or has a name that the report of a step has itself; or a
-        metric has the name of a loss and another value.
+      TrialError: a loss is not numeric or has a reserved name; or a metric and a loss with the same
+        name have different values.
     """
     found = losses if isinstance(losses, dict) else {"loss": losses}
     texts = [name for name, value in found.items() if isinstance(value, str | bytes)]
@@ -217,10 +217,10 @@ def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> 
 
 
 def check_loaders(loaders: Any) -> tuple[Any, Any]:
-    """Returns the loaders of training and of validation that `make_data_loaders` returned.
+    """Returns the training and validation loaders that `make_data_loaders` returned.
 
     Raises:
-      TrialError: there are not two, one is no loader, or the one of training is empty.
+      TrialError: there are not two, one is no loader, or the training loader is empty.
     """
     if not isinstance(loaders, list | tuple) or len(loaders) != 2:
         count = f" of {len(loaders)}" if isinstance(loaders, list | tuple) else ""
@@ -244,7 +244,7 @@ def check_batch_pair(batch: Any) -> tuple[Any, Any]:
     """Returns the inputs and the labels of a batch.
 
     Raises:
-      TrialError: it is not a pair.
+      TrialError: the batch is not a pair.
     """
     if isinstance(batch, list | tuple) and len(batch) == 2:
         return batch[0], batch[1]
@@ -253,14 +253,14 @@ def check_batch_pair(batch: Any) -> tuple[Any, Any]:
 
 
 def check_batch_size(batch_size: Any, loader: Any) -> None:
-    """Checks what `batch_size` says; warns if the loader of training has another one, and wins.
+    """Checks `batch_size`; warns if the training loader has another one, which takes precedence.
 
     Args:
-      batch_size: what the method returned, or the attribute.
-      loader: of training.
+      batch_size: result of the method, or value of the attribute.
+      loader: training loader.
 
     Raises:
-      TrialError: it is no whole number of at least 1.
+      TrialError: it is not a whole number of at least 1.
     """
     number = batch_size
     if isinstance(number, Tensor | np.ndarray) and number.ndim == 0:
@@ -280,14 +280,14 @@ def check_batch_size(batch_size: Any, loader: Any) -> None:
 
 
 def _needs_closure(kind: type[torch.optim.Optimizer]) -> bool:
-    """Whether `step` cannot be called without an argument.
+    """Returns True if `step` cannot be called without arguments.
 
-    The class is asked: a scheduler of torch's puts a function of its own on the instance, of which
-    the signature has `self` in it.
+    The class is inspected: torch's schedulers replace the method of the instance by a wrapper whose
+    signature includes `self`.
     """
     try:
         _, *parameters = inspect.signature(kind.step).parameters.values()
-    except (TypeError, ValueError):  # written in C, or without a name for itself
+    except (TypeError, ValueError):  # implemented in C, or without `self`
         return False
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return any(p.kind in by_place and p.default is p.empty for p in parameters)
@@ -304,10 +304,10 @@ def _check_loader(loader: Any, place: str) -> None:
 
 
 def as_array(value: Any) -> NDArray[np.float64]:
-    """Returns a metric as an array: a number, an array, a tensor, or a list of such of one shape.
+    """Returns a metric as an array: a number, array, tensor, or list of these with equal shapes.
 
     Raises:
-      ValueError: items of a list have different shapes.
+      ValueError: list items have different shapes.
     """
     if isinstance(value, Tensor):
         return value.detach().to("cpu", torch.float64).numpy()
@@ -347,25 +347,25 @@ def _kind(value: Any) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-# A trial's metrics over an evaluation: the mean over batches, element by element.
+# Evaluation metrics: elementwise means over batches.
 
 
 _EXTREME = {Reducer.MAX: torch.maximum, Reducer.MIN: torch.minimum}
 
 Layout = list[tuple[str, list[int]]]
-"""Of every metric its name and its shape, sorted by name."""
+"""Name and shape of every metric, sorted by name."""
 
 
 class MetricAverages:
-    """Sums of metrics of any shape, and the number of batches, which add over processes.
+    """Sums of metrics of any shape and the number of batches; additive over processes.
 
     Attributes:
-      sums: [1 + elements] float64: the number of batches, then the sums of all metrics, one after
-        another.  Changed in place; of one length in all processes once `agree` was called.
+      sums: [1 + elements] float64: the number of batches, then the flattened sums of all metrics.
+        Updated in place; has the same length in all processes after `agree`.
 
     Args:
-      what: the method that the metrics are from, for messages.
-      reducers: how batches are joined: of all metrics, or by name; the others are averaged.
+      what: name of the method that returns the metrics, for messages.
+      reducers: reduction over batches, for all metrics or by name; the default is the mean.
     """
 
     def __init__(
@@ -377,13 +377,13 @@ class MetricAverages:
         self._what = what
         self._reducers = reducers
         self._layout: Layout | None = None
-        self._batches = 0  # of this process
+        self._batches = 0  # in this process
 
     def update(self, metrics: Any, batch: object = None) -> None:
-        """Adds a batch's metrics; nothing is asked of the batch itself.
+        """Adds a batch's metrics; the batch itself is ignored.
 
         Raises:
-          TrialError: they are no metrics, or have other names or shapes than the batches before.
+          TrialError: the metrics are invalid, or their names or shapes differ from earlier batches.
         """
         values = {
             name: as_array(value) for name, value in check_metrics(metrics, self._what).items()
@@ -398,14 +398,14 @@ class MetricAverages:
         self._batches += 1
 
     def _add(self, batch: Tensor) -> None:
-        """Joins a batch's numbers with those before it."""
+        """Combines a batch's values with those of earlier batches."""
         before = self.sums.clone()
         self.sums += batch
         for part, kind in self._extremes() if self._batches else ():
             self.sums[part] = _EXTREME[kind](before[part], batch[part])
 
     def _extremes(self) -> list[tuple[slice, Reducer]]:
-        """Returns where in `sums` the metrics are of which the largest or smallest is meant."""
+        """Returns the slices of `sums` whose metrics are reduced by maximum or minimum."""
         found, begin = [], 1
         for name, shape in self._layout or ():
             end = begin + int(np.prod(shape))
@@ -422,10 +422,10 @@ class MetricAverages:
     def agree(self, world: World) -> None:
         """Synchronizes names and shapes of the metrics; all processes call it once at the end.
 
-        A process that had no batch learns them from the others.
+        A process without batches takes them from the others.
 
         Raises:
-          TrialError: processes have metrics of other names or shapes.
+          TrialError: the names or shapes of the metrics differ between processes.
         """
         if world.size == 1:
             return
@@ -446,7 +446,8 @@ class MetricAverages:
                 )
         if known and self._layout is None:
             self._lay_out(known[0][1])
-        # The first process has the extremes of all, others have zeros: then sums add.
+        # The first process holds the global extremes and the others zeros, which makes sums
+        # correct.
         sums = [
             torch.tensor(one["sums"], dtype=torch.float64)
             for one in told
@@ -457,7 +458,7 @@ class MetricAverages:
             self.sums[part] = joined if world.leads else 0.0
 
     def result(self) -> dict[str, float]:
-        """Returns the mean of every metric that is one number.
+        """Returns the mean of each scalar metric.
 
         Raises:
           TrialError: there was no batch.
@@ -465,7 +466,7 @@ class MetricAverages:
         return {name: mean.item() for name, mean in self._means().items() if mean.size == 1}
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the means of all other metrics, each of the shape that it was given in.
+        """Returns the means of the non-scalar metrics, in their original shapes.
 
         Raises:
           TrialError: there was no batch.
@@ -492,7 +493,7 @@ class MetricAverages:
         self.sums = torch.zeros(1 + elements, dtype=torch.float64)
 
     def _difference(self, layout: Layout) -> str:
-        """Returns the message for metrics that differ from those before."""
+        """Returns the error message for metrics that differ from earlier batches."""
         before, now = dict(self._layout or ()), dict(layout)
         if before.keys() != now.keys():
             return (
@@ -511,21 +512,21 @@ def _shown(layout: Layout) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in layout)
 
 
-# What a trial's training tells: the means of its losses and metrics since the last report.
+# Training metrics: means of losses and metrics since the last report.
 
 
 class TrainingReport:
-    """Means over batches, element by element; kept on the device, so that no step waits.
+    """Elementwise means over batches, kept on the device to avoid synchronization at each step.
 
-    A metric whose shape differs between batches is reported as the mean of all its numbers.
+    A metric whose shape varies between batches is reported as the mean of all its elements.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}  # [elements + 1] float64: the sums, and the batches
+        self._sums: dict[str, Tensor] = {}  # [elements + 1] float64: sums, then the batch count
         self._shapes: dict[str, list[int]] = {}
 
     def add(self, values: Mapping[str, Any]) -> None:
-        """Adds a batch's losses and metrics, by name."""
+        """Adds a batch's losses and metrics by name."""
         for name, value in values.items():
             found = value if isinstance(value, Tensor) else torch.from_numpy(as_array(value))
             shape, flat = list(found.shape), found.detach().to(torch.float64).reshape(-1)
@@ -537,7 +538,7 @@ class TrainingReport:
             self._sums[name] = one if known is None else known.to(one.device) + one
 
     def _flatten(self, name: str) -> None:
-        """Reports one number of a metric from now on."""
+        """Reduces a metric to a scalar from now on."""
         if self._shapes[name]:
             logging.log_first_n(
                 logging.WARNING,
@@ -552,9 +553,9 @@ class TrainingReport:
             self._sums[name] = torch.stack([sums[:-1].mean(), sums[-1]])
 
     def sums(self, world: World) -> dict[str, Tensor]:
-        """Returns the sums and the number of batches of each, over all processes; all must call it.
+        """Returns the sums and batch counts by name over all processes; a collective call.
 
-        A process that has not met a name has nothing to add to it.
+        A process without values for a name contributes zeros.
         """
         told = world.gather(self._shapes)
         names = sorted({name for shapes in told for name in shapes})
@@ -574,10 +575,10 @@ class TrainingReport:
         return dict(zip(names, torch.split(total.cpu(), sizes), strict=True))
 
     def read(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns the means over all processes, and begins anew; all must call it.
+        """Returns the means over all processes and resets the statistics; a collective call.
 
         Returns:
-          the metrics that are one number, and those that are arrays.
+          The scalar metrics, and the array metrics.
         """
         sums = self.sums(world)
         means = {n: total[:-1] / total[-1] for n, total in sums.items() if total[-1]}
@@ -589,7 +590,7 @@ class TrainingReport:
         return numbers, arrays
 
     def state(self, world: World) -> dict[str, Any]:
-        """Returns `sums` as JSON can say them; what is no finite number as a text."""
+        """Returns `sums` in JSON form; non-finite numbers become strings."""
         told: dict[str, Any] = {}
         for name, sums in self.sums(world).items():
             flat = [v if math.isfinite(v) else str(v) for v in sums.tolist()]
@@ -598,7 +599,7 @@ class TrainingReport:
         return told
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` returned, in one process of several."""
+        """Restores the result of `state`, in one of several processes."""
         for name, known in state.items():
             flat = known["sums"] if isinstance(known, dict) else known
             self._shapes[name] = known["shape"] if isinstance(known, dict) else []

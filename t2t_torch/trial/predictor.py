@@ -1,8 +1,8 @@
-"""A trial's model that answers, the run that it is opened from, and recorded calls.
+"""Predictions of a trained trial, access to its run, and capture of model calls.
 
 predictor = t2t_torch.load("run")
-predictor([{"image": image}, {"image": other}])     # -> an output for each, of numpy arrays
-predictor.batch({"image": images})                  # -> the outputs of a batch as it is
+predictor([{"image": image}, {"image": other}])     # -> a list of outputs as numpy arrays
+predictor.batch({"image": images})                  # -> the outputs of a whole batch
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
 from t2t_torch.trial.task import TrialTask
 
-# Which checkpoint of a trial's run a model's weights are of.
+# Selection of a checkpoint of a trial's run.
 
 
 class Chosen(NamedTuple):
-    """A checkpoint, or the mean of several.
+    """A checkpoint, or an average of several.
 
     Attributes:
-      step: of the newest.
-      told: how it was chosen: "step 500", "mean of steps 400, 500".
+      step: step of the latest checkpoint.
+      told: description of the choice: "step 500", "mean of steps 400, 500".
     """
 
     step: int
@@ -60,16 +60,16 @@ class Chosen(NamedTuple):
 
 
 def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> Chosen:
-    """Loads the weights that are asked for.
+    """Loads the weights of the requested checkpoint.
 
     Args:
-      model: as the trial builds it.
-      run: of the trial.
-      wanted: a step, "best", "latest", which None means, too, "average:8", or the path of a
-        `ckpt-<step>` folder.
+      model: model as the trial builds it.
+      run: run directory of the trial.
+      wanted: a step, "best", "latest" (same as None), "average:8", or the path of a `ckpt-<step>`
+        folder.
 
     Raises:
-      CheckpointError: there is none such, it is broken, or of another model.
+      CheckpointError: the checkpoint is missing, corrupt, or of another model.
       UsageError: "average:" is not followed by a number.
     """
     kind, _, count = str(wanted).partition(":")
@@ -86,23 +86,23 @@ def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | 
     return Chosen(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
 
 
-_MOST_RECORDS = 128  # of a batch
+_MOST_RECORDS = 128  # per batch
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class TrialPredictor:
-    """Model of a trial with the weights of a checkpoint.
+    """Trained model of a trial.
 
     Args:
-      model: in evaluation from now on.
-      name: of the trial's class.
-      chosen: the checkpoint.
+      model: model; switched to evaluation mode.
+      name: name of the trial class.
+      chosen: the loaded checkpoint.
 
     Attributes:
-      model: where it computes.
-      name: of the trial's class.
-      chosen: the checkpoint.
+      model: model on its device, in evaluation mode.
+      name: name of the trial class.
+      chosen: the loaded checkpoint.
     """
 
     def __init__(self, model: nn.Module, name: str, chosen: Chosen) -> None:
@@ -120,21 +120,22 @@ class TrialPredictor:
         return next((one.device for one in self.model.parameters()), torch.device("cpu"))
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Returns the outputs for single records, in their order.
+        """Returns the outputs for single records, in order.
 
-        Records that are nested alike, of the same shapes, are computed together.
+        Records with the same nesting and shapes are computed together.
 
         Args:
-          inputs: what `forward` takes, nested as there, each of one record: tensors or arrays
-            without the axis of the batch, or numbers.
+          inputs: list of single inputs of `forward`, with the same nesting: tensors or arrays
+            without the batch axis, or numbers.
 
         Returns:
-          Of each what `forward` returns, nested as there, with arrays in place of tensors.
+          The output of `forward` for each record, with the same nesting and arrays instead of
+          tensors.
 
         Raises:
-          TrialError: something in an input is no number, or the model cannot compute with them, or
-            returns no row for each record.
-          UsageError: `inputs` is no list.
+          TrialError: an input is not numeric, the model raises an error, or it returns no row for
+            each record.
+          UsageError: `inputs` is not a list.
         """
         if not isinstance(inputs, list):
             raise UsageError(
@@ -148,21 +149,21 @@ class TrialPredictor:
         return [found[number] for number in range(len(inputs))]
 
     def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
-        """Returns the predictions for single records; takes and raises what a call does."""
+        """Returns the predictions for single records; arguments and errors as in `__call__`."""
         return [Prediction({"output": output}) for output in self(inputs)]
 
     def batch(self, inputs: Any) -> Any:
         """Returns the outputs for a batch.
 
         Args:
-          inputs: what `forward` takes, nested as there, of tensors or arrays.  If it takes several
-            arguments, a tuple or a list of them.
+          inputs: input of `forward`, with tensors or arrays.  A tuple or list if it takes several
+            arguments.
 
         Returns:
-          What `forward` returns, nested as there, with arrays in place of tensors.
+          The output of `forward`, with the same nesting and arrays instead of tensors.
 
         Raises:
-          TrialError: the model cannot compute with them.
+          TrialError: the model raises an error.
         """
         given = nested.to_device(inputs, self.device)
         try:
@@ -181,29 +182,29 @@ class TrialPredictor:
 
 
 def arguments_of(model: nn.Module) -> int:
-    """Returns how many arguments `forward` has to be given; 1 if it could do with one."""
+    """Returns the number of required arguments of `forward`; at least 1."""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # implemented in C
         return 1
     needed = [p for p in parameters if p.kind in _BY_PLACE and p.default is p.empty]
     return max(1, len(needed))
 
 
 class _Several:
-    """Marks a namedtuple as several arguments of a model, by the names that `forward` has."""
+    """Marker base of a namedtuple that holds several model arguments under `forward`'s names."""
 
 
 def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """Returns the arguments of a call in their places, as a namedtuple that `forward` knows.
+    """Returns the arguments of a call in positional order, as a namedtuple for `forward`.
 
     Args:
-      model: that was called.
-      given: arguments by place.
-      named: arguments by name; defaults stand in for those between.
+      model: the called model.
+      given: positional arguments.
+      named: keyword arguments; parameters between them take their defaults.
 
     Raises:
-      TrialError: `forward` does not list a name, or takes it by name alone.
+      TrialError: `forward` does not list a name, or it is keyword-only.
     """
     bound = inspect.signature(model.forward).bind(*given, **named)
     last = list(bound.arguments)[-1]
@@ -222,15 +223,15 @@ def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[s
 
 
 def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
-    """Returns what a model makes of inputs.
+    """Returns the model's output.
 
     Args:
-      model: any.
-      inputs: its only argument, or several in a tuple or a list.
-      arguments: that it has to be given.
+      model: any module.
+      inputs: the only argument, or a tuple or list of several.
+      arguments: number of required arguments.
 
     Raises:
-      TrialError: there are fewer.
+      TrialError: there are fewer inputs than required arguments.
     """
     if isinstance(inputs, _Several) and isinstance(inputs, tuple):
         return model(*inputs)
@@ -250,27 +251,27 @@ def load_trial(
     *,
     device: str | torch.device | None = None,
 ) -> TrialPredictor:
-    """Loads what `t2t-trainer --trial` has trained.
+    """Loads a model trained by `t2t-trainer --trial`.
 
-    The trial's code is imported from where it was, or if it is gone, from the run's own copy; its
-    class and `build_model` are called, and no data is read.  A process has one trial at a time: the
-    modules of one that was loaded before are forgotten, while its model stays what it is.
+    The trial's code is imported from its original location or, if that is gone, from the run's own
+    copy.  The class and `build_model` are called; no data is read.  A process holds one trial at a
+    time: loading another unloads the modules of the previous one, whose model remains usable.
 
     Args:
       run_dir: the run directory.
-      checkpoint: a step, "best" (the one that evaluations found best), "latest", "average:8" (the
-        mean of the weights of the newest eight), or the path of a `ckpt-<step>` folder; the newest
-        whole one by default.  Of a run that keeps an average of its weights, the average is taken.
-      device: where to compute; a GPU by default, where there is one.
+      checkpoint: a step, "best" (the best evaluation), "latest", "average:8" (the mean of the
+        weights of the latest eight), or the path of a `ckpt-<step>` folder; default: the latest
+        intact checkpoint.  If the run keeps an average of its weights, the average is loaded.
+      device: device of the model; default: a GPU if available.
 
     Raises:
-      ArtifactError: it was exported as weights, and is not as it was written.
-      CheckpointError: this is no run directory, it has no such whole checkpoint, or the code builds
-        another model now.
-      TrialError: the code is gone, does not import, or builds no model.
+      ArtifactError: it was exported as weights and its files have changed.
+      CheckpointError: the directory is no run directory, the checkpoint is missing or corrupt, or
+        the code builds a different model.
+      TrialError: the code is missing, cannot be imported, or builds no model.
     """
     run = RunDirectory(run_dir)
-    if (run.path / FILE).exists():  # exported as weights; before its code is imported
+    if (run.path / FILE).exists():  # exported as weights: verify before importing code
         Signature.read(run.path).check_files(run.path)
     record = RunRecord.read(run.path)
     import_usr_dirs(run.path, run.task().usr_dirs)
@@ -280,7 +281,7 @@ def load_trial(
         pytorch_trial.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
     spec = place_of_code(record, run.path)
-    with torch.random.fork_rng():  # weights are drawn, and then loaded
+    with torch.random.fork_rng():  # weights are initialized, then overwritten
         definition = load_definition(spec, config.functions)
         trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
         chosen_hparams = copy.deepcopy(record.hparams)
@@ -294,16 +295,16 @@ def load_trial(
 def load_weights(
     model: nn.Module, run: RunDirectory, checkpoint: int | str | Path | None, spec: str
 ) -> Chosen:
-    """Loads the weights that are asked for; says so if the code is another one now.
+    """Loads the requested weights; warns if the code has changed since the run started.
 
     Args:
-      model: as the code builds it.
-      run: of the trial.
-      checkpoint: as `load_trial` takes it.
-      spec: where the code is.
+      model: model as the code builds it.
+      run: run directory of the trial.
+      checkpoint: see `load_trial`.
+      spec: location of the code.
 
     Raises:
-      CheckpointError: there is no such checkpoint, or it is of another model.
+      CheckpointError: the checkpoint is missing, or of another model.
     """
     changed = changed_files(spec, run.path)
     told = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / FOLDER}"
@@ -319,12 +320,12 @@ def load_weights(
 
 
 def place_of_code(record: RunRecord, run_dir: Path) -> str:
-    """Returns by which spec a run's trial is loaded: where it was, or the run's own copy.
+    """Returns the spec from which to load a run's trial: its original location or the run's copy.
 
     Raises:
-      CheckpointError: the copy was altered.
-      TrialError: it is at neither place.
-      UsageError: it comes with the run, which is not trusted.
+      CheckpointError: the copy was modified.
+      TrialError: the code is in neither location.
+      UsageError: the code comes with the run, which is not trusted.
     """
     if is_path(record.trial):
         check_code(run_dir, record.trial.rpartition(":")[0] or record.trial)
@@ -348,22 +349,22 @@ def _is_module(spec: str) -> bool:
     return "/" not in spec
 
 
-# A run of a trial with its code, its data and its model: what exports and evaluations need.
+# An opened run with code, data and model, for exports and evaluations.
 
 
-_DOWNLOAD_SECONDS = 3600.0  # that other processes wait for `download_data`
+_DOWNLOAD_SECONDS = 3600.0  # timeout of other processes for `download_data`
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenedRun:
-    """A run of a trial.
+    """Opened run of a trial.
 
     Attributes:
-      directory: of the run.
-      spec: where the code was found.
-      task: of the trial, with its loaders.
-      model: as the trial builds it, in evaluation; the weights are those of `load`.
-      device: where it computes.
+      directory: the run directory.
+      spec: location of the code.
+      task: the trial's task, with its loaders.
+      model: model in evaluation mode; its weights are loaded by `load`.
+      device: device of the model.
     """
 
     directory: RunDirectory
@@ -374,15 +375,15 @@ class OpenedRun:
 
     @classmethod
     def of(cls, path: str | Path, world: World) -> OpenedRun:
-        """Imports a run's code, fetches its data and builds its model.
+        """Imports a run's code, downloads its data and builds its model.
 
         Args:
           path: the run directory.
-          world: the processes that open it.
+          world: process group that opens the run.
 
         Raises:
-          CheckpointError: this is no run directory.
-          TrialError: the code or the data are gone or broken.
+          CheckpointError: the directory is no run directory.
+          TrialError: the code or the data are missing or invalid.
         """
         directory, spec, task = open_task(path, world)
         model = new_model(task, world.device).eval()
@@ -394,16 +395,16 @@ class OpenedRun:
 
 
 def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialTask]:
-    """Imports a run's code and fetches its data; returns also the place of the code.
+    """Imports a run's code and downloads its data; also returns the location of the code.
 
     Args:
       path: the run directory.
-      world: the processes that open it.
+      world: process group that opens the run.
 
     Raises:
-      CheckpointError: this is no run directory.
-      TrialError: the code or the data are gone or broken.
-      UsageError: code comes with the run, which is not trusted.
+      CheckpointError: the directory is no run directory.
+      TrialError: the code or the data are missing or invalid.
+      UsageError: the code comes with the run, which is not trusted.
     """
     directory = RunDirectory(path)
     import_usr_dirs(directory.path, directory.task().usr_dirs)
@@ -416,11 +417,11 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
     return directory, spec, prepare(*given, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
 
 
-# What a trial's model is given while its validation loader is evaluated.
+# Model inputs, captured during an evaluation of the validation loader.
 
 
 class _Enough(BaseException):
-    """As many batches were seen as are wanted; no error that a trial's code should catch."""
+    """Ends an evaluation after enough batches; not an error that user code should catch."""
 
 
 def validation_inputs(
@@ -428,17 +429,17 @@ def validation_inputs(
 ) -> Iterator[Any]:
     """Yields the inputs of the model for each batch of the validation loader.
 
-    Of the documented interface it is the first of (inputs, labels).  A trial that evaluates by a
-    method of its own is watched: what it gives to the model in its first call of each batch.
+    For the documented interface, this is the first element of (inputs, labels).  If the trial
+    evaluates by its own method, the inputs of its first model call in each batch are captured.
 
     Args:
-      task: of the trial.
-      model: in evaluation.
-      device: where it computes.
-      rows: after so many no more is asked; 0: all.
+      task: task of the trial.
+      model: model in evaluation mode.
+      device: device of the model.
+      rows: stops after this number of rows; 0: no limit.
 
     Raises:
-      TrialError: the trial evaluates without a call of the model; or the loader gives nothing.
+      TrialError: the trial evaluates without calling the model, or the loader is empty.
     """
     seen = 0
     for inputs in _inputs(task, model, device, rows):
@@ -481,10 +482,10 @@ def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) 
 
 
 def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any]:
-    """Returns what the model was called with, copied: a trial may change it afterwards.
+    """Returns copies of the inputs of each model call: a trial may modify them afterwards.
 
     Raises:
-      TrialError: it was called with names that `forward` does not list.
+      TrialError: the model was called with names that `forward` does not list.
     """
     calls: list[Any] = []
 
