@@ -1,1 +1,1 @@
-"""Answers from an exported model, with onnxruntime and numpy alone: `session.Artifact`."""
+"""Inference with exported models, using only onnxruntime and numpy: `session.Artifact`."""

@@ -1,4 +1,4 @@
-"""Inputs of an exported graph as tensors, and its outputs as answers and alignments."""
+"""Conversion of inputs to the tensors of an exported graph, and of its outputs to predictions."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from t2t_torch.runtime.prediction import (
 )
 
 WEIGHTS = "_weights"
-"""Behind the name of a gazetteer's labels, the name of their weights."""
+"""Suffix of the name of a gazetteer's labels in the name of their weights."""
 
-_OF_WORDS = ("labels", "word_numbers", "gazetteer")  # kinds with an entry for each word
-_PIXELS = 64  # of a picture count as a word
-_ENTRIES = 8  # of a word, as the one with the most has, make it count as another
-_MOST_ENTRIES = 250_000  # of an input: each word has as much room as the one with the most
-_LETTERS = 5  # of a text count as a word, for the sizes of batches
-_NO_LABEL = "�"  # stands for a label that cannot be known, as there is a space in it
+_OF_WORDS = ("labels", "word_numbers", "gazetteer")  # kinds with one entry per word
+_PIXELS = 64  # pixels of a picture that count as one word
+_ENTRIES = 8  # entries per word (maximum of the input) that count as another word
+_MOST_ENTRIES = 250_000  # per input, after padding every word to the maximum
+_LETTERS = 5  # characters of a text that count as one word, for batch sizes
+_NO_LABEL = "�"  # replaces a label that cannot be known because it contains a space
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """An input, as the graph takes it.
+    """An encoded input of the graph.
 
     Attributes:
-      values: by field: a text, words or labels with spaces between, numbers, numbers or entries of
-        each word, a picture.
-      words: by field of words, or of what each word has, how many there are.
-      length: of the longest field, about, in words; what gives words more room counts as more.
+      values: values by field: a text, words or labels separated by spaces, numbers, numbers or
+        entries per word, or a picture.
+      words: number of words, by field with one entry per word.
+      length: approximate length of the longest field in words; words with many entries count more.
     """
 
     values: Mapping[str, Any]
@@ -51,24 +51,24 @@ class Row:
 
 
 class Feeds:
-    """Checks inputs and makes tensors of them.
+    """Validates inputs and converts them to tensors.
 
     Args:
-      fields: of a signature.
+      fields: fields of a signature.
     """
 
     def __init__(self, fields: Sequence[InputSpec]) -> None:
         self._fields = fields
 
     def row(self, number: int, sample: Mapping[str, Any]) -> Row:
-        """Returns what stands for an input.
+        """Returns an encoded input.
 
         Args:
-          number: of the input, for errors.
-          sample: has all fields.
+          number: index of the input, for error messages.
+          sample: values of all fields.
 
         Raises:
-          InputError: it cannot be encoded.
+          InputError: the input cannot be encoded.
         """
         values: dict[str, Any] = {}
         counts: dict[str, int] = {}
@@ -100,7 +100,7 @@ class Feeds:
                 )
 
     def batch(self, rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
-        """Returns the graph's inputs, as `InputSpec.dtype` says."""
+        """Returns the inputs of the graph, with the dtypes of `InputSpec.dtype`."""
         found: dict[str, npt.NDArray[Any]] = {}
         for field in self._fields:
             values = [row.values[field.name] for row in rows]
@@ -115,7 +115,7 @@ class Feeds:
 
 
 def _filled(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Returns what words have, 0 behind each text's.  [B, W, *shape], of `shape` for each word."""
+    """Returns the values per word, padded with 0.  [B, W, *shape], `shape` per word."""
     found = np.zeros((len(rows), max(map(len, rows)), *shape), np.float32)
     for number, row in enumerate(rows):
         if row:
@@ -124,7 +124,7 @@ def _filled(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> npt.NDArra
 
 
 def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[Any]]:
-    """Returns labels and weights of gazetteer entries, "" and 0 where there is none.  [B, W, E]."""
+    """Returns labels and weights of gazetteer entries, padded with "" and 0.  [B, W, E]."""
     width = max((len(entries) for row in rows for entries in row), default=0)
     shape = len(rows), max(map(len, rows)), width
     labels, weights = np.full(shape, "", object), np.zeros(shape, np.float64)
@@ -137,17 +137,17 @@ def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[
 
 
 def _room(field: InputSpec, value: Any) -> int:
-    """Returns how many words a word of a field counts as, by what it has."""
+    """Returns the number of words that one word of a field counts as, by its number of entries."""
     if field.kind != "gazetteer":
         return 1
     return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
 
 
 def _value(field: InputSpec, given: Any) -> tuple[Any, int]:
-    """Returns what stands for a field, and how many words it has, about.
+    """Returns the encoded value of a field and its approximate number of words.
 
     Raises:
-      DataError: it is not of the field's kind.
+      DataError: the value is not of the field's kind.
     """
     if field.kind == "numbers":
         numbers = numbers_of(given)
@@ -187,7 +187,7 @@ def _is_one(label: str) -> bool:
 
 
 def _may_be_known(label: Any) -> bool:
-    """Whether a graph can be given a label: those that no file of labels holds are left out."""
+    """Returns True if a graph accepts a label: labels that no label file can hold are excluded."""
     if not isinstance(label, str) or not label:
         return False
     try:
@@ -197,41 +197,41 @@ def _may_be_known(label: Any) -> bool:
     return True
 
 
-# From the tensors that a graph gives to what users read.
+# Conversion of a graph's outputs to predictions.
 
 
 _Scores = Mapping[str, float] | Sequence[float]
 
 
 def output_names(target: OutputSpec) -> tuple[str, ...]:
-    """Returns the names that a target's outputs may have."""
+    """Returns the possible output names of a target."""
     return target.name, f"{target.name}_probability", f"{target.name}_scores"
 
 
-_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: of a place that nothing filled, or less
+_NO_SCORE = -1e7  # `NO_SCORE` of decode.beam: the score of an empty hypothesis slot, or less
 _END = 1  # the id of `EOS`
 
 
 def answers_of(
     targets: Sequence[OutputSpec], outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[Row]
 ) -> list[Prediction]:
-    """Returns what was found for each row of a batch.
+    """Returns the prediction of each row of a batch.
 
     Args:
-      targets: of a signature.
-      outputs: of the graph, by name, each [B, ...].
-      rows: what it was given.
+      targets: targets of a signature.
+      outputs: outputs of the graph by name, each [B, ...].
+      rows: inputs of the graph.
     """
     plain = {name: values.tolist() for name, values in outputs.items()}
     return [_answer(targets, plain, number, row) for number, row in enumerate(rows)]
 
 
 def predictions_of(target: OutputSpec, outputs: Mapping[str, npt.NDArray[Any]]) -> list[Prediction]:
-    """Returns the texts that were found for each row of a batch, the best first.
+    """Returns the texts predicted for each row of a batch, best first.
 
     Args:
-      target: of a signature, of the kind "text".
-      outputs: of the graph, by name: texts and scores [B, n], ids [B, n, T].
+      target: a target of kind "text" of a signature.
+      outputs: outputs of the graph by name: texts and scores [B, n], ids [B, n, T].
     """
     texts, scores, ids = (outputs[f"{target.name}{of}"].tolist() for of in ("", "_scores", "_ids"))
     return [_prediction(target.name, *row) for row in zip(texts, scores, ids, strict=True)]
@@ -248,7 +248,7 @@ def _prediction(
 
 
 def _content(ids: Sequence[int]) -> tuple[int, ...]:
-    """Returns the ids before the end symbol and the padding at the end."""
+    """Returns the ids before the end symbol, without trailing padding."""
     kept = list(ids[: ids.index(_END)]) if _END in ids else list(ids)
     while kept and not kept[-1]:
         kept.pop()
@@ -286,36 +286,36 @@ def _read_value(target: OutputSpec, found: Any, words: int | None) -> Any:
     return found
 
 
-# Which word of an input each word of a text comes from, as a graph tells it.
+# Alignments of output words with input words, from the attention outputs of a graph.
 
 
 def attention_names(target: str) -> tuple[str, str, str]:
-    """Returns the names of the outputs that tell what words look at.
+    """Returns the names of the attention outputs.
 
-    They are the weights, [B, n, W, R], below 0 where there is no word; the words that are read,
-    [B, R]; and those that are written, [B, n, W].
+    They are the weights [B, n, W, R], negative at padding; the input words [B, R]; and the output
+    words [B, n, W].
 
     Args:
-      target: whose texts it is about.
+      target: name of the target text.
     """
     return f"{target}_attention", f"{target}_attention_read", f"{target}_attention_written"
 
 
 def wanted_name(target: str) -> str:
-    """Returns the name of the input that says whether they are wanted, [] bool; by default true."""
+    """Returns the name of the input that enables the attention outputs, [] bool, default true."""
     return f"{target}_attention_wanted"
 
 
 def check_size(
     target: str, outputs: Mapping[str, npt.NDArray[Any]], numbers: Sequence[int], most: int
 ) -> None:
-    """Raises DecodeError if the best hypothesis of an input has more than so many weights.
+    """Raises DecodeError if the best hypothesis of an input has more than `most` weights.
 
     Args:
-      target: whose texts they are.
-      outputs: of the graph, by name.
-      numbers: of the inputs of each row, for the error.
-      most: weights of an input.
+      target: name of the target text.
+      outputs: outputs of the graph by name.
+      numbers: index of the input of each row, for the error message.
+      most: maximum number of weights per input.
     """
     weights, _, _ = attention_names(target)
     for number, its in zip(numbers, outputs[weights], strict=True):
@@ -334,9 +334,9 @@ def paired(
     """Returns predictions with the `alignment` of each hypothesis.
 
     Args:
-      target: whose texts they are.
-      outputs: of the graph, by name.
-      predictions: of each row.
+      target: name of the target text.
+      outputs: outputs of the graph by name.
+      predictions: predictions of the rows.
     """
     weights, _, _ = attention_names(target)
     return [
@@ -357,9 +357,9 @@ def aligned(
     """Returns predictions with the `alignment` of each hypothesis, and the best one's `attention`.
 
     Args:
-      target: whose texts they are.
-      outputs: of the graph, by name.
-      predictions: of each row.
+      target: name of the target text.
+      outputs: outputs of the graph by name.
+      predictions: predictions of the rows.
     """
     parts = [outputs[name] for name in attention_names(target)]
     return [
@@ -371,7 +371,7 @@ def aligned(
 
 
 def _there(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns what there is of a hypothesis's words, of [W, R]."""
+    """Returns the weights [W, R] of a hypothesis without padding."""
     if not weights.size:
         return weights[:0, :0]
     written = int((weights[:, 0] >= 0).sum())
@@ -389,7 +389,7 @@ def _attention(
 
 
 def _pairs(weights: npt.NDArray[Any]) -> tuple[tuple[int, int], ...]:
-    """Returns of each written word the number of the word that it looks at most, and its own."""
+    """Returns pairs (index of the most attended input word, index of the output word)."""
     if not weights.size:
         return ()
     return tuple((at, place) for place, at in enumerate(weights.argmax(1).tolist()))

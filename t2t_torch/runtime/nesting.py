@@ -1,6 +1,6 @@
-"""How a model's inputs or outputs are nested, and the way from there to named arrays and back.
+"""Nested structures of a model's inputs and outputs, and their conversion to named arrays.
 
-`signature.json` has a nesting as JSON: `{"leaf": "picture"}`, `{"dict": {"a": ..., "b": ...}}`,
+`signature.json` stores a nesting as JSON: `{"leaf": "picture"}`, `{"dict": {"a": ..., "b": ...}}`,
 `{"list": [...]}`, `{"tuple": [...]}`, `{"namedtuple": "Texts", "fields": {...}}`; null is None.
 """
 
@@ -20,14 +20,14 @@ Nesting: TypeAlias = Mapping[str, Any] | None
 
 
 def nesting_of(value: Any, alone: str) -> Nesting:
-    """Returns how a value is nested.
+    """Returns the nesting of a value.
 
     Args:
-      value: dicts, lists and tuples with anything in them, or one leaf.
-      alone: the name of a leaf that stands in nothing.
+      value: nested dicts, lists and tuples of leaves, or a single leaf.
+      alone: name of a leaf that is not nested.
 
     Raises:
-      DataError: a key of a dict is no string, or two leaves have one name.
+      DataError: a key of a dict is not a string, or two leaves have the same name.
     """
     names: list[str] = []
     found = _nesting_of(value, "", alone, names)
@@ -62,7 +62,7 @@ def _nesting_of(value: Any, name: str, alone: str, names: list[str]) -> Nesting:
 
 
 def names_in(nesting: Nesting) -> list[str]:
-    """Returns the names of the leaves, in their order."""
+    """Returns the names of the leaves in order."""
     if nesting is None:
         return []
     if "leaf" in nesting:
@@ -78,17 +78,17 @@ def _parts(nesting: Mapping[str, Any]) -> list[tuple[Any, Nesting]]:
 
 
 def taken_apart(nesting: Nesting, value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the leaves of a value by name.
+    """Yields the leaves of a value with their names.
 
-    A named tuple may be given as any tuple, a list or a mapping, as JSON has it.
+    Any tuple, list or mapping is accepted for a named tuple, because JSON has no named tuples.
 
     Args:
-      nesting: that it should have.
-      value: nested so.
-      place: of the value, for errors.
+      nesting: expected nesting.
+      value: value with this nesting.
+      place: path of the value, for error messages.
 
     Raises:
-      DataError: it is nested otherwise.
+      DataError: the value has another nesting.
     """
     told = place or "the input"
     if nesting is None:
@@ -104,10 +104,10 @@ def taken_apart(nesting: Nesting, value: Any, place: str = "") -> Iterator[tuple
 
 
 def _part(told: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping[str, Any]) -> Any:
-    """Returns what a value has of a key.
+    """Returns the item of a value at a key.
 
     Raises:
-      DataError: it is of another kind, or has other keys.
+      DataError: the value has another type or other keys.
     """
     if isinstance(value, Mapping) and ("dict" in nesting or "fields" in nesting):
         if sorted(map(str, value)) != sorted(keys):
@@ -126,12 +126,12 @@ def _part(told: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping
 
 
 def put_together(nesting: Nesting, leaf_of: Callable[[str], Any], *, plain: bool = False) -> Any:
-    """Returns a value of a nesting.
+    """Returns a nested value built from its leaves.
 
     Args:
-      nesting: of the value.
-      leaf_of: returns the leaf of a name.
-      plain: whether named tuples are dicts and tuples lists, as JSON has them.
+      nesting: nesting of the value.
+      leaf_of: function from a name to its leaf.
+      plain: if True, named tuples become dicts and tuples become lists, as in JSON.
     """
     if nesting is None:
         return None
@@ -156,15 +156,15 @@ _NAMED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def array_of(field: InputSpec, given: Any, *, rows: bool = False) -> npt.NDArray[Any]:
-    """Returns what is given for a field as an array of its dtype.
+    """Returns the value of a field as an array of the field's dtype.
 
     Args:
-      field: its shape is of one record; -1 is any size.
-      given: an array, a number, or numbers in lists.
-      rows: whether it is a batch, with an axis more in front.
+      field: specification with the shape of one record; -1 matches any size.
+      given: an array, a number, or nested lists of numbers.
+      rows: if True, the value is a batch with an additional leading axis.
 
     Raises:
-      DataError: it is no such array.
+      DataError: the value cannot be converted, or has another shape or dtype.
     """
     try:
         array = np.asarray(given)
@@ -188,7 +188,7 @@ def array_of(field: InputSpec, given: Any, *, rows: bool = False) -> npt.NDArray
 
 
 def _may_become(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether numbers are the same in another dtype, but for how exact fractions are."""
+    """Returns True if a cast to another dtype keeps the numbers, except for rounded fractions."""
     if not array.size:
         return True
     if dtype.kind == "f":

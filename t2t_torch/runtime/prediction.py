@@ -1,4 +1,4 @@
-"""Predictions: the record of an answer, the inputs, and their form in JSON."""
+"""Predictions, inputs, and their JSON records."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from t2t_torch.text.tags import marks_spans, spans_of
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer to an input.
+    """One generated output for an input.
 
     Attributes:
-      text: what the ids mean.
-      ids: what the model made, the end symbol left out.
-      score: log-probability (nats), over the length penalty if the beam is wider than 1.
-      mended: whether the ids build no tree as they stand; false of texts.
-      alignment: with `write_alignments`, which word of the input each word of the output comes
-        from: pairs of their numbers, from 0.
+      text: decoded text of the ids.
+      ids: generated ids without the end symbol.
+      score: log-probability (nats), divided by the length penalty if the beam is wider than 1.
+      mended: True if the ids are not a valid tree and were repaired; always False for texts.
+      alignment: with `write_alignments`, pairs (input word index, output word index), from 0.
     """
 
     text: str
@@ -32,13 +31,13 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Attention:
-    """What each word of an output looks at in the input.
+    """Attention weights from the output words to the input words.
 
     Attributes:
-      read: words of the input, as the vocabulary writes them.
-      written: words of the output.
-      weights: of each word that is written, to each that is read; what they lack to 1 goes to the
-        input's end symbol.
+      read: input words, as written by the vocabulary.
+      written: output words.
+      weights: weights of each output word over the input words; the remainder to 1 is the weight
+        of the input's end symbol.
     """
 
     read: tuple[str, ...]
@@ -48,18 +47,18 @@ class Attention:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model predicts for one input.
+    """Prediction of a model for one input.
 
-    A run, an artifact and a trial return the same: `predict(inputs) -> list[Prediction]`.
+    Runs, artifacts and trials have the same method: `predict(inputs) -> list[Prediction]`.
 
     Attributes:
-      values: by target: a label, a list of tags, numbers, a text, a part of a text.
-      probabilities: by target, of the value; only of targets that have one.
-      scores: by target, the probability of each label, highest first; of tags, that of each word's
-        tag; only of targets that have them.
-      hypotheses: of a target that is generated, at least one, best first: more than one only with
-        `return_beams`, or `num_decodes` draws in the order of their numbers.
-      attention: of the best hypothesis, if requested.
+      values: predicted value by target: a label, a list of tags, numbers, a text, a text span.
+      probabilities: probability of the value by target; only targets that have one.
+      scores: by target, the probability of each label, highest first; for tags, the probability of
+        each word's tag; only targets that have them.
+      hypotheses: hypotheses of a generated target, at least one, best first: more than one only
+        with `return_beams`, or with `num_decodes`, where they are in the order of sampling.
+      attention: attention of the best hypothesis, if requested.
     """
 
     values: Mapping[str, Any]
@@ -72,7 +71,7 @@ class Prediction:
     def of_texts(
         cls, target: str, hypotheses: Sequence[Hypothesis], attention: Attention | None = None
     ) -> Prediction:
-        """Returns the prediction of a text, given its hypotheses, best first."""
+        """Returns the prediction of a text target from its hypotheses, best first."""
         text = hypotheses[0].text
         return cls({target: text}, hypotheses=tuple(hypotheses), attention=attention)
 
@@ -93,7 +92,7 @@ class Prediction:
 
     @classmethod
     def joined(cls, predictions: Iterable[Prediction]) -> Prediction:
-        """Returns predictions of different targets of one input as one."""
+        """Returns the predictions of different targets of one input merged into one."""
         values: dict[str, Any] = {}
         probabilities: dict[str, float] = {}
         scores: dict[str, Any] = {}
@@ -110,12 +109,12 @@ class Prediction:
 
     @property
     def value(self) -> Any:
-        """The value of the only target, or all of them by name."""
+        """The value of the only target, or the values of all targets by name."""
         return next(iter(self.values.values())) if len(self.values) == 1 else dict(self.values)
 
     @property
     def probability(self) -> float | None:
-        """The probability of the value of the only target; None if it has none."""
+        """The probability of the only target's value; None if it has none."""
         return next(iter(self.probabilities.values()), None)
 
     @property
@@ -130,25 +129,25 @@ class Prediction:
 
 
 class Predicts(Protocol):
-    """A model that is asked: a run, an artifact or a trial."""
+    """Interface of runs, artifacts and trials for inference."""
 
     def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """Returns the predictions of inputs, in their order."""
+        """Returns the predictions of the inputs in order."""
 
 
 # Inputs, of a run's model or an artifact.
 
 
 Input: TypeAlias = str | Mapping[str, Any]
-"""An example's inputs by field of a sample; or the text alone where there is no other field."""
+"""An input as a mapping by field, or as a plain text if the text is the only field."""
 
 
 class InputError(DataError):
     """An input that cannot be encoded.
 
     Attributes:
-      number: of the input, from 0.
-      why: what is wrong with it.
+      number: index of the input, from 0.
+      why: reason.
     """
 
     def __init__(self, number: int, why: str) -> None:
@@ -159,11 +158,11 @@ class InputError(DataError):
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of each input.
+    """Expected fields of the inputs.
 
     Attributes:
-      problem: its full name, for errors.
-      fields: what an input consists of.
+      problem: full name of the problem, for error messages.
+      fields: fields of an input.
     """
 
     problem: str
@@ -173,9 +172,9 @@ class Question:
         """Returns the inputs as mappings by field.
 
         Raises:
-          DecodeError: an input lacks a field or is no mapping, or `inputs` is one input, not a
-            list.
-          InputError: a text of an input cannot be written in UTF-8; names it.
+          DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single input
+            instead of a list.
+          InputError: a text of an input cannot be encoded as UTF-8; names the input.
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
@@ -207,7 +206,7 @@ class Question:
 
 
 def _check_sound(number: int, value: Any) -> None:
-    """Raises InputError if a text, or one of a list, holds half a pair of surrogates."""
+    """Raises InputError if a text, or a text of a list, contains an unpaired surrogate."""
     texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
     for text in (one for one in texts if isinstance(one, str)):
         try:
@@ -220,25 +219,25 @@ def _check_sound(number: int, value: Any) -> None:
             ) from None
 
 
-# Answers as records: what JSON says of what was found.
+# Predictions as JSON records.
 
 
 BEST = 5
-"""So many labels of a class are told with their probabilities."""
+"""Default number of labels returned with their probabilities."""
 
-_DIGITS = 6  # of probabilities: float32 has no more
+_DIGITS = 6  # decimals of probabilities: the precision of float32
 
 
 def value_record(prediction: Prediction, target: str, best: int = BEST) -> dict[str, Any]:
-    """Returns the predicted value of a target as JSON has it.
+    """Returns the predicted value of a target as a JSON record.
 
-    Always its `value`; its `probability` where it has one; `probabilities` of the best labels, or,
-    for tags, that of each word.
+    The record has the `value`; the `probability`, if any; and the `probabilities` of the best
+    labels, or, for tags, the probability of each word's tag.
 
     Args:
-      prediction: of an input.
+      prediction: prediction of an input.
       target: one of its targets.
-      best: number of labels whose probabilities are written.
+      best: number of labels whose probabilities are included.
     """
     record: dict[str, Any] = {"value": prediction.values[target]}
     if target in prediction.probabilities:
@@ -255,12 +254,12 @@ def value_record(prediction: Prediction, target: str, best: int = BEST) -> dict[
 def words_record(
     tags: Sequence[str], words: Sequence[str], labels: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what is told of tags beside them: their `words`, and the `spans` that they mark.
+    """Returns the additional fields of tags: their `words`, and the `spans` that they mark.
 
     Args:
-      tags: that were found.
-      words: that they are of.
-      labels: all that there are; if they mark no spans, none are told.
+      tags: predicted tags.
+      words: tagged words.
+      labels: all tags; the record has no `spans` if they do not mark spans.
     """
     record: dict[str, Any] = {"words": list(words)}
     if marks_spans(labels):
@@ -271,12 +270,12 @@ def words_record(
 def prediction_record(
     prediction: Prediction, *, ids: bool = False, alignments: bool = False
 ) -> dict[str, Any]:
-    """Returns an output as JSON has it: `value` and `score`, and of several hypotheses each.
+    """Returns an output as a JSON record: `value` and `score`, and each of several hypotheses.
 
     Args:
-      prediction: what was found.
-      ids: whether the `ids` are told, too.
-      alignments: whether the `alignment` is: pairs of words' numbers, the input's first.
+      prediction: prediction of a text.
+      ids: if True, includes the `ids`.
+      alignments: if True, includes the `alignment`: pairs of word indices, the input's first.
     """
     records = []
     for hypothesis in prediction.hypotheses:
@@ -291,9 +290,10 @@ def prediction_record(
 
 
 def attention_record(attention: Attention) -> dict[str, Any]:
-    """Returns what each word of an output looks at as JSON has it.
+    """Returns attention weights as a JSON record.
 
-    The words that are `read` and `written`, and of each written one the `weights` of those read.
+    It has the input words (`read`), the output words (`written`), and the `weights` of each output
+    word over the input words.
     """
     return {
         "read": list(attention.read),

@@ -1,4 +1,4 @@
-"""An exported model that answers: onnxruntime, numpy and the standard library alone."""
+"""Inference sessions of exported models: onnxruntime, numpy and the standard library only."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
 
-# The examples of an artifact: inputs, and the answers that its exporter got for them.
+# Examples of an artifact: inputs with the predictions computed at export.
 
 
 Example: TypeAlias = dict[str, Any]
 """An `input` and its `answer`."""
 
-_TIE = 1e-5  # of scores, relative: either of two values might be the best; of numbers' scale
-_CLOSE = 1e-3  # of numbers; the exporter compares more exactly, here another version may compute
+_TIE = 1e-5  # relative tolerance of tied scores; for numbers, relative to their scale
+_CLOSE = 1e-3  # tolerance of numbers; looser than the exporter's, as versions may differ
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Returns the examples of an artifact; none if it has no file of them.
+    """Returns the examples of an artifact; an empty list if it has no examples file.
 
     Raises:
       ArtifactError: the file is damaged.
@@ -67,16 +67,16 @@ def check_answers(
     examples: Sequence[Example],
     found: Sequence[Prediction],
 ) -> None:
-    """Checks that examples are answered as they were when they were exported.
+    """Checks that the predictions for the examples equal those computed at export.
 
     Args:
-      path: of the artifact.
-      targets: of its signature.
-      examples: of the artifact.
-      found: the answers to these examples now.
+      path: folder of the artifact.
+      targets: targets of its signature.
+      examples: examples of the artifact.
+      found: current predictions for these examples.
 
     Raises:
-      ArtifactError: one is answered otherwise; names it.
+      ArtifactError: a prediction differs; names the example.
     """
     scales = {one.name: _scale(one, examples) for one in targets}
     for number, (example, its) in enumerate(zip(examples, found, strict=True)):
@@ -86,10 +86,10 @@ def check_answers(
 
 
 def check_nested(path: Path, examples: Sequence[Example], found: Sequence[Any]) -> None:
-    """As `check_answers`, of a trial's nested arrays as plain lists.
+    """Like `check_answers`, for a trial's nested arrays as plain lists.
 
     Raises:
-      ArtifactError: one is answered otherwise; names it.
+      ArtifactError: a prediction differs; names the example.
     """
     for number, (example, value) in enumerate(zip(examples, found, strict=True)):
         if not _is_close(value, example["answer"]):
@@ -98,7 +98,7 @@ def check_nested(path: Path, examples: Sequence[Example], found: Sequence[Any]) 
 
 
 def fails(path: Path, error: Exception) -> ArtifactError:
-    """Returns the error of an artifact that cannot answer its examples at all."""
+    """Returns the error for an artifact whose examples fail to run."""
     return ArtifactError(
         f"'{path}' does not answer its own examples: {error!r}. Copy it again from where it was "
         "exported, or export the run again with the onnxruntime that is installed here."
@@ -116,13 +116,13 @@ def _differs(path: Path, number: int, told: str) -> ArtifactError:
 def _compared(
     targets: Sequence[OutputSpec], answer: Mapping[str, Any], found: Prediction
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields what was found and what was expected, with its name."""
+    """Yields the name of each value with its predicted and its expected value."""
     if not found.hypotheses:
         for target in targets:
             if target.name in answer["values"] and not _is_tie(target, answer, found):
                 yield target.name, found.values[target.name], answer["values"][target.name]
         for name, before in answer.get("scores", {}).items():
-            # Labels are in the signature alone; probabilities differ between processors.
+            # The labels are only in the signature; probabilities differ between processors.
             if isinstance(before, Mapping):
                 yield f"labels of {name}", sorted(found.scores[name]), sorted(before)
         return
@@ -134,7 +134,7 @@ def _compared(
 
 
 def _is_tie(target: OutputSpec, answer: Mapping[str, Any], found: Prediction) -> bool:
-    """Whether another part of a text, or another label, was found that is as probable."""
+    """Returns True if another span or label was predicted that is equally probable."""
     now, before = found.values[target.name], answer["values"][target.name]
     if now == before:
         return False
@@ -150,7 +150,7 @@ def _is_tie(target: OutputSpec, answer: Mapping[str, Any], found: Prediction) ->
 
 
 def _scale(target: OutputSpec, examples: Sequence[Example]) -> float:
-    """Returns the largest number among the answers: by it even numbers near 0 are rounded."""
+    """Returns the largest number of the expected values, the scale of their tolerance."""
     if target.kind != "numbers":
         return 1.0
     values = (one["answer"]["values"].get(target.name, ()) for one in examples)
@@ -181,7 +181,7 @@ def _is_close(found: Any, expected: Any) -> bool:
     )
 
 
-# onnxruntime as it is used here: imported when it is needed, and telling nobody what it runs.
+# Import of onnxruntime on first use, with telemetry disabled.
 
 
 _SILENT = "ORT_DISABLE_TELEMETRY"
@@ -190,36 +190,36 @@ _SILENT = "ORT_DISABLE_TELEMETRY"
 def onnx_runtime() -> Any:
     """Returns the module onnxruntime.
 
-    From 1.29 on its packages for Linux send to Microsoft which graphs are run and how, unless the
-    environment has ORT_DISABLE_TELEMETRY=1 when the module is imported.  So that is set; a value
-    that was set before stays.
+    Since 1.29 its packages for Linux send usage data about graphs to Microsoft, unless
+    ORT_DISABLE_TELEMETRY=1 is set in the environment before the import.  This function sets it,
+    and keeps a value that is already set.
 
     Raises:
-      ImportError: it is not installed.
+      ImportError: onnxruntime is not installed.
     """
     wanted = os.environ.setdefault(_SILENT, "1")
     import onnxruntime
 
-    if wanted == "1":  # of what follows, where the module was imported before
+    if wanted == "1":  # for later events, if the module was imported before
         onnxruntime.disable_telemetry_events()
     return onnxruntime
 
 
-# A word to a computation: nobody waits for it any more.
+# Cancellation of a running computation.
 
 
 _SHRINKAGE = "memory.enable_memory_arena_shrinkage"  # of onnxruntime's RunOptions
 
 
 class Stopped(Exception):
-    """A computation was ended before it had found anything; no fault of an input."""
+    """A computation was cancelled before it returned a result; not an error of an input."""
 
 
 class CancellationToken:
-    """Ends a computation from another thread.
+    """Cancellation token for a computation in another thread.
 
-    A run of onnxruntime, and a search inside a graph, ends when the operator that runs is done:
-    mostly within a tenth of a second, with a very long input after seconds.
+    A run of onnxruntime, or a search inside a graph, ends when the current operator is done:
+    usually within 0.1 s, for very long inputs after seconds.
     """
 
     def __init__(self) -> None:
@@ -229,31 +229,31 @@ class CancellationToken:
 
     @property
     def is_set(self) -> bool:
-        """Whether the computation has to end."""
+        """True if the computation is cancelled."""
         return self._is_set
 
     def set(self) -> None:
-        """Ends the computation."""
+        """Cancels the computation."""
         with self._lock:
             self._is_set = True
             if self._options is not None:
                 self._options.terminate = True
 
     def check(self) -> None:
-        """Raises Stopped if the computation has to end."""
+        """Raises Stopped if the computation is cancelled."""
         if self._is_set:
             raise Stopped("nobody waits for it.")
 
     @contextlib.contextmanager
     def run(self, *, gives_back: bool = False) -> Iterator[Any]:
-        """Yields onnxruntime's RunOptions for one run, which `set` ends.
+        """Yields onnxruntime's RunOptions for one run, which `set` cancels.
 
         Args:
-          gives_back: whether the memory that the session took goes back to the system at the end,
-            also if the run was ended; the next one has to ask for it anew.
+          gives_back: if True, the session's memory arena is released to the system after the run,
+            also after a cancelled one; the next run allocates it again.
 
         Raises:
-          Stopped: it was ended, or should not begin.
+          Stopped: the run was cancelled, before or after its start.
         """
         self.check()
         options = onnx_runtime().RunOptions()
@@ -264,7 +264,7 @@ class CancellationToken:
             self._options = options
         try:
             yield options
-        except Exception:  # of onnxruntime's own, which have no base of theirs
+        except Exception:  # onnxruntime's errors have no common base class
             self.check()
             raise
         finally:
@@ -272,32 +272,30 @@ class CancellationToken:
                 self._options = None
 
 
-# Inputs of like lengths put together, so that little of a batch is padding.
+# Batches of inputs of similar lengths, which keeps padding small.
 
 
 def batches_of(lengths: Sequence[int], budget: int, price: float) -> list[list[int]]:
-    """Returns the numbers of inputs of like lengths, the longest first.
+    """Returns batches of inputs of similar lengths, as indices, the longest first.
 
-    Of all ways to cut them, sorted by length, it is the one in which what the batches hold and what
-    they cost besides are the least together.
+    Of all ways to split the inputs, sorted by length, into batches, it chooses the one with the
+    smallest total of padded sizes and fixed costs.
 
     Args:
-      lengths: of the inputs, in any unit; one of 0 counts as 1.
-      budget: what a batch may hold with its padding, in that unit; an input that is longer is a
-        batch by itself.
-      price: what a batch costs, however little it holds, in that unit; with `budget` there are few
-        batches.
+      lengths: lengths of the inputs, in any unit; 0 counts as 1.
+      budget: maximum padded size of a batch, in that unit; a longer input is a batch by itself.
+      price: fixed cost of a batch, in that unit; a price of `budget` results in few batches.
     """
     if len(lengths) == 1:
         return [[0]]
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
     sizes = [max(1, lengths[number]) for number in order]
     widths, costs = np.array(sizes, np.float64), np.zeros(len(order) + 1)
-    starts, earliest = [0], 0  # where the last batch begins, by how many inputs are cut
+    starts, earliest = [0], 0  # start of the last batch, by number of inputs
     for end in range(1, len(order) + 1):
         while earliest < end - 1 and sizes[earliest] * (end - earliest) > budget:
             earliest += 1
-        counts = np.arange(end - earliest, 0, -1)  # of the last batch
+        counts = np.arange(end - earliest, 0, -1)  # sizes of the last batch
         totals = costs[earliest:end] + widths[earliest:end] * counts
         starts.append(earliest + int(totals.argmin()))
         costs[end] = totals.min() + price
@@ -308,30 +306,31 @@ def batches_of(lengths: Sequence[int], budget: int, price: float) -> list[list[i
     return batches[::-1]
 
 
-_BATCH_WORDS = 256  # with padding, of inputs that are answered with labels
+_BATCH_WORDS = 256  # padded words of a batch, for models that predict labels
 _BATCH_PRICE = 20.0  # in words
-"""What a run of the graph costs, however small its batch: of the joint BiLSTM 2 ms, and 0.11 ms
-more for each word and each place of padding."""
+"""Fixed cost of a run of the graph: for the joint BiLSTM 2 ms, plus 0.11 ms for each word,
+including padding."""
 
 LONG = 256
-"""After an input of more words onnxruntime gives back the memory that it took, which it else keeps
-for the next ones: the attention of a text grows with the square of its length."""
+"""Number of words above which onnxruntime releases its memory after the run instead of keeping it:
+the attention of a text is quadratic in its length."""
 
 NO_ATTENTION = (
     "it was exported without, or attends to no text. t2t-exporter "
     "--decode_hparams=write_alignments=true  exports a run whose model attends to one"
 )
-"""Why an artifact tells no attention; ends a sentence."""
+"""Reason why an artifact has no attention; end of an error message."""
 
-_BATCH_WORDS_OF_TEXTS = 512  # each step of a search has its price, however few inputs there are
+_BATCH_WORDS_OF_TEXTS = 512  # larger, as each step of a search has a fixed cost
 
 
 class _Wanted(NamedTuple):
-    """What is told of texts besides.
+    """Requested additional outputs of texts.
 
     Attributes:
-      alignments: of all hypotheses.
-      weights: of the attention of an input's best hypothesis, at most; None: it is not told.
+      alignments: True if the alignments of all hypotheses are requested.
+      weights: maximum number of attention weights of an input's best hypothesis; None if the
+        attention is not requested.
     """
 
     alignments: bool = False
@@ -339,24 +338,24 @@ class _Wanted(NamedTuple):
 
 
 class Artifact:
-    """What `t2t-exporter` wrote, ready to answer, in any number of threads at once.
+    """Inference session of an artifact written by `t2t-exporter`; thread-safe.
 
-    Inputs and answers are those of `decode.label_predictor.LabelPredictor`; of what writes texts
-    those of `decode.predictor.Predictor`.
+    Inputs and predictions are those of `decode.label_predictor.LabelPredictor`; for models that
+    generate texts, those of `decode.predictor.Predictor`.
 
     Args:
-      path: the artifact's folder.
-      threads: of onnxruntime, for one batch; 0: as many as there are cores.
+      path: folder of the artifact.
+      threads: number of onnxruntime threads per batch; 0 uses all cores.
 
     Attributes:
-      signature: what the artifact says of itself.
-      fields: what an input consists of.
-      examples: inputs with the answers that the exporter got.
+      signature: metadata of the artifact.
+      fields: fields of an input.
+      examples: inputs with the predictions computed at export.
 
     Raises:
-      ArtifactError: this is no artifact, it is damaged, altered or newer than this version, it does
-        not answer its examples as it did, or onnxruntime or its extensions are missing.
-      UsageError: `threads` is below 0.
+      ArtifactError: the folder is not an artifact, is damaged, modified or newer than this version,
+        predicts its examples differently, or onnxruntime or its extensions are missing.
+      UsageError: `threads` is negative.
     """
 
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
@@ -378,7 +377,7 @@ class Artifact:
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._writes = any(target.kind == "text" for target in self.signature.targets)
-        self._wanted = ""  # the input that asks for attention, if there is some
+        self._wanted = ""  # name of the input that enables attention, if any
         if self.tells_attention:
             self._wanted = wanted_name(self.signature.targets[0].name)
         self._check_names()
@@ -389,16 +388,16 @@ class Artifact:
         return f"Artifact({str(self.path)!r})"
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
-        """Returns the value found for each input, in their order; see `Prediction.value`."""
+        """Returns the predicted value of each input in order; see `Prediction.value`."""
         return [answer.value for answer in self.predict(inputs, alignments=False)]
 
     @property
     def tells_attention(self) -> bool:
-        """Whether it was exported to tell which word of an input each word of a text is from."""
+        """True if the artifact was exported with attention and alignments."""
         return bool(self.signature.search.get("write_alignments"))
 
     def _check_names(self) -> None:
-        """Raises ArtifactError if fields and targets are not the graph's inputs and outputs."""
+        """Raises ArtifactError if the signature does not match the graph's inputs and outputs."""
         fields = {field.name for field in self.signature.fields}
         fields |= {f.name + WEIGHTS for f in self.signature.fields if f.kind == "gazetteer"}
         check_names(
@@ -410,17 +409,17 @@ class Artifact:
         )
 
     def _check_examples(self) -> None:
-        """Raises ArtifactError if an example is not answered as it was."""
+        """Raises ArtifactError if the prediction of an example differs from the one at export."""
         alone = self.fields[0] if len(self.fields) == 1 else ""
         try:
             inputs = [one["input"] for one in self.examples]
-            # A text that is all of an input is given as it is.
+            # An input whose only field is a text is passed as a plain text.
             given = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
             found = self.predict(given, alignments=False)
             check_answers(self.path, self.signature.targets, self.examples, found)
         except ArtifactError:
             raise
-        except Exception as error:  # of a signature that does not fit the graph
+        except Exception as error:  # of a signature that does not match the graph
             raise fails(self.path, error) from error
 
     def predict(
@@ -430,16 +429,17 @@ class Artifact:
         stop: CancellationToken | None = None,
         alignments: bool = True,
     ) -> list[Prediction]:
-        """Returns the prediction of each input, in their order.
+        """Returns the prediction of each input in order.
 
         Args:
-          inputs: texts, where a text is all that an input is; else mappings by field.
-          stop: may end it from another thread.
-          alignments: whether hypotheses get theirs, where `tells_attention`; sooner without.
+          inputs: texts if a text is the only field of an input, else mappings by field.
+          stop: cancellation token.
+          alignments: if True and `tells_attention`, adds alignments to the hypotheses; slower.
 
         Raises:
-          InputError: an input cannot be encoded; names it.
-          DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
+          InputError: an input cannot be encoded; names the input.
+          DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single text
+            instead of a list.
           Stopped: `stop` was set.
         """
         return self._predict(inputs, stop, _Wanted(alignments and self.tells_attention))
@@ -451,17 +451,17 @@ class Artifact:
         stop: CancellationToken | None = None,
         most: int | None = None,
     ) -> list[Prediction]:
-        """Returns what `predict` does, with the `attention` of each best hypothesis.
+        """Returns the predictions of `predict` with the `attention` of each best hypothesis.
 
         Args:
           inputs: texts.
-          stop: may end it from another thread.
-          most: weights of an input; None: any number.
+          stop: cancellation token.
+          most: maximum number of weights per input; None for no limit.
 
         Raises:
-          ArtifactError: it was not exported to tell attention.
-          DecodeError: an input has more weights than `most`; or as `predict` does.
-          InputError, Stopped: as `predict` does.
+          ArtifactError: the artifact was exported without attention.
+          DecodeError: an input has more weights than `most`; or see `predict`.
+          InputError, Stopped: see `predict`.
         """
         if not self.tells_attention:
             raise ArtifactError(f"'{self.path}' tells no attention: {NO_ATTENTION}.")
@@ -473,8 +473,8 @@ class Artifact:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         found: dict[int, Any] = {}
-        # What is multiplied with weights of eight bits has one scale in a batch: it would depend on
-        # the other inputs.
+        # Activations multiplied with int8 weights share one scale per batch: in a larger batch the
+        # result would depend on the other inputs.
         budget, price = _BATCH_WORDS, _BATCH_PRICE
         if self._writes:
             budget = price = _BATCH_WORDS_OF_TEXTS
@@ -493,17 +493,18 @@ class Artifact:
         stop: CancellationToken | None,
         wanted: _Wanted,
     ) -> list[Any]:
-        """Returns the answers of a batch.
+        """Returns the predictions of a batch.
 
         Raises:
-          DecodeError: an input has more weights than are wanted.
-          InputError: the graph fails on an input, as on a word that has to be known and is not.
+          DecodeError: an input has more weights than requested.
+          InputError: the graph fails on an input, for example on an unknown word that must be
+            known.
         """
         try:
             outputs = self._run(rows, stop, wanted)
         except Stopped:
             raise
-        except Exception as error:  # of onnxruntime's own, which have no base of theirs
+        except Exception as error:  # onnxruntime's errors have no common base class
             if len(rows) == 1:
                 raise InputError(numbers[0], _why(error)) from error
             one_by_one = zip(numbers, rows, strict=True)
@@ -533,7 +534,7 @@ class Artifact:
 
 
 def _reader(form: str) -> str:
-    """Says what reads what has no graph."""
+    """Returns the tool that reads an artifact without a graph, for error messages."""
     if form == CTRANSLATE2:
         return "CTranslate2 reads it, as its README.md shows"
     return "t2t_torch.load reads it, with torch"
@@ -546,17 +547,17 @@ def check_names(
     targets: Collection[str],
     outputs: Collection[str],
 ) -> None:
-    """Checks that a signature is of its graph.
+    """Checks that a signature matches its graph.
 
     Args:
-      path: of the artifact.
-      fields: what the graph is given.
-      inputs: what it takes.
-      targets: what is read of it.
-      outputs: what it gives.
+      path: folder of the artifact.
+      fields: input names of the signature.
+      inputs: input names of the graph.
+      targets: output names of the signature.
+      outputs: output names of the graph.
 
     Raises:
-      ArtifactError: the graph takes something else, or does not give a target.
+      ArtifactError: the graph has other inputs, or lacks a target.
     """
     odd = [f"input {name!r}" for name in sorted(set(fields) ^ set(inputs))]
     odd += [f"output {name!r}" for name in sorted(set(targets) - set(outputs))]
@@ -568,15 +569,15 @@ def check_names(
 
 
 def open_session(model: Path, signature: Signature, threads: int) -> Any:
-    """Returns onnxruntime's session.
+    """Returns the onnxruntime session of a graph.
 
     Args:
-      model: the graph.
-      signature: what the artifact says of itself.
-      threads: for one batch; 0: as many as there are cores.
+      model: file of the graph.
+      signature: metadata of the artifact.
+      threads: number of threads per batch; 0 uses all cores.
 
     Raises:
-      ArtifactError: what it needs is missing, or it cannot read the graph.
+      ArtifactError: a required package is missing, or onnxruntime cannot read the graph.
     """
     try:
         onnxruntime = onnx_runtime()
@@ -588,7 +589,7 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # not errors: they are raised
+    options.log_severity_level = 4  # do not log errors: they are raised
     if signature.needs_extensions:
         try:
             import onnxruntime_extensions
@@ -605,7 +606,7 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
         return onnxruntime.InferenceSession(
             model, sess_options=options, providers=["CPUExecutionProvider"]
         )
-    except Exception as error:  # of onnxruntime's own, which have no base of theirs
+    except Exception as error:  # onnxruntime's errors have no common base class
         made = signature.made_with.get("onnxruntime", "?")
         raise ArtifactError(
             f"onnxruntime {onnxruntime.__version__} cannot read {model}: {error}  It was made with "
@@ -615,12 +616,12 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
 
 
 def _log_errors_only(library: ctypes.CDLL) -> None:
-    """Silences the informational lines that the library's sentencepiece writes to stderr."""
+    """Suppresses the info messages that the library's sentencepiece writes to stderr."""
     library._ZN13sentencepiece7logging14SetMinLogLevelEi(2)  # SetMinLogLevel(ERROR), C++ mangled
 
 
 def _why(error: Exception) -> str:
-    """Returns what a graph says of an input: the name of the operator that failed."""
+    """Returns the reason why a graph failed: the name of the operator."""
     match = re.search(r"while running \w+ node\. Name:'([^']+)' Status Message: (.*)", str(error))
     if match is None:
         return f"onnxruntime fails: {error}"
@@ -629,34 +630,34 @@ def _why(error: Exception) -> str:
     return f"onnxruntime fails in {match[1]}: {match[2]}"
 
 
-# An exported trial that answers: nested arrays in, nested arrays out; no torch.
+# Inference sessions of exported trials: nested arrays in, nested arrays out; no torch.
 
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-"""Arrays by the names of a graph's inputs or outputs."""
+"""Arrays by input or output name of a graph."""
 
-_MOST_RECORDS = 64  # of a batch
+_MOST_RECORDS = 64  # per batch
 
 
 class TensorArtifact:
-    """What `t2t-exporter` wrote of a trial's run, ready to answer, in any number of threads.
+    """Inference session of a trial exported by `t2t-exporter`; thread-safe.
 
-    It is called as `trial.predictor.TrialPredictor` is, and answers alike.
+    It has the same interface and returns the same outputs as `trial.predictor.TrialPredictor`.
 
     Args:
-      path: the artifact's folder.
-      threads: of onnxruntime, for one batch; 0: as many as there are cores.
+      path: folder of the artifact.
+      threads: number of onnxruntime threads per batch; 0 uses all cores.
 
     Attributes:
-      path: the artifact's folder.
-      signature: what the artifact says of itself; its fields and targets are the graph's inputs and
+      path: folder of the artifact.
+      signature: metadata of the artifact; its fields and targets are the graph's inputs and
         outputs.
-      examples: inputs with the answers that the exporter got.
+      examples: inputs with the outputs computed at export.
 
     Raises:
-      ArtifactError: this is no artifact of a trial, it is damaged, altered or newer than this
-        version, it does not answer its examples as it did, or onnxruntime is missing.
-      UsageError: `threads` is below 0.
+      ArtifactError: the folder is not an artifact of a trial, is damaged, modified or newer than
+        this version, predicts its examples differently, or onnxruntime is missing.
+      UsageError: `threads` is negative.
     """
 
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
@@ -672,7 +673,7 @@ class TensorArtifact:
         self._outputs = [output.name for output in self._session.get_outputs()]
         fields = {field.name for field in self.signature.fields}
         targets = {target.name for target in self.signature.targets}
-        # What no output depends on is not in the graph.
+        # The graph lacks inputs that no output depends on.
         check_names(self.path, fields & self._read, self._read, targets, self._outputs)
         self.examples = read_examples(self.path)
         self._check_examples()
@@ -681,24 +682,24 @@ class TensorArtifact:
         return f"TensorArtifact({str(self.path)!r})"
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Returns the outputs for single records, in their order.
+        """Returns the outputs for single records in order.
 
         Args:
-          inputs: what the model's `forward` took, nested as there, each of one record: arrays
-            without the axis of the batch, numbers, or numbers in lists.
+          inputs: inputs of the model's `forward` with the same nesting, one per record: arrays
+            without the batch axis, numbers, or nested lists of numbers.
 
         Returns:
-          Of each what `forward` returned, nested as there, of arrays.
+          The outputs of `forward` for each record, with the same nesting, as arrays.
 
         Raises:
-          InputError: an input is nested otherwise, of other shapes, or the graph fails on it; names
-            it.
-          UsageError: `inputs` is no list.
+          InputError: an input has another nesting or other shapes, or the graph fails on it; names
+            the input.
+          UsageError: `inputs` is not a list.
         """
         return [prediction.value for prediction in self.predict(inputs)]
 
     def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
-        """Returns the predictions for single records; takes and raises what a call does."""
+        """Returns the predictions for single records; arguments and errors are those of a call."""
         if not isinstance(inputs, list):
             raise UsageError(
                 "inputs should be a list of records: artifact([record]). A whole batch takes "
@@ -712,7 +713,7 @@ class TensorArtifact:
         ]
 
     def _check_examples(self) -> None:
-        """Raises ArtifactError if an example is not answered as it was."""
+        """Raises ArtifactError if the prediction of an example differs from the one at export."""
         nesting = self.signature.nesting["outputs"]
         try:
             records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
@@ -723,17 +724,17 @@ class TensorArtifact:
             check_nested(self.path, self.examples, found)
         except ArtifactError:
             raise
-        except Exception as error:  # of a signature that does not fit the graph
+        except Exception as error:  # of a signature that does not match the graph
             raise fails(self.path, error) from error
 
     def batch(self, inputs: Any) -> Any:
         """Returns the outputs for a batch.
 
         Args:
-          inputs: what the model's `forward` took, nested as there, of arrays or lists.
+          inputs: inputs of the model's `forward` with the same nesting, as arrays or lists.
 
         Raises:
-          InputError: they are nested otherwise, of other shapes, or the graph fails on them.
+          InputError: the inputs have another nesting or other shapes, or the graph fails on them.
         """
         arrays = self._arrays(0, inputs, rows=True)
         sizes = {name: len(array) for name, array in arrays.items()}
@@ -743,14 +744,14 @@ class TensorArtifact:
         return put_together(self.signature.nesting["outputs"], outputs.__getitem__)
 
     def arrays(self, number: int, record: Any) -> Arrays:
-        """Returns what a record gives to the graph.
+        """Returns the graph's inputs for a record.
 
         Args:
-          number: of the input, for errors.
-          record: nested as the inputs are.
+          number: index of the input, for error messages.
+          record: record with the nesting of the inputs.
 
         Raises:
-          InputError: it is nested otherwise, or of other shapes.
+          InputError: the record has another nesting or other shapes.
         """
         return self._arrays(number, record, rows=False)
 
@@ -768,11 +769,11 @@ class TensorArtifact:
         """Returns the graph's outputs for records.
 
         Args:
-          records: as `arrays` returns them; those of the same shapes are computed together.
-          stop: may end it from another thread.
+          records: records returned by `arrays`; records of equal shapes are computed in one batch.
+          stop: cancellation token.
 
         Raises:
-          InputError: the graph fails on one; names it.
+          InputError: the graph fails on a record; names it.
           Stopped: `stop` was set.
         """
         stop = CancellationToken() if stop is None else stop
@@ -806,7 +807,7 @@ class TensorArtifact:
         """Returns the graph's outputs.
 
         Raises:
-          InputError: it fails.
+          InputError: the run fails.
         """
         given = {name: array for name, array in arrays.items() if name in self._read}
         try:
@@ -814,12 +815,12 @@ class TensorArtifact:
                 found = self._session.run(self._outputs, given, options)
         except Stopped:
             raise
-        except Exception as error:  # of onnxruntime's own, which have no base of theirs
+        except Exception as error:  # onnxruntime's errors have no common base class
             raise InputError(0, f"onnxruntime fails: {error}") from error
         return dict(zip(self._outputs, found, strict=True))
 
     def _is_long(self, arrays: Arrays) -> bool:
-        """Whether one has more rows, or more of what may be of any size, than usual."""
+        """Returns True if the batch size or a dynamic axis of an array exceeds `LONG`."""
         shapes = ((field.shape, arrays[field.name].shape) for field in self.signature.fields)
         return any(
             there > LONG
@@ -829,20 +830,20 @@ class TensorArtifact:
         )
 
 
-# An artifact as what answers from it: with texts and labels, or with a trial's nested arrays.
+# Opening of artifacts: texts and labels, or a trial's nested arrays.
 
 
 def open_artifact(path: str | Path, *, threads: int = 0) -> Artifact | TensorArtifact:
-    """Opens what `t2t-exporter` wrote.
+    """Opens an artifact written by `t2t-exporter`.
 
     Args:
-      path: the artifact's folder.
-      threads: of onnxruntime, for one batch; 0: as many as there are cores.
+      path: folder of the artifact.
+      threads: number of onnxruntime threads per batch; 0 uses all cores.
 
     Raises:
-      ArtifactError: this is no artifact, it is damaged, altered or newer than this version, or
-        onnxruntime or its extensions are missing.
-      UsageError: `threads` is below 0.
+      ArtifactError: the folder is not an artifact, is damaged, modified or newer than this version,
+        or onnxruntime or its extensions are missing.
+      UsageError: `threads` is negative.
     """
     if Signature.read(Path(path)).nesting:
         return TensorArtifact(path, threads=threads)

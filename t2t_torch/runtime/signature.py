@@ -1,4 +1,4 @@
-"""What an artifact says of itself: `signature.json`."""
+"""Metadata of an artifact: `signature.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = "examples.jsonl"
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
 FORMAT = 3
-"""The version of `signature.json` that is written, and the newest that is read.  2 added alignments
+"""The version of `signature.json` written, and the newest one supported.  2 added alignments
 and kinds of fields and targets; 3 added the checksum of `signature.json` itself."""
 
 _SHA256 = "sha256"  # the key of that checksum
@@ -26,16 +26,16 @@ _CHECKED_SINCE = 3
 
 _INPUT_KINDS = tuple(kind for kind in get_args(InputKind) if kind != "value")
 _OUTPUT_KINDS = tuple(kind for kind in get_args(OutputKind) if kind != "tree")
-"""Kinds of inputs and outputs that a graph may have."""
+"""Kinds of inputs and outputs of a graph."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A file of an artifact, as it was written.
+    """Size and checksum of a file of an artifact.
 
     Attributes:
-      bytes: its size.
-      sha256: of its content, in hexadecimal digits.
+      bytes: size in bytes.
+      sha256: SHA-256 of the content, in hexadecimal digits.
     """
 
     bytes: int
@@ -43,7 +43,7 @@ class Written:
 
     @classmethod
     def of(cls, path: Path) -> Written:
-        """Reads a file."""
+        """Returns the size and checksum of a file."""
         digest = hashlib.sha256()
         with path.open("rb") as file:
             while piece := file.read(1 << 20):
@@ -53,27 +53,27 @@ class Written:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What `signature.json` holds.
+    """Contents of `signature.json`.
 
     Attributes:
-      problem: what was learnt.
-      model: the registered name of what has learnt it.
-      step: of the checkpoint.
-      checkpoint: how it was chosen: "step 500", "mean of steps 400, 500".
-      created: when, in UTC, ISO 8601.
-      fields: the graph's inputs, in the order in which inputs are written.
-      targets: what its outputs are.
-      needs_extensions: whether the graph has operators of onnxruntime-extensions.
-      quantized: "int8", or "" if the weights are as they were trained.
-      opset: of the graph's operators.
-      made_with: versions of what has written it.
-      files: all others of the artifact, by name.
-      form: what holds the weights: "onnx", the graph; "torch", a program of torch.export;
-        "safetensors", the weights alone; or "ctranslate2", a model of that engine.  Of all but the
-        graph there are no fields and targets here.
-      search: of a model that writes texts, how they are searched for.
-      members: of several models that answer as one, each: its run, its name, its checkpoint.
-      nesting: of a trial, how its "inputs" and "outputs" are nested; see `artifact.nesting`.
+      problem: name of the problem.
+      model: registered name of the model.
+      step: step of the checkpoint.
+      checkpoint: choice of the checkpoint: "step 500", "mean of steps 400, 500".
+      created: time of the export, UTC, ISO 8601.
+      fields: inputs of the graph, in the order of the input's fields.
+      targets: targets of the graph's outputs.
+      needs_extensions: True if the graph has operators of onnxruntime-extensions.
+      quantized: "int8", or "" if the weights are not quantized.
+      opset: opset version of the graph.
+      made_with: versions of the libraries used for the export.
+      files: all other files of the artifact, by name.
+      form: format of the weights: "onnx", the graph; "torch", a program of torch.export;
+        "safetensors", the weights alone; or "ctranslate2", a model of that engine.  Only "onnx"
+        has fields and targets.
+      search: settings of the search of a model that generates texts.
+      members: run, name and checkpoint of each model of an ensemble.
+      nesting: nesting of the "inputs" and "outputs" of a trial; see `runtime.nesting`.
     """
 
     problem: str
@@ -94,8 +94,8 @@ class Signature:
     nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Returns what is written; what only artifacts of trials have, only of these, and shapes
-        of pictures.
+        """Returns the JSON; fields of trials only for trials, and shapes only for these and
+        pictures.
         """
         told = {"format_version": FORMAT, **dataclasses.asdict(self)}
         if not self.nesting:
@@ -110,11 +110,11 @@ class Signature:
 
     @classmethod
     def read(cls, folder: Path) -> Signature:
-        """Reads that of an artifact.
+        """Reads the signature of an artifact.
 
         Raises:
-          ArtifactError: this is no artifact, a newer one, one with a field or target of a kind that
-            is not known, or its signature is damaged or was changed.
+          ArtifactError: the folder is not an artifact, has a newer version, has a field or target
+            of an unknown kind, or its signature is damaged or was modified.
         """
         path = folder / FILE
         try:
@@ -172,10 +172,10 @@ class Signature:
         return found
 
     def check_files(self, folder: Path) -> None:
-        """Checks that the artifact's files are as they were written.
+        """Checks that the artifact's files are unmodified.
 
         Raises:
-          ArtifactError: one is missing, cannot be read, or was changed; names all of them.
+          ArtifactError: files are missing, unreadable or modified; names all of them.
         """
         faults = []
         for name, expected in self.files.items():
@@ -197,7 +197,7 @@ class Signature:
 
 
 def _checksum(told: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of a signature's content, without that of the checksum itself."""
+    """Returns the SHA-256 of a signature's content, without the checksum field."""
     kept = {name: value for name, value in told.items() if name != _SHA256}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
@@ -206,10 +206,10 @@ def _checksum(told: Mapping[str, Any]) -> str:
 def _check_kinds(
     folder: Path, what: str, kinds: Sequence[str], several: Sequence[InputSpec | OutputSpec]
 ) -> None:
-    """Checks that fields, or targets, are of kinds that this version knows.
+    """Checks that this version supports the kinds of the fields or targets.
 
     Raises:
-      ArtifactError: one is not.
+      ArtifactError: a kind is unknown.
     """
     for one in several:
         if one.kind not in kinds:
@@ -221,7 +221,7 @@ def _check_kinds(
 
 
 def _with_tuples(kind: Any, told: Mapping[str, Any]) -> Any:
-    """Returns a part of a signature with tuples in place of lists."""
+    """Returns a part of a signature with tuples instead of lists."""
     return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in told.items()})
 
 
