@@ -1,4 +1,4 @@
-"""Contract: how one feature enters and leaves a network, found by the feature's type."""
+"""Interface of modalities: input and output layers of a feature, chosen by its type."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ GuessRow: TypeAlias = tuple[Sequence[Any], float | None, Sequence[float] | None]
 
 
 class Guesses(NamedTuple):
-    """The predictions of a batch, as tensors.
+    """Predictions of a batch, as tensors.
 
     Attributes:
-      numbers: [B, n], for `Feature.decode`; sequences are padded.
-      probability: [B], of each prediction; None if there is none, as of numbers.
-      scores: [B, C], the probability of each class; of tags, [B, W], that of each word's tag; or
-        None.
+      numbers: [B, n], arguments of `Feature.decode`; sequences are padded.
+      probability: [B], probability of each prediction; None if undefined, for example for numbers.
+      scores: [B, C], probability of each class; for tags, [B, W], of the tag of each word; or None.
     """
 
     numbers: Tensor
@@ -45,28 +44,28 @@ class Guesses(NamedTuple):
     scores: Tensor | None = None
 
     def rows(self) -> list[GuessRow]:
-        """Returns numbers, probability and scores of each example."""
+        """Returns the numbers, probability and scores of each example."""
         size = len(self.numbers)
         columns = [[None] * size if its is None else its.tolist() for its in self]
         return [(*row,) for row in zip(*columns, strict=True)]
 
 
 class Modality(nn.Module, abc.ABC):
-    """One feature's way in (`bottom`) and, for a target, out (`top`, `loss`).
+    """Input layer (`bottom`) and, for a target, output layers (`top`, `loss`) of a feature.
 
-    A subclass says with `serves` which features it is for, also a user's own; those of a subclass
-    of that type are served too, unless there is a modality of theirs.
+    `serves` declares the type of feature, which may be a user's own.  Subclasses of that type are
+    served too, unless they have their own modality.
 
     Attributes:
-      serves: the type of feature.
-      default_loss: registered name of a target's loss, unless another one is chosen; if empty, the
-        modality has one of its own: it overrides `loss`.
-      loss_reads: the hparams of losses that a loss of its own reads; None is any.
-      is_distribution: whether `alternatives` gives the scores of a distribution.
-      learns_from_teacher: whether it imitates a teacher in a way of its own, where it is none.
-      bottom: what is in a batch -> [B, S, H]; None for a target that no model is given.
+      serves: type of feature.
+      default_loss: registered name of the default loss of a target; if empty, the modality has its
+        own loss and overrides `loss`.
+      loss_reads: hparams of losses that an own `loss` reads; None is any.
+      is_distribution: True if `alternatives` returns the scores of a distribution.
+      learns_from_teacher: True if it implements distillation itself, without a distribution.
+      bottom: embeds values of a batch, -> [B, S, H]; None for a target that is never an input.
       top: hidden [..., H] -> logits; targets only.
-      objective: what is trained on, a target that `build_modalities` made; else None.
+      objective: training loss of a target, set by `build_modalities`; else None.
     """
 
     serves: ClassVar[type[Feature]]
@@ -90,40 +89,40 @@ class Modality(nn.Module, abc.ABC):
     @classmethod
     @abc.abstractmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes the modality of a feature.
+        """Creates the modality of a feature.
 
         Args:
-          feature: of the type `serves`.
+          feature: feature of the type `serves`.
           hparams: sizes, label smoothing.
-          is_target: whether it is produced, else it is given.
+          is_target: True for a target, False for an input.
 
         Raises:
-          HParamsError: it cannot be what it is asked to be.
+          HParamsError: the feature cannot be a target, or an input.
         """
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
-        """Returns what stands for this class under these hparams: itself, unless they say."""
+        """Returns the class to use with these hparams; this class by default."""
         return cls
 
     def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
-        """Returns what the body is given for the feature of this name: [B, S, H]."""
+        """Returns the embedding of the feature of this name for the body: [B, S, H]."""
         return batch[name] if self.bottom is None else self.bottom(batch[name])
 
     @abc.abstractmethod
     def mask(self, values: Tensor) -> Tensor:
-        """Returns where there is data, of what `embed` gives: [B, S] bool."""
+        """Returns the mask of the output of `embed`, True where there is data: [B, S] bool."""
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Returns logits as a loss takes them, classes on the last axis; see `TargetLoss`."""
+        """Returns logits in the form of a loss, classes on the last axis; see `TargetLoss`."""
         return logits
 
     def labels(self, targets: Tensor) -> Tensor:
-        """Returns targets as a loss takes them; see `TargetLoss`."""
+        """Returns targets in the form of a loss; see `TargetLoss`."""
         return targets
 
     def alternatives(self, logits: Tensor) -> Tensor:
-        """Returns the scores, [..., V], of what one of is right; if `is_distribution`."""
+        """Returns the scores, [..., V], of mutually exclusive values; if `is_distribution`."""
         return self.scores(logits)
 
     def counted(self, targets: Tensor) -> Tensor:
@@ -131,12 +130,12 @@ class Modality(nn.Module, abc.ABC):
         return torch.ones(len(targets), device=targets.device)
 
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-        """Returns the loss of logits, as it is reported in EVAL; what is only an input has none.
+        """Returns the loss of logits, as reported in EVAL; targets only.
 
         Args:
-          logits: of `top`.
-          targets: as they are in the batch.
-          weights: how much each example counts, [B]; None is 1.
+          logits: output of `top`.
+          targets: targets as in the batch.
+          weights: weights of examples, [B]; None is 1.
         """
         if self.objective is None:
             raise NotImplementedError(f"{type(self).__name__} has no loss")
@@ -151,13 +150,13 @@ class Modality(nn.Module, abc.ABC):
         weights: Tensor | None = None,
         extra: ExtraLossInputs | None = None,
     ) -> Loss:
-        """Returns the loss that is trained on; a modality may find it without making logits.
+        """Returns the training loss; a modality may compute it without logits.
 
         Args:
-          hidden: [B, ..., H].
-          targets: as they are in the batch.
-          weights: how much each example counts, [B]; None is 1.
-          extra: what else the loss depends on, if anything.
+          hidden: hidden states, [B, ..., H].
+          targets: targets as in the batch.
+          weights: weights of examples, [B]; None is 1.
+          extra: further inputs of the loss, if any.
         """
         extra = extra or ExtraLossInputs()
         top = extra.top or self.logits
@@ -181,11 +180,11 @@ class Modality(nn.Module, abc.ABC):
         """Returns the training loss of each item.
 
         Args:
-          logits: of each pass.
-          targets: of all.
-          taught: the teacher's logits.
-          axes: how many axes of the targets say which item it is.
-          data: whether the loss of the data is part of it, or the additions alone.
+          logits: logits of each pass.
+          targets: targets, the same for all passes.
+          taught: logits of the teacher.
+          axes: number of leading axes of the targets that index items.
+          data: True to include the loss of the data, False for the additions only.
         """
         objective = self.objective
         assert objective is not None
@@ -201,11 +200,11 @@ class Modality(nn.Module, abc.ABC):
         return values + objective.additions(alternatives, axes)
 
     def item_weights(self, targets: Tensor, weights: Tensor | None) -> Tensor:
-        """Returns how much each item counts, by its example, and in TRAIN by its class.
+        """Returns the weight of each item: that of its example, in TRAIN times that of its class.
 
         Args:
-          targets: as they are in the batch.
-          weights: of each example, [B]; None is 1.
+          targets: targets as in the batch.
+          weights: weights of examples, [B]; None is 1.
 
         Returns:
           [B], or [B, T] of a sequence, float32.
@@ -217,16 +216,16 @@ class Modality(nn.Module, abc.ABC):
         return counted if by_class is None else counted * by_class
 
     def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:
-        """Draws an id for each position of a text by its probability.  [B, T].
+        """Samples an id for each position of a text.  [B, T].
 
         Args:
-          hidden: of the body.
-          top: makes the logits; by default the modality's own.
+          hidden: output of the body.
+          top: computes the logits; by default that of the modality.
         """
         raise NotImplementedError(f"{type(self).__name__} is of no text: nothing is sampled")
 
     def logits(self, hidden: Hidden) -> Tensor:
-        """Returns what `top` makes of it, minus infinity where there is nothing."""
+        """Returns the output of `top`, minus infinity at padding."""
         logits: Tensor = self.top(hidden.states)
         if hidden.mask is None:
             return logits
@@ -234,59 +233,59 @@ class Modality(nn.Module, abc.ABC):
         return logits.masked_fill(~mask, -torch.inf)
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Returns the logits of several models as one: those of the mean of their probabilities.
+        """Returns the logits of the mean of the probabilities of several models.
 
-        Of what is no distribution, the mean itself.
+        Without a distribution, the mean of the outputs.
 
         Args:
-          logits: of each model, of one shape.
+          logits: logits of each model, of the same shape.
         """
         if not self.is_distribution:
             return torch.stack([one.float() for one in logits]).mean(0)
         return log_mean_exp([one.float().log_softmax(-1) for one in logits])
 
     def teaching(self, logits: Tensor) -> Tensor:
-        """Returns what a student imitates of a teacher's logits: themselves, if they say it all."""
+        """Returns the distillation targets made from a teacher's logits; by default the logits."""
         return logits
 
     def averaged(self, members: Sequence[Any]) -> Modality:
-        """Returns what reads the `mean` of several models' logits: itself, unless it has weights.
+        """Returns the modality for the `mean` of several models: itself, unless it has weights.
 
         Args:
-          members: the modalities of all models, its own first.
+          members: modalities of all models, this one first.
         """
         return self
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns logits whose highest are what `guess` takes, as metrics read them."""
+        """Returns logits for metrics, whose maximum is the prediction of `guess`."""
         return logits
 
     def guess(self, logits: Tensor) -> Guesses:
-        """Returns the best guess of each example; of what generates, a search finds it.
+        """Returns the predictions of a batch; generated targets are predicted by search instead.
 
-        What is exported consists of operations on tensors of this, whatever their shapes.
+        Exporters trace this method: it must consist of tensor operations for any shapes.
 
         Args:
-          logits: of `top`, [B, ...].
+          logits: output of `top`, [B, ...].
         """
         raise NotImplementedError(f"{type(self).__name__} has no guess")
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
     ) -> Tensor:
-        """Returns logits that stand for answers, of which metrics are computed.
+        """Returns logits that represent given answers, to compute metrics from.
 
         Args:
           feature: the target.
-          values: answers, as `Feature.decode` returns them.
-          scores: by label, of each answer; None where it has none.
-          targets: the right answers, as they are in a batch.
+          values: answers, as returned by `Feature.decode`.
+          scores: scores by label of each answer; None if it has none.
+          targets: correct answers, as in a batch.
         """
         raise NotImplementedError(f"{type(self).__name__} has no answers")
 
 
 def log_mean_exp(values: Sequence[Tensor]) -> Tensor:
-    """Returns the logarithm of the mean of what log-probabilities stand for."""
+    """Returns the logarithm of the mean of probabilities, given their logarithms."""
     return torch.logsumexp(torch.stack(tuple(values)), 0) - math.log(len(values))
 
 
@@ -294,10 +293,10 @@ _SERVING: dict[type[Feature], type[Modality]] = {}
 
 
 def modality_of(name: str, feature: Feature, hparams: HParams | None = None) -> type[Modality]:
-    """Returns the modality of a feature; under hparams, the one that they choose.
+    """Returns the modality class of a feature, as chosen by the hparams if given.
 
     Raises:
-      HParamsError: there is none.
+      HParamsError: there is no modality for the type of feature.
     """
     for kind in type(feature).__mro__:
         if kind in _SERVING:

@@ -1,7 +1,7 @@
-"""What a model is: a body between the bottoms and the tops of its features.
+"""Base class of models: a body between the bottoms and the tops of the features.
 
-Letters of shapes, here and everywhere: B batch, S input length, T target length, H hidden, V
-vocabulary, N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K rows of a decode.
+Letters of shapes, in all modules: B batch, S input length, T target length, H hidden, V vocabulary,
+N heads, D = H / N, F filter, K hypotheses of a sentence, R = B * K rows in decoding.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from t2t_torch.objectives import target_loss, training_losses
 from t2t_torch.overrides import MODEL, refuse_overrides
 from t2t_torch.text.encoder import EOS
 
-# Whether a model can learn a problem: the kinds of its inputs and of its targets.
+# Compatibility of models and problems: the types of inputs and targets.
 
 
 def check_features(model: type[T2TModel], features: Features, problem: str = "") -> None:
-    """Checks that a model can learn a problem's targets from its inputs.
+    """Checks that a model supports the inputs and targets of a problem.
 
     Args:
-      model: the class.
-      features: the problem's.
-      problem: its name, for messages.
+      model: the model class.
+      features: features of the problem.
+      problem: name of the problem, for messages.
 
     Raises:
-      HParamsError: it cannot; says what it can.
+      HParamsError: a type is not supported; the message lists the supported ones.
     """
     look = "Look for a model that does:  t2t-trainer --registry_help"
     of = f" of {problem}" if problem else ""
@@ -85,12 +85,12 @@ __all__ = [
 
 
 class Output(NamedTuple):
-    """What one teacher-forced pass finds.
+    """Output of a teacher-forced pass.
 
     Attributes:
-      logits: for each target, [B, T, V] float32 of a text, [B, C] of classes ...; empty in TRAIN,
-        where the loss is found without them.
-      losses: for each target.
+      logits: logits by target, [B, T, V] float32 of a text, [B, C] of classes ...; empty in TRAIN,
+        where the loss is computed without them.
+      losses: losses by target.
     """
 
     logits: dict[str, Tensor]
@@ -98,33 +98,33 @@ class Output(NamedTuple):
 
 
 class State(Protocol):
-    """What a decode remembers: R = B * K rows, the K hypotheses of a sentence side by side.
+    """Decoding state of R = B * K rows; the K hypotheses of a sentence are adjacent.
 
-    A state is used once: `step` hands it on.
+    A state is used only once: `step` returns the next one.
     """
 
     def expand(self, hypotheses: int) -> State:
         """Returns a state in which each row stands `hypotheses` times, side by side.
 
-        It is called once: before the first step, or after those that all hypotheses have in common.
+        Called once: before the first step, or after the steps that all hypotheses share.
         """
 
     def reorder(self, index: Tensor) -> State:
-        """Returns a state whose row i is this one's row `index[i]`.  [R'] integers.
+        """Returns a state whose row i is row `index[i]` of this state.  [R'] integers.
 
-        Hypotheses may be dropped, doubled and reordered within their sentence, and whole sentences
-        dropped; sentences keep their order.
+        Hypotheses may be dropped, duplicated and reordered within their sentence, and whole
+        sentences dropped; sentences keep their order.
         """
 
 
 @dataclasses.dataclass
 class PrefixState:
-    """The decode state of a model with `body` alone; a `State` of R rows.
+    """Decoding state of a model without its own `encode` and `step`; a `State` of R rows.
 
     Attributes:
-      ids: read so far, [R, t]; the first is 0.
-      names: of the inputs.
-      inputs: each as in the batch, [R, ...].
+      ids: ids read so far, [R, t]; the first is 0.
+      names: names of the inputs.
+      inputs: inputs as in the batch, [R, ...].
     """
 
     ids: Tensor
@@ -147,32 +147,32 @@ _SLOW: set[type] = set()
 
 
 class T2TModel(nn.Module, abc.ABC):
-    """A model: `__init__` and `body`; `encode` and `step` make generation fast.
+    """Base class of models.
 
-    A subclass may override each of the four parts of a pass: `bottom`, `body`, `top` and `loss`.
-    Its own part runs in training, evaluation, decoding, ensembles, distillation and exported
-    models.
+    A subclass implements `__init__` and `body`; its own `encode` and `step` make generation faster.
+    It may override each of the four parts of a pass: `bottom`, `body`, `top` and `loss`.  The
+    override is used in training, evaluation, decoding, ensembles, distillation and exported models.
 
     Attributes:
-      name: its registered name.
-      HParams: the class of hparams it needs.
-      produces: the kinds of target that it can learn.
-      reads: the kinds of input that it can be given.
-      texts: the fewest and the most inputs that are texts.
-      reads_packed: whether `body` keeps packed examples apart, by `segments` and `positions`.
-      counts_examples: whether in TRAIN an example counts once in the loss, however many positions
-        its target has: where models of several problems are trained together, and some count
-        examples anyway.
-      reads_streams: whether `body` reads on where the batch before has ended; see
+      name: registered name.
+      HParams: class of the hparams.
+      produces: supported types of targets.
+      reads: supported types of inputs.
+      texts: least and greatest number of text inputs.
+      reads_packed: True if `body` separates packed examples, by `segments` and `positions`.
+      counts_examples: True if each example has the same weight in the TRAIN loss, whatever the
+        length of its target.  Needed if models of several problems are trained together and some
+        of them count examples anyway.
+      reads_streams: True if `body` continues from the end of the last batch; see
         `pipeline/streams.py`.
 
     Args:
-      hparams: of the class that `HParams` names.
-      features: what the problem's data is.
+      hparams: hyperparameters, an instance of `HParams`.
+      features: features of the problem.
 
     Raises:
-      HParamsError: the hparams are of another model, or it cannot learn a target or read an input.
-      RegistryError: a subclass is defined that overrides what is never called (`overrides.py`).
+      HParamsError: the hparams are of another model, or a target or an input is not supported.
+      RegistryError: a subclass overrides a method that is never called (`overrides.py`).
     """
 
     name: ClassVar[str]
@@ -203,16 +203,16 @@ class T2TModel(nn.Module, abc.ABC):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of what `body` finds for a target; asked before there are layers."""
+        """Returns the width of the output of `body` for a target; called before layers exist."""
         return int(hparams.hidden_size)
 
     def bottom(self, batch: dict[str, Tensor]) -> dict[str, ModelInput]:
-        """Embeds the features of a batch: the argument of `body`.
+        """Embeds the features of a batch; returns the argument of `body`.
 
-        In generation there are no targets at first, and then one id of each, [R, 1].
+        In generation there are no targets at first, and then one id per row, [R, 1].
 
         Args:
-          batch: each feature as the pipeline gives it.
+          batch: features as the pipeline produces them.
         """
         features = {}
         for name in self.features.all:
@@ -229,7 +229,7 @@ class T2TModel(nn.Module, abc.ABC):
         return features
 
     def embed(self, name: str, values: Tensor) -> Tensor:
-        """Returns the output of `bottom` for one feature alone.  [B, S] -> [B, S, H]."""
+        """Returns the output of `bottom` for a single feature.  [B, S] -> [B, S, H]."""
         return self.bottom({name: values})[name].embedded
 
     @abc.abstractmethod
@@ -237,16 +237,16 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns the hidden states of each target.
 
         Args:
-          features: the inputs, targets and notes of a batch, by name.  In generation there are no
-            targets.
+          features: inputs, targets and annotations of a batch, by name.  In generation there are
+            no targets.
         """
 
     def top(self, hidden: Hidden, target: str) -> Tensor:
         """Returns the logits of a target: [..., V] float32 of a text, [B, C] of classes.
 
         Args:
-          hidden: of `body`, or in generation the states of one position, [R, H].
-          target: its name.
+          hidden: output of `body`, or in generation the states of one position, [R, H].
+          target: name of the target.
         """
         return self.modality(target).logits(hidden)
 
@@ -257,9 +257,9 @@ class T2TModel(nn.Module, abc.ABC):
         overridden.  Penalties of `body`, R-Drop and a teacher are added by the objective.
 
         Args:
-          hidden: of `body`.
-          target: its name.
-          batch: the targets, and the weights of examples.
+          hidden: output of `body`.
+          target: name of the target.
+          batch: targets, and weights of examples.
         """
         if self.training:
             return target_loss(self, target, [hidden], batch)
@@ -275,13 +275,12 @@ class T2TModel(nn.Module, abc.ABC):
         batch: dict[str, Tensor],
         objective: Callable[[dict[str, Tensor]], dict[str, Loss]] | None = None,
     ) -> Output:
-        """One teacher-forced pass; `self.training` decides dropout and the kind of loss.
+        """Runs a teacher-forced pass; `self.training` decides dropout and the kind of loss.
 
         Args:
-          batch: each feature as the pipeline gives it; [B, S] int64 ids of a text, 0 where there is
-            no data.
-          objective: computes the losses, instead of one pass; see `Objective`.  It runs within
-            this call, because weights that are divided among processes are whole only here.
+          batch: features as the pipeline produces them; [B, S] int64 ids of a text, 0 at padding.
+          objective: computes the losses instead of a single pass; see `Objective`.  It runs within
+            this call because sharded weights are gathered only here.
         """
         if objective is not None:
             return Output({}, objective(batch))
@@ -301,11 +300,11 @@ class T2TModel(nn.Module, abc.ABC):
         return Output(logits, losses)
 
     def overrides(self, method: str) -> bool:
-        """Returns whether a subclass has its own `bottom`, `top` or `loss`."""
+        """Returns True if a subclass overrides `bottom`, `top` or `loss`."""
         return getattr(type(self), method) is not getattr(T2TModel, method)
 
     def after_step(self) -> None:
-        """Called after each update of the weights, to restore what must hold of them."""
+        """Called after each update of the weights, to restore constraints on them."""
 
     def modality(self, name: str) -> Modality:
         """Returns the modality of an input or a target."""
@@ -314,23 +313,23 @@ class T2TModel(nn.Module, abc.ABC):
 
     @final
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the logits of each target from the inputs alone; not of generated targets.
+        """Returns the logits of each target, given the inputs; generated targets are excluded.
 
         Args:
-          batch: inputs and notes, as the pipeline gives them.
+          batch: inputs and annotations, as the pipeline produces them.
         """
         return {name: self.top(hidden, name) for name, hidden in self.hidden_states(batch).items()}
 
     @final
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
-        """Returns the output of `body` for each target, from the inputs alone; see `logits`."""
+        """Returns the output of `body` for each target, given the inputs; see `logits`."""
         return self.body(self.bottom(batch))
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
-        """Returns how much each position of an example counts in a target's loss, [B]; None is 1.
+        """Returns the weight of a position of each example in the loss of a target, [B]; None is 1.
 
-        Of several targets each counts by examples, whatever their lengths: a tag in a sentence of n
-        words counts 1/n.  So losses of targets can be added, and still add up over batches.
+        With several targets each example has the same weight: a tag in a sentence of n words has
+        weight 1/n.  The losses of targets can then be added, and still add up over batches.
         """
         weights: Tensor | None = None
         feature = self.features.targets[target]
@@ -344,13 +343,12 @@ class T2TModel(nn.Module, abc.ABC):
         return weights
 
     def encode(self, batch: dict[str, Tensor]) -> State:
-        """Returns the state before the first step, one row for each row of the batch.
+        """Returns the state before the first step, with one row per row of the batch.
 
         By default the state holds the inputs, and `step` runs `body` over all ids read so far.
 
         Args:
-          batch: the inputs, [B, S]; for a language model "targets" [B, ...], of which only B is
-            read.
+          batch: inputs, [B, S]; for a language model "targets" [B, ...], only B is used.
         """
         if type(self) not in _SLOW:
             _SLOW.add(type(self))
@@ -365,14 +363,14 @@ class T2TModel(nn.Module, abc.ABC):
         return PrefixState(ids, tuple(inputs), list(inputs.values()))
 
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Reads one more id of each row.
+        """Runs a decoding step: reads the next id of each row.
 
         Args:
-          ids: [R] int64, the last id; 0 before the first.
-          state: from `encode` or the last step.
+          ids: last id of each row, [R] int64; 0 before the first.
+          state: state returned by `encode` or the last step.
 
         Returns:
-          The logits of the next id, [R, V] float32, and the state after it.
+          The logits of the next id, [R, V] float32, and the next state.
         """
         assert isinstance(state, PrefixState), "a model with its own encode has its own step"
         (target,) = self.features.targets

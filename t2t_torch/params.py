@@ -1,7 +1,7 @@
-"""Typed fields with meanings, bounds, and a memory of who set them.
+"""Typed fields with descriptions, bounds and provenance.
 
-`Params` is the machinery under `HParams` (training) and `DecodeHParams` (decoding): a frozen
-pydantic model.  A field is one line, beside the others that are read in the same room:
+`Params` is the base of `HParams` (training) and `DecodeHParams` (decoding): a frozen pydantic
+model.  A field is declared in one line, next to the fields that are read in the same package:
 
     dropout: float = hp(0.1, "Probability of zeroing an activation; training only.", low=0, below=1)
 """
@@ -29,7 +29,7 @@ LARGEST_INT = 2**31 - 1
 LARGEST_SEED = 2**63 - 1
 """The largest integer of a field whose name ends with `seed`."""
 
-_PROVENANCE = "provenance"  # The key that stands beside the fields in JSON.
+_PROVENANCE = "provenance"  # JSON key next to the fields.
 
 
 def hp(
@@ -45,13 +45,13 @@ def hp(
     """Declares a field.
 
     Args:
-      default: its value when nobody sets it.
-      meaning: what it is, with its unit; printed by `--help` and `--help_hparams`.
-      low: the least allowed value.
-      high: the greatest allowed value.
-      above: a value that it must exceed.
-      below: a value that it must stay under.
-      pattern: the regular expression that a string must match.
+      default: default value.
+      meaning: description, with the unit; printed by `--help` and `--help_hparams`.
+      low: inclusive lower bound.
+      high: inclusive upper bound.
+      above: exclusive lower bound.
+      below: exclusive upper bound.
+      pattern: regular expression that a string must match.
     """
     return pydantic.Field(
         default, description=meaning, ge=low, le=high, gt=above, lt=below, pattern=pattern
@@ -59,7 +59,7 @@ def hp(
 
 
 class Params(pydantic.BaseModel):
-    """A frozen set of typed fields that knows who set each of them.
+    """Immutable set of typed fields that records the source of each value.
 
     Raises:
       HParamsError: a field is unknown, of the wrong type, or out of bounds; all are reported.
@@ -70,7 +70,7 @@ class Params(pydantic.BaseModel):
         extra="forbid",
         strict=True,
         allow_inf_nan=False,
-        defer_build=True,  # validators are built when they are first used: `--help` needs none
+        defer_build=True,  # build validators on first use: `--help` needs none
     )
 
     unsupported: ClassVar[frozenset[str]] = frozenset()
@@ -85,7 +85,7 @@ class Params(pydantic.BaseModel):
     @pydantic.model_validator(mode="wrap")
     @classmethod
     def _explain(cls, values: Any, handler: Any) -> Any:
-        if isinstance(values, Mapping):  # JSON and `parse` know lists; a frozen model holds tuples.
+        if isinstance(values, Mapping):  # JSON and `parse` give lists; a frozen model holds tuples.
             values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         try:
             made = handler(values)
@@ -101,10 +101,10 @@ class Params(pydantic.BaseModel):
         return made
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuses to change a field, by name.
+        """Raises an error that names the field: fields are immutable.
 
         Raises:
-          HParamsError: always, but for private attributes.
+          HParamsError: always, except for private attributes.
         """
         if name.startswith("_"):
             return super().__setattr__(name, value)
@@ -116,16 +116,16 @@ class Params(pydantic.BaseModel):
         )
 
     def __eq__(self, other: object) -> bool:
-        """Compares the values alone: who set them does not matter."""
+        """Compares values, without provenance."""
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
-        """Hashes the values alone."""
+        """Hashes the values, without provenance."""
         return hash((type(self), *self.__dict__.values()))
 
     @property
     def provenance(self) -> Mapping[str, str]:
-        """Who set each field: "default", a set's name, a flag, or "code" (not signed yet)."""
+        """Source of each field: "default", the name of a set, a flag, or "code" (unsigned)."""
         who = {
             name: self._provenance.get(name, "code" if name in self.model_fields_set else "default")
             for name in type(self).model_fields
@@ -145,17 +145,17 @@ class Params(pydantic.BaseModel):
 
     @classmethod
     def starting_from(cls: type[_P], other: Params) -> _P:
-        """Returns a set of this class in which what is set in one of another class is set likewise.
+        """Returns a set of this class with the non-default fields of a set of another class.
 
         Raises:
-          HParamsError: as the class; this one may lack a field of the other.
+          HParamsError: as the class, for example because this class lacks a field.
         """
         made = cls.model_validate({name: getattr(other, name) for name in other.model_fields_set})
         made._provenance = dict(other._provenance)
         return made
 
     def signed(self: _P, who: str) -> _P:
-        """Returns a copy in which every field that nobody has signed yet is signed by `who`."""
+        """Returns a copy in which the source of every unsigned field is `who`."""
         made = self.replace()
         unsigned = self.model_fields_set - self._provenance.keys()
         made._provenance.update(dict.fromkeys(unsigned, who))
@@ -164,11 +164,11 @@ class Params(pydantic.BaseModel):
     def parse(self: _P, text: str, source: str = "--hparams") -> _P:
         """Returns a copy changed by "hidden_size=512,initializer=xavier,multiples=[0.5,0.1]".
 
-        Values are read by the fields' types: booleans are true, false, 1 or 0; "none" empties an
-        optional field; a list stands in brackets.  `source` is who the fields say has set them.
+        Values are parsed by field type: booleans are true, false, 1 or 0; "none" clears an optional
+        field; lists are in brackets.  `source` is recorded as the source of the fields.
 
         Raises:
-          HParamsError: as the class; or a name stands there twice, or a value cannot be read.
+          HParamsError: as the class; or a name is repeated, or a value cannot be parsed.
         """
         delta: dict[str, Any] = {}
         for item in re.findall(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\]]*\])*\]?)+", text):
@@ -183,7 +183,7 @@ class Params(pydantic.BaseModel):
         return self.signed("code").replace(**delta).signed(source) if delta else self
 
     def describe(self) -> str:
-        """Prints every field by group: name, type, value, who set it, meaning and bounds."""
+        """Returns a description of every field by group: name, type, value, source and meaning."""
         rows: dict[type, list[tuple[str, str, str, str, str]]] = {}
         provenance = self.provenance
         for name, field in type(self).model_fields.items():
@@ -209,16 +209,16 @@ class Params(pydantic.BaseModel):
         return "\n".join(lines[1:]) + "\n"
 
     def to_json(self) -> str:
-        """Writes every field, and who set those that are not at their defaults."""
+        """Returns all fields, and the source of those that are not at their defaults, as JSON."""
         who = {k: v for k, v in self.provenance.items() if v != "default"}
         return json.dumps({**self.model_dump(mode="json"), _PROVENANCE: who}, indent=2) + "\n"
 
     @classmethod
     def from_json(cls: type[_P], text: str) -> _P:
-        """Reads what `to_json` has written; fields that it lacks get their defaults.
+        """Parses the output of `to_json`; missing fields get their defaults.
 
         Raises:
-          HParamsError: as the class; or the text is no JSON object.
+          HParamsError: as the class; or the text is not a JSON object.
         """
         try:
             values = json.loads(text)
@@ -229,7 +229,7 @@ class Params(pydantic.BaseModel):
                 f"hyperparameters should be a JSON object, not {type(values).__name__}."
             )
         who = values.pop(_PROVENANCE, {})
-        # A default of today may be another than when this was written: then the written one holds.
+        # If a default has changed since the file was written, the written value is kept.
         defaults = cls().model_dump(mode="json")
         kept = {
             k: v for k, v in values.items() if k in who or k not in defaults or v != defaults[k]
@@ -250,7 +250,7 @@ class Params(pydantic.BaseModel):
 
     @classmethod
     def _hint(cls, name: str) -> str:
-        """Says which name may be meant, or how to list them."""
+        """Returns a suggestion of the nearest name, or how to list the names."""
         meant = cls.aliases.get(name.lower(), "")
         if meant.startswith("--"):
             return f"Did you mean the flag {meant}?"
@@ -265,21 +265,21 @@ class Params(pydantic.BaseModel):
 
     @classmethod
     def _complaint(cls, error: Any) -> str:
-        """Says what one of pydantic's errors means to the one who set the field."""
+        """Converts an error of pydantic to a message for the user."""
         name = str(error["loc"][0]) if error["loc"] else ""
         if name not in cls.model_fields:
             return cls._unknown(name) if name else str(error["msg"])
         field = cls.model_fields[name]
         expected = error["msg"].removeprefix("Input ").rstrip(".")
         value = error["input"]
-        # A string where there should be none is told apart by its quotes.
+        # Quotes mark a string given instead of another type.
         odd = isinstance(value, str) and field.annotation in (int, float, bool)
         written = repr(value) if odd else value_text(value)
         return f"{name}={written}: {expected}. ({name}: {field.description})"
 
     @classmethod
     def _read(cls, name: str, text: str, source: str) -> Any:
-        """Reads a value as the field's type says."""
+        """Parses a value according to the type of the field."""
         annotation = cls.model_fields[name].annotation
         try:
             return _read_value(annotation, text)
@@ -301,14 +301,14 @@ def _exceeds(value: Any, most: int) -> bool:
 
 
 def _read_value(annotation: Any, text: str) -> Any:
-    """Reads `text` as a type; ValueError if it is none."""
+    """Parses `text` as a type; ValueError if it is malformed."""
     origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):  # The only unions are `X | None`.
         if text.lower() == "none":
             return None
         return _read_value(next(c for c in choices if c is not type(None)), text)
     if origin is Literal:
-        return text  # pydantic says which choices there are.
+        return text  # the error of pydantic lists the choices.
     if origin is tuple:
         if not re.fullmatch(r"\[.*\]", text):
             raise ValueError(text)
@@ -322,7 +322,7 @@ def _read_value(annotation: Any, text: str) -> Any:
 
 
 def type_name(annotation: Any) -> str:
-    """Writes a type as a user reads it: `int`, `float or none`, `list of int`, `a|b`."""
+    """Returns a readable type name: `int`, `float or none`, `list of int`, `a|b`."""
     origin, choices = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return " or ".join("none" if c is type(None) else type_name(c) for c in choices)
@@ -334,7 +334,7 @@ def type_name(annotation: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Writes a value as `parse` reads it."""
+    """Formats a value in the syntax of `parse`."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, tuple | list):
@@ -343,7 +343,7 @@ def value_text(value: Any) -> str:
 
 
 def _bounds(field: pydantic.fields.FieldInfo) -> str:
-    """Writes what a field may be: " (0 to 9)", " (at least 0, less than 1)", or nothing."""
+    """Returns the bounds of a field: " (0 to 9)", " (at least 0, less than 1)", or ""."""
     limits = {
         key: getattr(bound, key)
         for bound in field.metadata

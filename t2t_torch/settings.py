@@ -1,12 +1,12 @@
-"""Settings of commands and runs: fields that are declared once, with type, meaning and bounds.
+"""Settings of commands and runs: fields declared once, with type, description and bounds.
 
 Flags, `--help`, the JSON schema of `--config` and docs/flags.md are made from the declarations:
 
     class BakingOptions(Settings):
         loaves: int = hp(2, "Loaves in the oven.", low=1, high=9)
 
-Hyperparameters (`params.py`) are declared in the same way but are pydantic models, whose import
-takes longer than `--help` may.
+Hyperparameters (`params.py`) are declared in the same way but are pydantic models, which are too
+slow to import for `--help`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Setting:
     """The declaration of a field.
 
     Attributes:
-      default: value if nobody sets it.
-      meaning: what it is, with its unit.
-      low: least allowed value.
-      high: greatest allowed value.
+      default: default value.
+      meaning: description, with the unit.
+      low: inclusive lower bound.
+      high: inclusive upper bound.
       choices: allowed strings; empty: any.
-      path: whether a string is a path, in which a flag expands `~`.
-      repeated: whether the flag of a list is given once for each item; else items are separated by
-        commas.
+      path: True if a string is a path, in which a flag expands `~`.
+      repeated: True if the flag of a list is repeated for each item; False if items are separated
+        by commas.
       annotation: type of the field.
     """
 
@@ -67,11 +67,11 @@ class Setting:
 
     @property
     def is_list(self) -> bool:
-        """Whether a value is a tuple of strings."""
+        """True if a value is a tuple of strings."""
         return typing.get_origin(self.annotation) is tuple
 
     def typed(self, annotation: Any) -> Setting:
-        """Returns the declaration with the type of the field, whose choices it takes."""
+        """Returns the declaration with the type of the field and the choices of that type."""
         choices = self.choices
         for kind in (annotation, *typing.get_args(annotation)):
             if typing.get_origin(kind) is Literal:
@@ -79,7 +79,7 @@ class Setting:
         return dataclasses.replace(self, annotation=annotation, choices=choices)
 
     def fault(self, value: Any) -> str:
-        """Returns what is wrong with a value; "" if nothing is."""
+        """Returns the error message for a value; "" if it is valid."""
         if value is None:
             optional = types.NoneType in typing.get_args(self.annotation)
             return "" if optional else f"should be {_NAMES.get(self.kind, self.kind.__name__)}"
@@ -112,10 +112,10 @@ def hp(
 
 
 class Settings:
-    """An immutable set of declared fields.
+    """Immutable set of declared fields.
 
     Args:
-      **values: fields that do not have their defaults.
+      **values: values of fields that differ from their defaults.
 
     Raises:
       HParamsError: a field is unknown, of the wrong type, or out of bounds; all are reported.

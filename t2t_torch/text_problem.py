@@ -1,4 +1,4 @@
-"""The contract of problems whose samples hold text."""
+"""Interface of problems with text samples."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class VocabType(enum.Enum):
-    """What a text is cut into.  The names of the first three are tensor2tensor's."""
+    """Units of a text vocabulary.  The names of the first three are tensor2tensor's."""
 
-    CHARACTER = "character"  # bytes, in truth
+    CHARACTER = "character"  # UTF-8 bytes, in fact
     SUBWORD = "subword"
-    TOKEN = "token"  # whole words, those of the user's file
+    TOKEN = "token"  # whole words of the user's file
     WORD = "word"  # whole words, learnt
     SYMBOL = "symbol"  # single Unicode characters, learnt
 
@@ -54,24 +54,24 @@ _SUFFIXES = {
 
 
 class TextProblem(Problem):
-    """Samples with texts, which share one vocabulary, learnt from the training samples.
+    """Base class of text problems; all texts share a vocabulary built from the training samples.
 
     Attributes:
-      text_fields: the fields of a sample that hold texts, or lists of texts or words.
-      vocab_type: what a text is cut into.
-      approx_vocab_size: ids wanted of a learnt vocabulary; a small corpus gives fewer.
-      max_samples_for_vocab: a subword vocabulary is learnt from so many samples, drawn evenly from
-        all; None for all.
-      min_word_count: words that are seen more seldom are not in a learnt vocabulary of words.
-      lower_case_words: whether a learnt vocabulary of words is of lower-case words; what else is
-        known of words, their characters and shape, keeps their capitals.
-      oov_token: the word of a token vocabulary that stands for unknown words; None refuses them.
-      splits_words: whether texts are cut at spaces into words, for a vocabulary of words; else they
+      text_fields: fields of a sample with texts, or lists of texts or words.
+      vocab_type: units of the vocabulary.
+      approx_vocab_size: target size of a learnt vocabulary; a small corpus gives a smaller one.
+      max_samples_for_vocab: number of samples, drawn evenly, that a subword vocabulary is built
+        from; None for all.
+      min_word_count: least number of occurrences of a word in a learnt word vocabulary.
+      lower_case_words: True to lower-case the words of a learnt word vocabulary; other features of
+        words (characters, shape) keep their capitals.
+      oov_token: word of a token vocabulary that replaces unknown words; None: they are an error.
+      splits_words: True to split texts into words at spaces, for a word vocabulary; False if they
         are lists of words.
-      use_vocab_from_other_problem: the name of the problem whose vocabulary is this one's too.
-      class_labels: the labels; if empty, those of the training samples.
-      dense_size: numbers in the field "dense", which are an input more; 0 for none.
-      row_weight: whether the field "weight" says how much a sample counts in the loss.
+      use_vocab_from_other_problem: name of the problem whose vocabulary is shared.
+      class_labels: class labels; if empty, those of the training samples.
+      dense_size: size of the additional input "dense", a list of numbers; 0 for none.
+      row_weight: True if the field "weight" is the weight of a sample in the loss.
     """
 
     text_fields: ClassVar[tuple[str, ...]] = ("inputs", "targets")
@@ -101,7 +101,7 @@ class TextProblem(Problem):
 
     @property
     def vocab_filename(self) -> str | None:
-        """The name of the vocabulary's file in the data folder; None if there is none."""
+        """Name of the vocabulary file in the data folder; None if there is none."""
         if self.use_vocab_from_other_problem is not None:
             return self._vocab_owner().vocab_filename
         if self.vocab_type is VocabType.CHARACTER:
@@ -111,25 +111,25 @@ class TextProblem(Problem):
 
     @property
     def vocab_files(self) -> tuple[str, ...]:
-        """The vocabulary's file, if it has one, and those of labels and moments."""
+        """Files of the vocabulary, if there is one, of labels and of moments."""
         own = (self.vocab_filename,) if self.vocab_filename is not None else ()
         return tuple(dict.fromkeys((*own, *super().vocab_files)))
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
-        """The vocabulary's file, if it is another problem's or a list of words of the user's."""
+        """The vocabulary file, if it belongs to another problem or is the user's word list."""
         borrowed = self.use_vocab_from_other_problem is not None
         kept = borrowed or self.vocab_type is VocabType.TOKEN
         return (self.vocab_filename,) if kept and self.vocab_filename is not None else ()
 
     def texts(self, sample: Mapping[str, Any]) -> Iterator[str]:
-        """Yields the texts of a sample; a list of words is one text, its words joined."""
+        """Yields the texts of a sample; the words of a list are joined to one text."""
         for field in self.text_fields:
             value = sample[field]
             yield value if isinstance(value, str) else " ".join(value)
 
     def learners(self) -> Sequence[VocabularyBuilder]:
-        """The vocabulary, unless it is another's, and the moments of dense numbers."""
+        """Builders of the vocabulary, unless it is shared, and of the moments of "dense"."""
         learners: list[VocabularyBuilder] = []
         file = self.vocab_filename
         if file is not None and file not in self.kept_vocab_files:
@@ -146,14 +146,14 @@ class TextProblem(Problem):
         return learners
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Learns what is learnt, unless it is in `data_dir` already.
+        """Builds the vocabularies that are not in `data_dir` yet.
 
         Raises:
-          DataError: there is no text to learn from, or the user's token vocabulary is missing.
+          DataError: there is no text to build from, or the user's token vocabulary is missing.
         """
         if self.use_vocab_from_other_problem is not None:
             owner = self._vocab_owner()
-            file = owner.vocab_filename  # labels and moments are the owner's alone
+            file = owner.vocab_filename  # labels and moments are not shared
             if file is not None and not (data_dir / file).exists():
                 owner.prepare(tmp_dir)
                 owner.build_vocab(data_dir, tmp_dir)
@@ -165,10 +165,10 @@ class TextProblem(Problem):
         super().build_vocab(data_dir, tmp_dir)
 
     def encoder(self, directory: Path) -> TextEncoder:
-        """Returns the texts' encoder.
+        """Returns the text encoder.
 
         Args:
-          directory: holds the vocabulary: a data folder or a run directory.
+          directory: data folder or run directory with the vocabulary.
 
         Raises:
           DataError: the vocabulary is missing or malformed.
@@ -193,15 +193,15 @@ class TextProblem(Problem):
         return {"dense": Real(self.dense_size, tuple(mean), tuple(std))}
 
     def weights(self) -> dict[str, Feature]:
-        """Returns the note "weight", if there is one."""
+        """Returns the annotation "weight", if there is one."""
         return {"weight": RowWeight()} if self.row_weight else {}
 
     def labels_file(self, field: str) -> str:
-        """The name of the file of labels that are learnt from a field of the samples."""
+        """Returns the name of the file with the labels of a field."""
         return f"labels.{self.dataset_name}.{field}.txt"
 
     def label_learner(self, field: str) -> list[VocabularyBuilder]:
-        """Returns what learns the labels of a field, which holds one or a list; none if given."""
+        """Returns the builder of the labels of a field; none if `class_labels` lists them."""
         if self.class_labels:
             return []
 
@@ -241,7 +241,7 @@ class TextProblem(Problem):
                 yield from part.split() if self.splits_words else [part]
 
     def _vocab_owner(self) -> TextProblem:
-        """The problem that has the vocabulary itself, where one names another that names it."""
+        """Returns the problem that owns the vocabulary, following chains of shared ones."""
         owner, asked = self, [self.name]
         while owner.use_vocab_from_other_problem is not None:
             other = registry.problem(owner.use_vocab_from_other_problem)
@@ -261,10 +261,10 @@ class TextProblem(Problem):
 
 
 class Text2TextProblem(TextProblem):
-    """Text in, text out: `generate_samples` yields {"inputs": str, "targets": str}.
+    """Text-to-text problem: `generate_samples` yields {"inputs": str, "targets": str}.
 
-    Both sides share one vocabulary.  A subword vocabulary is learnt from both sides of the training
-    samples; a token vocabulary is the user's file in the data folder.
+    Inputs and targets share a vocabulary.  A subword vocabulary is built from both sides of the
+    training samples; a token vocabulary is the user's file in the data folder.
 
     Attributes:
       has_inputs: False for a language model, whose samples are {"targets": str}.
@@ -274,7 +274,7 @@ class Text2TextProblem(TextProblem):
     has_inputs: ClassVar[bool] = True
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the texts' features, which share one encoder."""
+        """Returns the text features, which share an encoder."""
         text = Text(self.encoder(directory))
         inputs = {"inputs": text} if self.has_inputs else {}
         dense = self.dense(directory) if self.has_inputs else {}
@@ -282,11 +282,11 @@ class Text2TextProblem(TextProblem):
 
 
 class Text2SelfProblem(Text2TextProblem):
-    """A language model: `generate_samples` yields {"targets": str}.
+    """Language modelling problem: `generate_samples` yields {"targets": str}.
 
     Attributes:
-      chop_length: the texts are cut into pieces of so many tokens, each learnt by itself; 0 takes
-        each text as a whole.  The hyperparameter `split_to_length` overrides it.
+      chop_length: number of tokens per piece of a text, each piece an example; 0: texts are not
+        split.  The hyperparameter `split_to_length` overrides it.
     """
 
     text_fields = ("targets",)
@@ -301,5 +301,5 @@ class Text2SelfProblem(Text2TextProblem):
     )
 
     def split_length(self, hparams: DataHParams) -> int:
-        """The tokens of a piece: what hparams say, else `chop_length`."""
+        """Returns the number of tokens per piece: `split_to_length` if set, else `chop_length`."""
         return hparams.split_to_length or self.chop_length
