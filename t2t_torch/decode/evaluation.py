@@ -1,4 +1,4 @@
-"""How well several runs do as one."""
+"""Evaluation of ensembles, of single rows, of labels, and the scores of given texts."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def evaluate_ensemble(
     device: str | None = None,
     prepare: Callable[[ProblemTask], None] | None = None,
 ) -> dict[str, float]:
-    """Returns the metrics of runs whose models answer as one, by the names that a run has.
+    """Returns the metrics of an ensemble of runs, with the names of a single run's metrics.
 
-    Batches are made as those of the first run.
+    Batches are formed with the settings of the first run.
 
     Args:
       runs: run directories.
-      data_dir: of the generated data.
-      split: of it.
-      checkpoint: of each run; the newest by default; see `loading.load`.
-      problem: of runs of several problems, the one that is evaluated.
-      limit: batches; 0 for all.
-      device: where to compute; None: as `loading.load` chooses.
-      prepare: called with the task before it is evaluated.
+      data_dir: directory of the generated data.
+      split: split to evaluate.
+      checkpoint: checkpoint of each run; the newest by default; see `loading.load`.
+      problem: the problem to evaluate, for runs of several problems.
+      limit: number of batches; 0 for all.
+      device: device to compute on; None: chosen by `loading.load`.
+      prepare: called with the task before the evaluation.
     """
     predictor = load(runs, checkpoint, problem=problem, device=device)
     asked, model = predictor.problem, predictor.model
@@ -91,15 +91,15 @@ def evaluate_ensemble(
 
 
 def run_of(path: str | Path) -> RunDirectory:
-    """Returns the run of an ensemble's member: a run directory, or a `ckpt-<step>` folder in it."""
+    """Returns the run of an ensemble member: a run directory, or a `ckpt-<step>` folder in one."""
     folder = Path(path).resolve()
     return RunDirectory(folder if step_of(folder) is None else folder.parent)
 
 
-# The rows of a split, each with what is right and what a model answers.
+# The rows of a split, each with its correct values and the model's predictions.
 
 
-_CHUNK = 2048  # rows that are read, sorted by length, and written in their order again
+_CHUNK = 2048  # rows read at a time, sorted by length, and written in their original order
 _BATCH_TOKENS = 8192
 _READ_OF_TEXTS = tuple(
     """
@@ -114,30 +114,30 @@ _READ_OF_LABELS = ("num_labels",)
 
 
 def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None:
-    """Checks that nothing is set but what the rows of some problem are answered by.
+    """Checks that all changed settings are read by the evaluation of some problem's rows.
 
-    A row tells one output of a text, so what asks for several or for another form is not read.
+    One output of a text is reported per row, so settings for several outputs are not read.
 
     Args:
-      hparams: of `EvaluatedRows`.
-      problems: by name.
+      hparams: settings of `EvaluatedRows`.
+      problems: features of each problem, by problem name.
 
     Raises:
-      HParamsError: something else is set; names it.
+      HParamsError: a setting is not read; the message names it.
     """
     read: dict[str, None] = {}
     for features in problems.values():
         targets = features.targets.values()
         if not all(target.generates for target in targets):
             read |= dict.fromkeys(_READ_OF_LABELS)
-        elif features.has_inputs:  # a language model's texts are measured, not decoded
+        elif features.has_inputs:  # a language model's texts are scored, not decoded
             read |= dict.fromkeys(_READ_OF_TEXTS)
             read |= dict.fromkeys(name for its in targets for name in its.search_settings)
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
-    """Returns how texts are decoded: without the settings of other targets."""
+    """Returns the settings for decoding texts, without those of other targets."""
     own = {name for its in features.targets.values() for name in its.search_settings}
     names = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
     default = DecodeHParams()
@@ -145,15 +145,17 @@ def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
 
 
 class Evaluated(NamedTuple):
-    """A row of a split.
+    """A row of a split with its predictions.
 
     Attributes:
-      problem: the full name of the one whose row it is.
-      number: of the row in its split, from 0; of a text that is cut in pieces, of the piece.
-      inputs: by name, as the model reads them.
-      right: by target, the value that is right.
-      records: by target, what is found, as `outputs.target_record` returns it; a text has also the
-        `loss` of the right one (nats, summed over its tokens), and no `value` in a problem without
+      problem: full name of the row's problem.
+      number: number of the row in its split, from 0; for a text that is cut in pieces, of the
+        piece.
+      inputs: input values that the model reads, by name.
+      right: the correct value of each target.
+      records: the prediction of each target, as returned by `outputs.target_record`.  A text also
+        has the `loss` of the correct text (nats, summed over its tokens); it has no `value` in a
+        problem without inputs.
         inputs.
     """
 
@@ -164,7 +166,7 @@ class Evaluated(NamedTuple):
     records: Mapping[str, Mapping[str, Any]]
 
     def is_right(self, target: str) -> bool | None:
-        """Whether what is found is what is right; None of numbers and where nothing is found."""
+        """True if the prediction is correct; None for numbers and where there is no prediction."""
         found, right = self.records[target].get("value"), self.right[target]
         if isinstance(right, float | dict) or (
             isinstance(right, list) and right and isinstance(right[0], float)
@@ -174,23 +176,24 @@ class Evaluated(NamedTuple):
 
 
 class EvaluatedRows:
-    """Answers each row of a split, cut as evaluation cuts it, in the split's order.
+    """Iterates over the rows of a split with their predictions, truncated as in evaluation.
 
-    Labels, tags, numbers and spans are what the model finds; texts are decoded.
+    Labels, tags, numbers and spans are predicted directly; texts are decoded.
 
     Args:
-      predictor: a model, of any target.
-      data_dir: where t2t-datagen wrote the data.
-      split: which part of it.
-      hparams: how texts are decoded, and how many labels are told.
-      activation_dtype: in which all but that is computed, as the metrics are; None: as trained.
+      predictor: a model with any kind of target.
+      data_dir: directory of the generated data.
+      split: split to evaluate.
+      hparams: settings for decoding texts and the number of labels to report.
+      activation_dtype: type for all computation except decoding, as for metrics; None: as trained.
 
     Attributes:
-      confusion: by target that is a class or tags, how often each pair (right, found) was seen; of
+      confusion: for each target that is a class or tags, the count of each pair (correct label,
+        predicted label) in the rows iterated over so far.
         the rows that were asked for so far.
 
     Raises:
-      DataError: there is no such data.
+      DataError: the data does not exist.
     """
 
     def __init__(
@@ -220,8 +223,9 @@ class EvaluatedRows:
 
     @property
     def header(self) -> list[str]:
-        """The names of `cells`' columns: the row, inputs, and of each target what is right, found,
-        how probable, and whether it is right."""
+        """The column names of `cells`: the row, its inputs, and for each target the correct value,
+        the prediction, its probability, and whether it is correct.
+        """
         features = self._predictor.features
         header = ["problem", "row"] if len(self._parts) > 1 else ["row"]
         header += _told(features)
@@ -235,7 +239,7 @@ class EvaluatedRows:
         return header
 
     def cells(self, row: Evaluated) -> list[Any]:
-        """Returns a row's values, by `header`."""
+        """Returns a row's values in the order of `header`."""
         features = self._predictor.features
         cells: list[Any] = [row.problem, row.number] if len(self._parts) > 1 else [row.number]
         cells += [features.inputs[name].table_value(row.inputs[name]) for name in _told(features)]
@@ -249,7 +253,7 @@ class EvaluatedRows:
         return cells
 
     def __iter__(self) -> Iterator[Evaluated]:
-        """Yields the rows."""
+        """Yields the rows in the order of the split."""
         hparams = self._predictor.model.hparams
         for part, features, shards in self._parts:
             longest = longest_row(shards.manifest, features, hparams)
@@ -273,7 +277,7 @@ class EvaluatedRows:
         numbers: Any,
         lengths: Any,
     ) -> list[Evaluated]:
-        """Returns the rows of these numbers, in their order."""
+        """Returns the rows with these numbers, in order."""
         found: dict[int, Evaluated] = {}
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
@@ -314,7 +318,7 @@ class EvaluatedRows:
     def _read(
         self, part: Problem, features: Features, numbers: Sequence[int], batch: Batch
     ) -> Iterator[Evaluated]:
-        """Yields the rows of a batch, texts without what is decoded."""
+        """Yields the rows of a batch, without the decoded texts."""
         model: Any = self._predictor.model
         device = next(model.parameters()).device
         on_device = {name: values.to(device) for name, values in batch.items()}
@@ -371,7 +375,7 @@ class EvaluatedRows:
 
 
 def _told(features: Features) -> list[str]:
-    """Returns the inputs that are told: no pictures, and not what is known of words."""
+    """Returns the names of the inputs to report: no images and no annotations of words."""
     return [
         name
         for name, feature in features.inputs.items()
@@ -380,10 +384,10 @@ def _told(features: Features) -> list[str]:
 
 
 def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int]:
-    """Returns the ids of a row's input, as `Predictor.predict_ids` takes them."""
+    """Returns the ids of a row's input, as read by `Predictor.predict_ids`."""
 
     def numbers(name: str) -> list[Any]:
-        # Not from a batch: what fills it up, such as 0, may be a number of its own, as of a place.
+        # Not from the batch, where padding (0) may be a valid number, for example a position.
         found: list[Any] = read[name].between(row, row + 1).values.tolist()
         return found
 
@@ -394,34 +398,34 @@ def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int
 
 
 def _real(feature: Feature, numbers: Tensor) -> list[int]:
-    """Returns the numbers of a sequence without what fills it up."""
+    """Returns the numbers of a sequence without padding."""
     there = (numbers != feature.padding).view(len(numbers), -1).any(-1)
     return [int(number) for number in numbers[there].flatten().tolist()]
 
 
 def _value(feature: Feature, numbers: Tensor) -> Any:
-    """Returns what a row of a batch stands for."""
+    """Returns the value that a row of a batch encodes."""
     if feature.is_sequence:
         return feature.decode(_real(feature, numbers))
     return feature.decode(numbers.flatten().tolist())
 
 
 def _part(words: Sequence[str] | str, places: tuple[int, int] | None) -> str:
-    """Returns the words of a span; "" if there is none."""
+    """Returns the words of a span; "" if there is no span."""
     if places is None:
         return ""
     return " ".join(words[places[0] : places[1] + 1])
 
 
 def _batch(reader: RowReader, read: Mapping[str, Ragged]) -> Batch:
-    """Returns the batch of rows that were read."""
+    """Returns a batch of the rows that were read."""
     return {
         name: torch.from_numpy(padded(feature, read[name]))
         for name, feature in reader.features.items()
     }
 
 
-# What an evaluation tells: tables on the console, results as JSON, rows as a table in a file.
+# Output of an evaluation: tables on the console, results as JSON, rows as a tab-separated file.
 
 
 _COLUMNS = ("precision", "recall", "f1", "support")
@@ -429,7 +433,7 @@ _PER_LABEL = re.compile(
     r"metrics-(?P<problem>.+?)/(?P<target>[^/]+)/(?P<span>span_)?"
     r"(?P<column>precision|recall|f1|support)_per_label/(?P<label>.*)"
 )
-_SHOWN = 40  # labels of a table on the console
+_SHOWN = 40  # labels in a table on the console
 _UNKNOWN = "(unknown)"
 
 LabelTable = dict[str, dict[str, float]]
@@ -437,11 +441,11 @@ LabelTable = dict[str, dict[str, float]]
 
 
 class Files(NamedTuple):
-    """Where `--output` writes.
+    """Output files of `--output`.
 
     Attributes:
-      results: JSON.
-      rows: tab-separated.
+      results: JSON file of the results.
+      rows: tab-separated file of the rows.
     """
 
     results: Path
@@ -449,13 +453,13 @@ class Files(NamedTuple):
 
     @classmethod
     def of(cls, output: str) -> Files:
-        """Returns the files of a folder, `results.json` and `rows.tsv`, or of a file's name.
+        """Returns the files for a folder (`results.json` and `rows.tsv`) or a file name.
 
         Args:
-          output: a folder, or a name that ends in .json or .tsv, which the other file shares.
+          output: a folder, or a name that ends in .json or .tsv; the other file shares its stem.
 
         Raises:
-          UsageError: it ends like another file, and there is no folder of that name.
+          UsageError: the name has another ending, and no folder of that name exists.
         """
         path = Path(output)
         if path.suffix in (".json", ".tsv") and not path.is_dir():
@@ -468,15 +472,15 @@ class Files(NamedTuple):
         return cls(path / "results.json", path / "rows.tsv")
 
     def rows_of(self, problem: str | None) -> Path:
-        """Returns the file of rows of one of several problems; None is the only one."""
+        """Returns the file for the rows of one of several problems; None for the only problem."""
         if problem is None:
             return self.rows
         return self.rows.with_suffix(f".{problem}.tsv")
 
 
 def label_metrics(feature: Feature) -> tuple[str, ...]:
-    """Returns the metrics that a target's table of labels is made of: spans' where tags mark some;
-    none of what has no labels.
+    """Returns the metrics behind a target's table of labels: span metrics for tags that mark
+    spans; none for a target without labels.
     """
     return feature.label_metrics
 
@@ -484,9 +488,9 @@ def label_metrics(feature: Feature) -> tuple[str, ...]:
 def label_tables(
     metrics: Mapping[str, float],
 ) -> tuple[dict[str, LabelTable], dict[str, float]]:
-    """Returns the tables of labels that are among the results of an evaluation, and the others.
+    """Returns the tables of labels among an evaluation's results, and the other results.
 
-    Tables have the target's name, that of its problem before it where there are several.
+    Tables are named after the target, with the problem's name before it if there are several.
     """
     found = [match for name in metrics if (match := _PER_LABEL.fullmatch(name))]
     several = len({match["problem"] for match in found}) > 1
@@ -504,7 +508,7 @@ def label_tables(
 
 
 def told_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
-    """Yields the lines of tables of labels, those with most examples first."""
+    """Yields the lines of tables of labels, the labels with most examples first."""
     for name, table in tables.items():
         ranked = sorted(table, key=lambda label: -table[label]["support"])
         rows = [
@@ -519,7 +523,7 @@ def told_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table: the first column to the left, numbers to the right."""
+    """Yields the lines of a table: the first column left-aligned, the others right-aligned."""
     table = [list(header), *map(list, rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for row in table:
@@ -529,24 +533,24 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Writes results as JSON; whole or not at all."""
+    """Writes results as JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with staged(path) as file:
         file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def write_rows(path: Path, rows: EvaluatedRows) -> int:
-    """Writes the rows of a split; the file appears whole or not at all.  Returns their number."""
+    """Writes the rows of a split, atomically.  Returns their number."""
     with open_target(path) as stream:
         return write_table(stream, rows.header, (rows.cells(row) for row in rows))
 
 
 def confusion(counts: Counter[tuple[str | None, str | None]]) -> dict[str, Any]:
-    """Returns how often each label was taken for each, as JSON has it.
+    """Returns the confusion counts of labels, in JSON form.
 
     Returns:
-      `labels`, those that are right or found somewhere, and `counts`: a row for each label that is
-      right, a column for each that was found.
+      `labels`: the labels that are correct or predicted somewhere.  `counts`: a row for each
+        correct label, a column for each predicted label.
     """
     named = Counter[tuple[str, str]]()
     for (right, found), count in counts.items():
@@ -563,10 +567,10 @@ def _count(row: Mapping[str, float]) -> str:
     return f"{round(row['support']):,}"
 
 
-# How likely a model finds given texts: `t2t-decoder --score_file`.
-#
-# tensor2tensor's `score_file`: a line is a text of a language model, or an input and an output with
-# a tab between them.  What is written is the log-probability of a line, and not the loss of a
+# Scores of given texts: `t2t-decoder --score_file`.
+# 
+# As for tensor2tensor's `score_file`, a line is a text of a language model, or an input and an
+# output with a tab between them.  The log-probability of the line is written, not the loss per
 # token.
 
 
@@ -574,11 +578,11 @@ _Row: TypeAlias = Mapping[str, Sequence[Any]]  # ids, by feature
 
 
 class LineScore(NamedTuple):
-    """What a model finds of a text.
+    """The score of a text.
 
     Attributes:
-      log_probability: nats, the end symbol counted.
-      tokens: of the text, the end symbol counted.
+      log_probability: log-probability of the text (nats), end symbol included.
+      tokens: number of tokens, end symbol included.
     """
 
     log_probability: float
@@ -586,16 +590,16 @@ class LineScore(NamedTuple):
 
 
 def score_file(predictor: Predictor, source: Path, target: Path) -> list[LineScore]:
-    """Writes the log-probability of each line of a file, in their order.
+    """Writes the log-probability of each line of a file, in order.
 
-    The target appears whole or not at all.
+    The target is written atomically.
 
     Raises:
-      DataError: the source cannot be read, or a line is no pair where a pair is asked for.
+      DataError: the source cannot be read, or a line is not an input-output pair where needed.
       UsageError: the target cannot be written, or is the source.
     """
     check_target(target, source)
-    lines = list(read_lines(source))  # which names the file itself
+    lines = list(read_lines(source))  # reports a missing file itself
     try:
         found = score_lines(predictor, lines)
     except DataError as error:
@@ -606,15 +610,16 @@ def score_file(predictor: Predictor, source: Path, target: Path) -> list[LineSco
 
 
 def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
-    """Returns how likely each line is, in their order, whatever else is scored.
+    """Returns the score of each line, in order, independent of the other lines.
 
     Args:
-      predictor: of a language model, or of a model that writes texts from texts.
-      lines: texts; or inputs and outputs, with a tab between.
+      predictor: predictor of a language model or of a text-to-text model.
+      lines: texts; or inputs and outputs, separated by a tab.
 
     Raises:
-      DataError: a line is no pair where a pair is asked for, has no ids, or its output is no tree
-        over the words where a tree is asked for; names it.
+      DataError: a line is not an input-output pair where one is needed, has no ids, or its
+        output is not a tree over the input words where a tree is needed; the message names the
+        line.
     """
     features = predictor.features
     (target,) = features.targets
@@ -628,7 +633,7 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
 
 
 def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[_Row]:
-    """Returns the ids of each line, by the names of features."""
+    """Returns the ids of each line, by feature name."""
     rows = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -1,4 +1,4 @@
-"""A trained model that writes: a list of texts in, a list of texts out."""
+"""Text generation with a trained model: input texts to output texts."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.memory import is_out_of_memory
 from t2t_torch.train.run_directory import TaskRecord
 
-# Inputs for which memory does not suffice.
+# Out-of-memory errors that name the inputs.
 
 
 @contextlib.contextmanager
 def memory_errors(indices: Sequence[int], batch: Sequence[Sequence[int]]) -> Iterator[None]:
-    """Names the inputs of a batch for which memory does not suffice.
+    """Context that reports the inputs of a batch if memory runs out in its body.
 
     Args:
-      indices: of the inputs.
-      batch: their ids, the longest first.
+      indices: indices of the inputs.
+      batch: their ids, longest first.
 
     Raises:
       DecodeError: memory ran out in the body.
@@ -63,30 +63,29 @@ def memory_errors(indices: Sequence[int], batch: Sequence[Sequence[int]]) -> Ite
 
 
 class RunInfo(NamedTuple):
-    """Where a predictor's weights came from."""
+    """The run and step that a predictor's weights were loaded from."""
 
     task: TaskRecord
     step: int
 
 
 class Predictor:
-    """A model that answers in words.  `loading.load` makes one from a run directory.
+    """Generates texts with a model.  `loading.load` creates one from a run directory.
 
     Args:
-      model: one that generates, on the device where it shall compute.
-      problem: what it has learnt.
-      features: the problem's, with the vocabularies that the model was trained with.
-      hparams: how to decode, where a call does not say.
-      run: where the weights came from; None if from nowhere.
+      model: a generating model, on the device to compute on.
+      problem: the problem that the model was trained on.
+      features: the problem's features, with the vocabularies that the model was trained with.
+      hparams: default decoding settings.
+      run: the run that the weights come from; None if there is none.
 
     Attributes:
-      before_batch: called before each batch is decoded; what it raises ends the decoding.
-      before_step: the same before each step of a batch.
+      before_batch: called before each batch is decoded; an exception that it raises ends decoding.
+      before_step: called before each step of a batch, with the same effect.
 
     Raises:
-      DecodeError: the model's targets are no text, or its inputs more than one.
-      HParamsError: the beam is too wide for the vocabulary, or something is asked that the model
-        does not read.
+      DecodeError: the model's target is not text, or it has more than one text input.
+      HParamsError: the beam is too wide for the vocabulary, or the model does not read a setting.
     """
 
     def __init__(
@@ -104,33 +103,33 @@ class Predictor:
         self.run = run
         self.before_batch: Callable[[], None] = lambda: None
         self.before_step: Callable[[], None] = lambda: None
-        self._compiled: CompiledModel | None = None  # once it is asked for
+        self._compiled: CompiledModel | None = None  # created on first use
         self._target = _text_feature(problem, features.targets)
         self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
         self.check(self.hparams)
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids that an output is made of."""
+        """The number of ids in the output vocabulary."""
         return self._target.vocab_size
 
     @property
     def field(self) -> str:
-        """The name of the text that is read; of a language model its target, which it goes on."""
+        """The name of the input text; for a language model, of the target, which it continues."""
         return next(
             iter(self.features.inputs if self.features.has_inputs else self.features.targets)
         )
 
     @property
     def target(self) -> str:
-        """The name of the text that is written."""
+        """The name of the output text."""
         return next(iter(self.features.targets))
 
     def check(self, hparams: DecodeHParams) -> None:
-        """Checks that all that is asked can be read.
+        """Checks that the model reads all settings.
 
         Raises:
-          HParamsError: something cannot.
+          HParamsError: it does not read one.
         """
         hparams.check_beam(self.vocab_size)
         hparams.check_search()
@@ -139,30 +138,30 @@ class Predictor:
         self._check_own(hparams)
 
     def _check_own(self, hparams: DecodeHParams) -> None:
-        """Raises HParamsError if a setting is of other targets."""
+        """Raises HParamsError if a setting applies only to other kinds of target."""
         hparams.check_of_texts()
 
     def __call__(self, inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
-        """Returns the best output of each input, in their order; see `predict`.
+        """Returns the best output of each input, in input order; see `predict`.
 
-        For a language model an input is how the text begins, and the output how it goes on.
+        For a language model the input is the beginning of a text and the output its continuation.
         """
         return [prediction.text for prediction in self.predict(inputs)]
 
     def predict(
         self, inputs: Sequence[str | Mapping[str, Any]], hparams: DecodeHParams | None = None
     ) -> list[Prediction]:
-        """Returns what was found for each input, in their order.
+        """Returns the prediction for each input, in input order.
 
         Args:
-          inputs: texts; or mappings of a text and what is asked of its output, {"inputs": "...",
-            "targets_prefix": "...", "constraints": ["..."], "forbidden": ["..."]}: how it begins,
-            and words and phrases that stand in it, or do not.
-          hparams: how to decode; by default as the predictor was made.
+          inputs: texts, or mappings of a text and constraints on its output: {"inputs": "...",
+            "targets_prefix": "...", "constraints": ["..."], "forbidden": ["..."]}, the beginning of
+            the output and the words and phrases that it must or must not contain.
+          hparams: decoding settings; the predictor's by default.
 
         Raises:
-          DataError: a text has no ids in the vocabulary, or what is asked of an output cannot be.
-          DecodeError: `inputs` is a string, not a list of them.
+          DataError: a text has no ids in the vocabulary, or a constraint cannot be satisfied.
+          DecodeError: `inputs` is a string instead of a list of strings.
           HParamsError: the beam is too wide for the vocabulary.
         """
         if isinstance(inputs, str):
@@ -176,12 +175,12 @@ class Predictor:
         texts: Sequence[str | Mapping[str, Any]],
         hparams: DecodeHParams | None = None,
     ) -> list[list[int]]:
-        """Returns the ids of inputs: `EOS` at the end, none for a language model's beginnings.
+        """Returns the ids of inputs: with `EOS` at the end, but without it for a language model.
 
-        Of an input that asks something of its output they are a `Request`.
+        The ids of an input with constraints are a `Request`.
 
         Raises:
-          DataError: a text has no ids in the vocabulary, or what is asked of an output cannot be.
+          DataError: a text has no ids in the vocabulary, or a constraint cannot be satisfied.
         """
         feature = self._input or self._target
         read = [read_wishes(given, self.field) for given in texts]
@@ -205,7 +204,7 @@ class Predictor:
         return encoded
 
     def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
-        """Returns the ids of an input, at most `max_input_size` of them, the end symbol kept."""
+        """Returns the ids of an input truncated to `max_input_size`, with the end symbol kept."""
         most = (hparams or self.hparams).max_input_size
         if most <= 0 or len(ids) <= most:
             return ids
@@ -215,13 +214,13 @@ class Predictor:
     def predict_ids(
         self, inputs: Sequence[Sequence[int]], hparams: DecodeHParams | None = None
     ) -> Iterator[tuple[int, Prediction]]:
-        """Yields (index of the input, what was found), a batch at a time, the longest inputs first.
+        """Yields (index of the input, prediction), batch by batch, the longest inputs first.
 
-        So too little memory shows at once, and the estimate of the time left errs on the safe side.
+        With this order, memory shortage shows at once and the estimated time left is conservative.
 
         Args:
-          inputs: ids, as `encode` makes them.
-          hparams: how to decode; by default as the predictor was made.
+          inputs: ids as returned by `encode`.
+          hparams: decoding settings; the predictor's by default.
         """
         for found in self.predict_batches(inputs, hparams):
             yield from found
@@ -232,13 +231,13 @@ class Predictor:
         hparams: DecodeHParams | None = None,
         done: Container[int] = (),
     ) -> Iterator[list[tuple[int, Prediction]]]:
-        """Yields what `predict_ids` does, a list for each batch.
+        """Yields the results of `predict_ids`, one list per batch.
 
         Args:
-          inputs: ids, as `encode` makes them.
-          hparams: how to decode; by default as the predictor was made.
-          done: indices of inputs; batches of such alone are left out, and the others stay as they
-            are.
+          inputs: ids as returned by `encode`.
+          hparams: decoding settings; the predictor's by default.
+          done: indices of inputs that need no output.  Batches with only such inputs are skipped;
+            the other batches do not change.
         """
         hparams = hparams or self.hparams
         self.check(hparams)
@@ -256,24 +255,25 @@ class Predictor:
 
     @property
     def why_unaligned(self) -> str:
-        """Why nothing tells which word of an input one of an output comes from; "" if it does."""
+        """The reason why alignments cannot be computed; "" if they can."""
         return why_unaligned(self.model, self._input, self._target)
 
     def aligner(self, hparams: DecodeHParams | None = None) -> Aligner:
-        """Returns what finds the alignments of outputs, and their attention.
+        """Returns the computation of the alignments and attention weights of outputs.
 
         Args:
-          hparams: which layer is asked; by default as the predictor was made.
+          hparams: decoding settings, which select the layer; the predictor's by default.
 
         Raises:
-          HParamsError: there is no such layer, or nothing tells them; see `why_unaligned`.
+          HParamsError: there is no such layer, or alignments cannot be computed; see
+            `why_unaligned`.
         """
         hparams = hparams or self.hparams
         names = self.field, next(iter(self.features.targets))
         read, layer = hparams.alignment_step == "read", hparams.alignment_layer
         return Aligner(self.model, self._input, self._target, names, layer, read=read)
 
-    # In inference mode autocast would cast the weights at every step: it keeps none there.
+    # Autocast does not cache cast weights in inference mode: it would cast them at every step.
     @torch.no_grad()
     def _predict_batch(
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
@@ -320,7 +320,7 @@ class Predictor:
         limits_and_prefix: tuple[Tensor, Tensor],
         hparams: DecodeHParams,
     ) -> list[Prediction]:
-        """Draws outputs; each draw is a row of its own, as it ends when it ends."""
+        """Samples outputs, one row for each sample, because they end at different steps."""
         limits, prefix = limits_and_prefix
         count, (ids,) = hparams.num_decodes, batch.values()
         numbers = numbers_of(hparams.random_seed, inputs, count, int(limits.max()), ids.device)
@@ -355,13 +355,13 @@ class Predictor:
         return [self._prediction(*found) for found in together]
 
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
-        """Returns the context of `activation_dtype`; weights are cast once in it, not each step."""
+        """Returns the context of `activation_dtype`, which casts weights once instead of at each step."""
         asked = hparams.activation_dtype
         trained = self.model.hparams.activation_dtype
         return autocast(trained if asked == "as_trained" else asked, device)
 
     def _searched(self, hparams: DecodeHParams) -> Any:
-        """Returns the model, or the one whose step is compiled."""
+        """Returns the model, or its version with a compiled step."""
         if not hparams.compile:
             return self.model
         if self._compiled is None:
@@ -369,7 +369,7 @@ class Predictor:
         return self._compiled
 
     def _step(self, ids: Tensor, state: Any, model: Any = None) -> tuple[Tensor, Any]:
-        """The model's step, without the logits that only fill `vocab_divisor` up."""
+        """Runs a step of the model; drops the padding logits of `vocab_divisor`."""
         self.before_step()
         logits, state = (model or self.model).step(ids, state)
         return logits[:, : self._target.vocab_size], state
@@ -377,7 +377,7 @@ class Predictor:
     def _prediction(
         self, rows: list[list[int]], scores: list[float], begun: Sequence[int] = ()
     ) -> Prediction:
-        """Returns what was found of an input, after what its output was told to begin with."""
+        """Returns the prediction for an input, without the prefix that was set."""
         found = [([*begun, *ids], score) for ids, score in found_of(rows, scores)]
         hypotheses = [
             Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in found
@@ -386,30 +386,30 @@ class Predictor:
 
 
 def _each_once(prediction: Prediction) -> Prediction:
-    """Returns a prediction without what another group of the beam has found, too."""
+    """Returns a prediction without the duplicates that several groups of the beam produced."""
     first = {hypothesis.ids: hypothesis for hypothesis in reversed(prediction.hypotheses)}
     kept = tuple(h for h in prediction.hypotheses if first[h.ids] is h)
     return dataclasses.replace(prediction, hypotheses=kept)
 
 
 def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-    """Returns what each output is told to begin with, if anything."""
+    """Returns the prefix of each output; empty if it has none."""
     return [ids.prefix if isinstance(ids, Request) else () for ids in inputs]
 
 
 def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
-    """Returns the ids, without end symbol and padding, and scores of an input's hypotheses."""
+    """Returns (ids without end symbol and padding, score) of an input's hypotheses."""
     found: list[tuple[list[int], float]] = []
     for row, score in zip(rows, scores, strict=True):
         if found and score <= NO_SCORE:
-            break  # places that nothing filled
+            break  # unfilled places
         ids = row[: row.index(EOS)] if EOS in row else row
         found.append((ids[: _content_length(ids)], score))
     return found
 
 
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
-    """The one text among inputs or targets."""
+    """Returns the one text among the inputs or targets."""
     found = [feature for feature in features.values() if feature.aligned_to is None]
     if len(found) != 1 or not found[0].is_text:
         kinds = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in features.items())
@@ -421,7 +421,7 @@ def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
 
 
 def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:
-    """Yields indices of inputs of like lengths, the longest first."""
+    """Yields the indices of batches of inputs of similar length, the longest first."""
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
@@ -432,7 +432,7 @@ def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterato
 
 
 def _content_length(ids: list[int]) -> int:
-    """How many ids there are before the padding at the end."""
+    """Returns the number of ids before the padding at the end."""
     length = len(ids)
     while length and ids[length - 1] == PAD:
         length -= 1
