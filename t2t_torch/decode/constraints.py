@@ -1,8 +1,8 @@
 """Constraints on generated text: required and banned phrases, coverage, diversity, requests.
 
 Post and Vilar 2018, "Fast Lexically Constrained Decoding with Dynamic Beam Allocation for Neural
-Machine Translation", NAACL, arXiv:1804.06609.  Banks that have too little leave their places to the
-others, as each gives one hypothesis in turn.
+Machine Translation", NAACL, arXiv:1804.06609.  Banks with too few hypotheses leave their places to
+the others, because the banks give one hypothesis each in turn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from t2t_torch.features import Text
 from t2t_torch.layers.attention import Attended, Attending
 from t2t_torch.text.encoder import EOS, PAD
 
-# Phrases, as ids, that are looked for in hypotheses.
+# Phrases as ids, and the search for them in hypotheses.
 
 
 NOTHING = -1
@@ -31,11 +31,11 @@ NOTHING = -1
 
 
 class Phrase(NamedTuple):
-    """A word or phrase that a text may have.
+    """A word or phrase that a text may contain.
 
     Attributes:
       inside: its ids after other words.
-      first: its ids where a text begins with it; empty if they are the same.
+      first: its ids at the beginning of a text; empty if they are the same.
     """
 
     inside: tuple[int, ...]
@@ -43,11 +43,11 @@ class Phrase(NamedTuple):
 
 
 class Phrases(NamedTuple):
-    """Phrases of each row: P / 2 at most, first as they are inside a text, then as it begins.
+    """Phrases of each row: up to P / 2 forms for inside a text, then as many for its beginning.
 
     Attributes:
-      ids: [B, P, L] int64, PAD after them.
-      lengths: [B, P] int64, 0 where there is none.
+      ids: [B, P, L] int64, padded with PAD.
+      lengths: [B, P] int64, 0 for no phrase.
     """
 
     ids: Tensor
@@ -69,23 +69,24 @@ class Phrases(NamedTuple):
 
     @property
     def _only_first(self) -> Tensor:
-        """Which only stand where a text begins.  [P, 1] bool."""
+        """The phrases that occur only at the beginning of a text, [P, 1] bool."""
         places = torch.arange(self.lengths.size(1), device=self.lengths.device)
         return (places >= self.lengths.size(1) // 2).unsqueeze(1)
 
     def select(self, rows: Tensor) -> Phrases:
-        """Returns the phrases of rows of these numbers.  [N] integers."""
+        """Returns the phrases of the rows with these indices, [N] integers."""
         return Phrases(self.ids.index_select(0, rows), self.lengths.index_select(0, rows))
 
     def begun(self, written: Tensor) -> Tensor:
-        """Returns how much of each phrase stands at the end of what is written.
+        """Returns the matches of phrase prefixes at the end of the output.
 
         Args:
           written: [B, t] ids.
 
         Returns:
-          [B, P, L] bool: at j, whether the last j ids are the first j of the phrase, which is
-          longer than that.
+          [B, P, L] bool: at j, True if the last j ids are the first j of the phrase and the phrase
+          is
+            longer.
         """
         longest = self.ids.size(-1)
         padded = F.pad(written, (longest, 0), value=NOTHING)
@@ -97,36 +98,37 @@ class Phrases(NamedTuple):
         return ends_here & (~self._only_first | (places == written.size(1)))
 
     def within(self, written: Tensor) -> Tensor:
-        """Returns whether each phrase stands somewhere in what is written.
+        """Returns True for each phrase that occurs in the output.
 
-        [B, t] -> [B, P] bool, False where there is no phrase.
+        [B, t] -> [B, P] bool, False for no phrase.
         """
         longest = self.ids.size(-1)
         windows = F.pad(written, (longest, 0), value=NOTHING).unfold(1, longest, 1)  # [B, t+1, L]
-        # A window is compared from its end on: what is longer than the phrase does not count.
+        # A window is compared from its end; positions beyond the phrase's length do not count.
         places = torch.arange(longest, device=written.device) - longest + self.lengths[..., None]
         last = self.ids.gather(-1, places.clamp(min=0))[:, :, None]  # [B, P, 1, L]
         alike = (windows[:, None] == last) | (places < 0)[:, :, None]
-        found = alike.all(-1)  # [B, P, t + 1], by where it ends
+        found = alike.all(-1)  # [B, P, t + 1], by end position
         ends = torch.arange(found.size(-1), device=found.device)
         found &= ~self._only_first | (ends == self.lengths.unsqueeze(-1))
         return found.any(-1) & (self.lengths > 0)
 
     def last(self) -> Tensor:
-        """Returns the last id of each phrase; of none PAD.  [B, P]."""
+        """Returns the last id of each phrase, PAD for no phrase.  [B, P]."""
         return self.ids.gather(-1, (self.lengths - 1).clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
 class Progress(NamedTuple):
-    """How far hypotheses are with their phrases, C of each of N at most; see `Phrases`.
+    """Progress of N hypotheses through their phrases, up to C each; see `Phrases`.
 
     Attributes:
-      phrases: of each hypothesis, P = 2 C: as they are inside a text, then as it begins.
-      met: [N, C] which are written.
-      begun: [N, P, L] at j: whether the last j ids are the phrase's first j, and it is longer.
-      needed: [N] ids that are enough for what is left.
-      wanted: [N, P] the next id of each phrase that is left; -1 where there is none.
-      urgent: [N, P] those of `wanted` with which fewer are needed.
+      phrases: phrases of each hypothesis, P = 2 C: forms for inside a text, then for its beginning.
+      met: [N, C] bool, phrases that are written.
+      begun: [N, P, L] bool, at j: the last j ids are the phrase's first j, and the phrase is
+        longer.
+      needed: [N] ids that suffice for the remaining phrases.
+      wanted: [N, P] next id of each remaining phrase; -1 for none.
+      urgent: [N, P] bool, ids in `wanted` that reduce `needed`.
     """
 
     phrases: Phrases
@@ -138,28 +140,28 @@ class Progress(NamedTuple):
 
 
 class Constraints:
-    """Phrases that each row has to have; a row without any is searched as without this.
+    """Phrases that each output must contain; rows without phrases are searched as usual.
 
-    A phrase is met wherever its ids stand side by side.  A hypothesis ends only when all are; the
-    hypotheses of a row are kept in banks by the ids of phrases that they have, and each bank gives
-    its best in turn, the furthest first.  When no more ids are left in a row than its phrases need,
-    nothing else is written.
+    A phrase is met wherever its ids occur consecutively.  A hypothesis ends only when all phrases
+    are met.  The hypotheses of a row are kept in banks by the number of phrase ids that they
+    contain, and the banks give their best in turn, the most complete first.  When a row has no more
+    ids left than its phrases need, nothing else is written.
 
     Args:
-      phrases: of each row of the batch, each at least one id.
+      phrases: phrases of each row of the batch, each with at least one id.
     """
 
     def __init__(self, phrases: Phrases) -> None:
         self._phrases = phrases
 
     def progress(self, ids: Tensor, rows: Tensor) -> Progress:
-        """Returns how far hypotheses are.  ids [N, t] and the row [N] of each."""
+        """Returns the progress of hypotheses with ids [N, t] in rows [N]."""
         phrases = self._phrases.select(rows)
         inside, first = phrases.lengths.chunk(2, 1)  # [N, C] each
         met, begun = _either(phrases.within(ids)), phrases.begun(ids)
         left = ~met & (inside > 0)
         furthest = _furthest(begun)  # [N, P]
-        # What has another form where a text begins takes that one there, and only there.
+        # A phrase with another form for the beginning of a text takes that form there, and only there.
         goes_on = left if ids.size(1) else left & (first == 0)
         possible = torch.cat([goes_on, left & begun.chunk(2, 1)[1].any(-1)], 1)
         saved = torch.cat([inside, inside], 1) - phrases.lengths + furthest
@@ -175,14 +177,14 @@ class Constraints:
         )
 
     def restrict(self, scores: Tensor, progress: Progress, room: Tensor, given: Tensor) -> None:
-        """Puts minus infinity where an id would leave a phrase out; see `LogitsProcessor`.
+        """Sets ids that would leave a phrase out to minus infinity; see `LogitsProcessor`.
 
         Args:
-          scores: [N, V], which is changed.
-          progress: of the hypotheses.
+          scores: [N, V], changed in place.
+          progress: progress of the hypotheses.
           room: [N] ids that may still be written before the end symbol.
-          given: [N, V] the scores before anything was forbidden, which is what phrases keep where
-            all else is.
+          given: [N, V] the scores before ids were banned; the ids of phrases keep these scores when
+            everything else is banned.
         """
         goes_on = progress.needed > 0
         for identity in (PAD, EOS):
@@ -198,13 +200,13 @@ class Constraints:
     def candidates(
         self, scores: Tensor, progress: Progress, beam: Beam, length: int, alpha: float
     ) -> Candidates:
-        """Returns K continuations that go on and K that end, [R, 2 K]; see `candidates_of`.
+        """Returns K continuations that do not end and K that end, [R, 2 K]; see `candidates_of`.
 
         Args:
-          scores: [N, V] log-probabilities, minus infinity of what may not follow.
-          progress: of the N = R * K hypotheses.
-          beam: of R rows.
-          length: ids so far.
+          scores: [N, V] log-probabilities, minus infinity for banned ids.
+          progress: progress of the N = R * K hypotheses.
+          beam: beam of R rows.
+          length: number of ids so far.
           alpha: exponent of the length penalty.
         """
         num_rows, beam_size = beam.alive_log_probs.shape
@@ -215,7 +217,7 @@ class Constraints:
         found = found + beam.alive_log_probs.unsqueeze(-1)
         penalty = length_penalty(found.new_full((), length + 1.0), alpha)
         ids, found = ids.view(num_rows, -1), found.flatten(1) / penalty
-        # By bank, what may not be last; then by score; then as they stand.
+        # Sort by bank, impossible ones last; then by score; then by index.
         possible = ~torch.isneginf(found)
         bank = torch.where(possible, needed, needed.max() + 1)
         order = found.sort(dim=1, descending=True, stable=True).indices
@@ -223,7 +225,7 @@ class Constraints:
         ends, bank = (ids == EOS).gather(1, order), bank.gather(1, order)
         possible, by_place = possible.gather(1, order), found.gather(1, order)
         turn = _place_in_bank(bank, possible & ~ends)
-        # Of what ends, as much is looked at as in any search: the best 2 K, here of a bank.
+        # Consider as many ending hypotheses as in any search: the best 2 K, here of each bank.
         seen = ends & (_place_in_bank(bank, possible) < 2 * beam_size)
         going = torch.where(possible & ~ends, turn * (needed.max() + 2) + bank, _NEVER)
         chosen = [going.sort(dim=1, stable=True).indices[:, :beam_size]]
@@ -236,16 +238,16 @@ class Constraints:
         return Candidates(order // width, ids.gather(1, order), best * penalty, best)
 
 
-_NEVER = 2**40  # above any turn
+_NEVER = 2**40  # larger than any turn
 
 
 def _furthest(begun: Tensor) -> Tensor:
-    """The most ids of each phrase that have just been written.  [N, ..., L] -> [N, ...]."""
+    """Returns the length of the longest match of each phrase.  [N, ..., L] -> [N, ...]."""
     return (begun * torch.arange(begun.size(-1), device=begun.device)).amax(-1)
 
 
 def _with_wanted(scores: Tensor, wanted: Tensor, width: int) -> Tensor:
-    """The likeliest ids, the wanted ones among them, from the lowest on.  [N, V] -> [N, width]."""
+    """Returns the most probable ids and the wanted ids, in increasing order.  [N, V] -> [N, width]."""
     raised = F.pad(scores, (0, 1))
     places = torch.where(wanted == NOTHING, scores.size(1), wanted)
     more = scores.gather(1, wanted.clamp(min=0)) + _FIRST
@@ -253,15 +255,15 @@ def _with_wanted(scores: Tensor, wanted: Tensor, width: int) -> Tensor:
     return likeliest_of(raised, width)
 
 
-_FIRST = 1e5  # more than log-probabilities differ
+_FIRST = 1e5  # larger than any difference of log-probabilities
 
 
 def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
-    """What is needed after one more id.  [N, W] -> [N, W]."""
+    """Returns the number of ids still needed after each next id.  [N, W] -> [N, W]."""
     phrases = progress.phrases
     inside = phrases.lengths.chunk(2, 1)[0].unsqueeze(1)  # [N, 1, C]
     longer = progress.begun.unsqueeze(1) & (phrases.ids.unsqueeze(1) == ids[:, :, None, None])
-    counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # ids of the phrase then
+    counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # matched ids of the phrase afterwards
     lengths = phrases.lengths[:, None, :, None]
     met_now = _either((longer & (counts == lengths)).any(-1).flatten(0, 1))
     met = progress.met.unsqueeze(1) | met_now.unflatten(0, ids.shape)  # [N, W, C]
@@ -273,13 +275,13 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
 
 
 def _either(found: Tensor) -> Tensor:
-    """Whether a phrase is there in one of its forms.  [N, P] -> [N, C]."""
+    """Returns True for each phrase that is present in one of its forms.  [N, P] -> [N, C]."""
     inside, first = found.chunk(2, 1)
     return inside | first
 
 
 def _place_in_bank(bank: Tensor, counted: Tensor) -> Tensor:
-    """How many of those that count stand before each in its bank.  [R, M], banks side by side."""
+    """Returns how many counted entries precede each in its bank.  [R, M], banks contiguous."""
     before = counted.long().cumsum(1) - counted.long()
     first = F.pad(bank[:, 1:] != bank[:, :-1], (1, 0), value=True)
     places = torch.arange(bank.size(1), device=bank.device)
@@ -287,19 +289,19 @@ def _place_in_bank(bank: Tensor, counted: Tensor) -> Tensor:
     return before - before.gather(1, start)
 
 
-# What may not be written next: bans on ids, for search and for drawing.
-#
-# Each has `forbid`, which puts minus infinity where an id may not follow.  A score of what is found
-# stays the model's own: nothing is made likelier where something is forbidden.
+# Bans on next ids, for search and sampling.
+# 
+# Each processor has `forbid`, which sets banned ids to minus infinity.  The scores of outputs stay
+# the model's own: probabilities are not renormalized after a ban.
 
 
 class Written(NamedTuple):
-    """What is written so far.
+    """Outputs so far.
 
     Attributes:
-      ids: [N, t] int64, with what was given to begin with.
-      rows: [N] the row of the batch that each belongs to.
-      wanted: [N, P] ids that may follow although they repeat something; None: there are none.
+      ids: [N, t] int64, with the given prefix.
+      rows: [N] row of the batch for each output.
+      wanted: [N, P] ids that are allowed although they repeat something; None: there are none.
     """
 
     ids: Tensor
@@ -308,24 +310,24 @@ class Written(NamedTuple):
 
 
 class LogitsProcessor(Protocol):
-    """Says what may not follow."""
+    """Bans ids from the next step."""
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Puts minus infinity where an id may not follow.  `scores` [N, V] is changed."""
+        """Sets banned ids to minus infinity.  `scores` [N, V] is changed in place."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MinimumLength:
-    """No end before a length is reached, and nothing that is no text in its place.
+    """Minimum length: bans the end symbol, and padding in its place, below a length.
 
     Attributes:
-      lengths: [B] ids that each row has at least, its beginning and the end symbol counted.
+      lengths: [B] minimum number of ids in each row, with its prefix and the end symbol.
     """
 
     lengths: Tensor
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids `EOS` and `PAD`; see `LogitsProcessor`."""
+        """Bans `EOS` and `PAD`; see `LogitsProcessor`."""
         early = written.ids.size(1) + 1 < self.lengths[written.rows]
         for identity in (PAD, EOS):
             scores[:, identity].masked_fill_(early, -torch.inf)
@@ -333,7 +335,7 @@ class MinimumLength:
 
 @dataclasses.dataclass(frozen=True)
 class RepeatedNgrams:
-    """Nothing that would make n ids follow each other a second time.  Paulus et al. 2018, 2.5.
+    """Bans ids that would repeat an n-gram.  Paulus et al. 2018, 2.5.
 
     Attributes:
       size: n.
@@ -342,7 +344,7 @@ class RepeatedNgrams:
     size: int
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids what ended the same n-1 ids before, but never `EOS`; see `LogitsProcessor`."""
+        """Bans ids that followed the same n-1 ids before, but never `EOS`; see `LogitsProcessor`."""
         ids, size = written.ids, self.size
         if ids.size(1) < size:
             return
@@ -357,16 +359,16 @@ class RepeatedNgrams:
 
 @dataclasses.dataclass(frozen=True)
 class ForbiddenPhrases:
-    """Words and phrases that may not be written.
+    """Banned words and phrases.
 
     Attributes:
-      phrases: of each row.
+      phrases: banned phrases of each row.
     """
 
     phrases: Phrases
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Forbids the last id of a phrase after all that come before it; see `LogitsProcessor`."""
+        """Bans the last id of a phrase after all of its other ids; see `LogitsProcessor`."""
         phrases = self.phrases.select(written.rows)
         before = (phrases.lengths - 1).clamp(min=0).unsqueeze(-1)
         about_to = phrases.begun(written.ids).gather(-1, before).squeeze(-1)
@@ -374,27 +376,27 @@ class ForbiddenPhrases:
 
 
 def _forbid_where(scores: Tensor, ids: Tensor, forbidden: Tensor) -> None:
-    """Puts minus infinity at ids, [N, C], where they are forbidden, [N, C] bool."""
+    """Sets ids, [N, C], to minus infinity where `forbidden`, [N, C] bool, is True."""
     most = torch.where(forbidden, -torch.inf, torch.inf).to(scores.dtype)
     scores.scatter_reduce_(1, ids, most, "amin")
 
 
-# How much of the input a hypothesis has attended to.
+# Coverage: how much of the input a hypothesis has attended to.
 #
 # Wu et al. 2016, "Google's Neural Machine Translation System", arXiv:1609.08144, section 7,
 # equation 14.
 
 
-_LEAST = 1e-30  # of what a word was attended to, so that its logarithm is a number
+_LEAST = 1e-30  # minimum attention, which keeps the logarithm finite
 
 
 class Coverage:
-    """Adds up what hypotheses attend to, and says what is taken off their scores for the rest.
+    """Sums the attention of hypotheses and returns the coverage penalty of their scores.
 
-    Used for one search.
+    An instance serves one search.
 
     Args:
-      beta: how much it counts; 0.2 is what Wu et al. found best.
+      beta: weight of the penalty; Wu et al. report 0.2 as best.
     """
 
     def __init__(self, beta: float) -> None:
@@ -403,7 +405,7 @@ class Coverage:
         self._mask: Tensor | None = None  # [R, S]
 
     def begin(self, state: Any) -> Any:
-        """Returns a state whose steps tell what they attend to.
+        """Returns a state whose steps return their attention.
 
         Raises:
           HParamsError: the model has no attention to its input.
@@ -418,19 +420,19 @@ class Coverage:
         return watched
 
     def add(self, attended: Attended | None) -> None:
-        """Adds what the last step attended to."""
+        """Adds the attention of the last step."""
         assert attended is not None, "the state is watched"
         weights = attended.weights.float()
         self._sums = weights if self._sums is None else self._sums + weights
         self._mask = attended.mask
 
     def reorder(self, index: Tensor) -> None:
-        """Keeps the hypotheses of these numbers, in this order."""
+        """Selects the hypotheses with these indices, in this order."""
         if self._sums is not None:
             self._sums = self._sums.index_select(0, index)
 
     def penalty(self) -> Tensor:
-        """Returns what is added to the score of each hypothesis if it ends here: [R], not above 0.
+        """Returns the score penalty of each hypothesis if it ends now: [R], at most 0.
 
         beta * sum over the input of log(min(attention to it so far, 1)).
         """
@@ -439,18 +441,18 @@ class Coverage:
         return self.beta * (logarithms * self._mask).sum(-1)
 
 
-# Groups of hypotheses that keep away from each other.
+# Diverse beam search: groups of hypotheses that are penalized for similarity.
 #
 # Vijayakumar et al. 2018, "Diverse Beam Search for Improved Description of Complex Scenes", AAAI,
 # arXiv:1610.02424: with the Hamming distance.
 
 
 class DiversityPenalty(NamedTuple):
-    """What is taken off log-probabilities where a group chooses.
+    """Penalties on log-probabilities in the choice of a group.
 
     Attributes:
-      places: [R, K / G] off those of its hypotheses.
-      ids: [R, V] off those of the next id.
+      places: [R, K / G] penalties of the group's hypotheses.
+      ids: [R, V] penalties of the next id.
     """
 
     places: Tensor
@@ -458,40 +460,40 @@ class DiversityPenalty(NamedTuple):
 
 
 class Diversity:
-    """A beam of K hypotheses as G beams of K / G, of which each is a row of the search.
+    """A beam of K hypotheses divided into G beams of K / G, each a row of the search.
 
-    The groups of an input stand side by side.  An id counts as less likely in a group for each
-    living hypothesis of the groups before it that takes the same id in the same step; as in the
-    authors' program a hypothesis bears that to its end, but only in the choice of what is gone on
-    with: scores are the model's own.
+    The groups of an input are contiguous.  In each step an id is penalized in a group for each
+    active hypothesis of the preceding groups that takes the same id.  As in the authors' program a
+    hypothesis keeps its penalties to the end, but they only affect which hypotheses are continued:
+    scores are the model's own.
 
-    Used for one search.
+    An instance serves one search.
 
     Args:
       groups: G, a divisor of K.
-      strength: what each such hypothesis takes off a log-probability (nats).
+      strength: penalty for each such hypothesis (nats).
     """
 
     def __init__(self, groups: int, strength: float) -> None:
         self.groups = groups
         self.strength = strength
-        self._before: Tensor | None = None  # [R * G, K / G] what hypotheses bear
-        self._added: Tensor | None = None  # [R * G, K / G] what was added in the last step
+        self._before: Tensor | None = None  # [R * G, K / G] accumulated penalties
+        self._added: Tensor | None = None  # [R * G, K / G] penalties of the last step
 
     def divided(self, beam: Beam) -> Beam:
-        """Returns the beam of B rows as one of B * G."""
+        """Returns a beam of B rows as one of B * G."""
         return Beam(*(field.repeat_interleave(self.groups, 0) for field in beam))
 
     def group(self, beam: Beam, number: int) -> Beam:
-        """Returns one group of each input."""
+        """Returns the group with this number of each input."""
         return Beam(*(field[number :: self.groups] for field in beam))
 
     def together(self, groups: list[Beam]) -> Beam:
-        """Returns the groups side by side again; undoes `group`."""
+        """Concatenates the groups; undoes `group`."""
         return Beam(*(torch.stack(fields, 1).flatten(0, 1) for fields in zip(*groups, strict=True)))
 
     def all_done(self, done: Tensor) -> Tensor:
-        """Returns for each group whether all of its input are done.  [R * G] bool."""
+        """Returns True for each group if all groups of its input are done.  [R * G] bool."""
         return done.view(-1, self.groups).all(1).repeat_interleave(self.groups)
 
     def united(self, beam: Beam) -> Beam:
@@ -509,23 +511,23 @@ class Diversity:
         return Beam(rows, limits, *found)
 
     def less(self, taken: Tensor, beam: Beam, number: int) -> DiversityPenalty:
-        """Returns what a group's choice goes by.
+        """Returns the penalties for a group's choice.
 
         Args:
-          taken: [R, V] how often the groups before it took each id in this step.
-          beam: of all groups.
-          number: of the group.
+          taken: [R, V] number of times the preceding groups took each id in this step.
+          beam: the beam of all groups.
+          number: number of the group.
         """
         if self._before is None:
             self._before = torch.zeros_like(beam.alive_log_probs)
         return DiversityPenalty(self._before[number :: self.groups], self.strength * taken)
 
     def keep(self, added: list[Tensor]) -> None:
-        """Keeps what each group's hypotheses, as they are chosen now, bear more than before."""
+        """Stores the penalties that the chosen hypotheses of each group received in this step."""
         self._added = torch.stack(added, 1).flatten(0, 1)
 
     def reorder(self, index: Tensor) -> None:
-        """Keeps the hypotheses of these numbers.  [R', K / G] into R * (K / G) of the last step."""
+        """Selects hypotheses by index: [R', K / G] indices into R * (K / G) of the last step."""
         if self._before is None or self._added is None:
             return
         kept = index[:, 0] // index.size(1)
@@ -534,12 +536,12 @@ class Diversity:
 
 
 def add_taken(taken: Tensor, grown: Beam) -> None:
-    """Counts the ids that living hypotheses took last, [R, V] of each row."""
+    """Counts the last ids of active hypotheses, [R, V], in place."""
     lives = (grown.alive_log_probs > NO_SCORE / 2).to(taken.dtype)
     taken.scatter_add_(1, grown.alive_ids[:, :, -1], lives)
 
 
-# What may be asked of the output of one input, beside the input itself.
+# Requests: constraints on the output of a single input.
 
 
 PREFIX, CONSTRAINTS, FORBIDDEN = "targets_prefix", "constraints", "forbidden"
@@ -547,12 +549,12 @@ PREFIX, CONSTRAINTS, FORBIDDEN = "targets_prefix", "constraints", "forbidden"
 
 
 class Request(list[int]):
-    """The ids of an input, with what is asked of its output.
+    """The ids of an input, with constraints on its output.
 
     Attributes:
-      prefix: ids that it begins with.
-      constraints: phrases that stand in it.
-      forbidden: phrases that do not.
+      prefix: ids that the output begins with.
+      constraints: phrases that the output contains.
+      forbidden: phrases that the output does not contain.
     """
 
     def __init__(
@@ -569,7 +571,7 @@ class Request(list[int]):
 
 
 class GenerationConstraints(NamedTuple):
-    """What is asked of an output, as texts."""
+    """Constraints on an output, as texts."""
 
     prefix: str = ""
     constraints: tuple[str, ...] = ()
@@ -577,26 +579,26 @@ class GenerationConstraints(NamedTuple):
 
 
 def asks(given: Any, field: str) -> bool:
-    """Whether an input is a mapping that asks something of its output.
+    """True if an input is a mapping with constraints on its output.
 
     Args:
       given: a text or a mapping.
-      field: the name of the text in it.
+      field: name of the text in the mapping.
     """
     keys = {PREFIX, CONSTRAINTS, FORBIDDEN} - {field}
     return isinstance(given, Mapping) and not keys.isdisjoint(given)
 
 
 def read_wishes(given: Any, field: str) -> tuple[str, GenerationConstraints | None]:
-    """Returns the text of an input and what is asked of its output, if anything.
+    """Returns the text of an input and the constraints on its output; None if there are none.
 
     Args:
-      given: a text, or a mapping with the text and, as far as something is asked, `targets_prefix`
-        (a text), `constraints` and `forbidden` (lists of texts).  Other keys are left alone.
-      field: the name of the text in it.
+      given: a text, or a mapping with the text and, optionally, `targets_prefix` (a text),
+        `constraints` and `forbidden` (lists of texts).  Other keys are ignored.
+      field: name of the text in the mapping.
 
     Raises:
-      DataError: it has no text, or something else where texts are expected.
+      DataError: the text is missing, or a constraint is not a text or a list of texts.
     """
     if not isinstance(given, Mapping):
         return given, None
@@ -624,13 +626,13 @@ def _texts(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 class RequestMaker:
-    """Makes requests of inputs that ask something of their outputs.
+    """Creates requests from inputs with constraints on their outputs.
 
     Args:
-      feature: of the outputs.
-      hparams: how they are searched for.
-      cut: cuts a text into words as the problem cuts its targets; None: texts stay as they are.
-      goes_on: the name of the text that a language model goes on with; None if there are inputs.
+      feature: feature of the outputs.
+      hparams: search settings.
+      cut: splits a text into words like the problem's targets; None: texts are used unchanged.
+      goes_on: name of the text that a language model continues; None if there are inputs.
     """
 
     def __init__(
@@ -647,15 +649,15 @@ class RequestMaker:
         self._goes_on = goes_on
 
     def request(self, ids: Sequence[int], wishes: GenerationConstraints) -> Request:
-        """Returns the ids of an input with what is asked of its output.
+        """Returns the ids of an input with the constraints on its output.
 
         Args:
-          ids: of the input.
-          wishes: as texts.
+          ids: ids of the input.
+          wishes: constraints as texts.
 
         Raises:
-          DataError: a text has no ids in the vocabulary, what has to be written is forbidden or
-            too long, or a search of this kind cannot find it.
+          DataError: a text has no ids in the vocabulary, a required phrase is forbidden or too
+            long, or this search method does not support the constraints.
         """
         if wishes.prefix and self._goes_on is not None:
             raise DataError(
@@ -695,7 +697,7 @@ class RequestMaker:
             )
 
     def _phrase(self, text: str) -> Phrase:
-        """The ids of a word or phrase, after other words and where a text begins."""
+        """Returns the ids of a word or phrase, after other words and at the beginning of a text."""
         first = self._ids(text)
         words = self._cut(text).split()
         after = self._feature.encoder.encode_words([words[0], *words])[1:]
@@ -703,7 +705,7 @@ class RequestMaker:
         return Phrase(inside, () if inside == first else first)
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        """The ids of a text, without the end symbol."""
+        """Returns the ids of a text, without the end symbol."""
         text, feature = self._cut(text), self._feature
         (ids,) = feature.encode_batch([text])
         ids = [identity for identity in ids if identity != EOS]

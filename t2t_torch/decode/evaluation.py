@@ -156,7 +156,6 @@ class Evaluated(NamedTuple):
       records: the prediction of each target, as returned by `outputs.target_record`.  A text also
         has the `loss` of the correct text (nats, summed over its tokens); it has no `value` in a
         problem without inputs.
-        inputs.
     """
 
     problem: str
@@ -568,7 +567,7 @@ def _count(row: Mapping[str, float]) -> str:
 
 
 # Scores of given texts: `t2t-decoder --score_file`.
-# 
+#
 # As for tensor2tensor's `score_file`, a line is a text of a language model, or an input and an
 # output with a tab between them.  The log-probability of the line is written, not the loss per
 # token.

@@ -355,7 +355,7 @@ class Predictor:
         return [self._prediction(*found) for found in together]
 
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
-        """Returns the context of `activation_dtype`, which casts weights once instead of at each step."""
+        """Returns the context of `activation_dtype`; it casts weights once, not at each step."""
         asked = hparams.activation_dtype
         trained = self.model.hparams.activation_dtype
         return autocast(trained if asked == "as_trained" else asked, device)

@@ -57,34 +57,35 @@ if TYPE_CHECKING:
     """(Number of the global batch, batch on the device) of micro-batches."""
 
 
-# What a training loop works with: model, optimizer, learning rate, batches.
+# State of a training loop: model, optimizer, learning rate, batches.
 
 
 @dataclasses.dataclass
 class TrainState:
-    """What a training loop works with.
+    """State of a training loop.
 
     Attributes:
-      task: what is trained.
-      model: whose weights are saved.
-      objective: gives the losses of a batch; the model, or what training adds around it.
-      network: the objective as it is run: compiled, or with its gradients summed over processes.
-      optimizer: of the model's parameters.
-      finish_gradients: turns summed gradients into the optimizer's.
-      weight_noise: moves the weights besides, if hparams set it.
-      learning_rate: a function of the steps done; None where the optimizer has its own.
-      source: where the batches come from.
-      batches: endless (number of the global batch, batch on the device).
-      accumulate: micro-batches of a step in this process.
-      precision: the type of number that the network computes with.
-      average: the running mean of the weights, if there is one.
+      task: the task to train.
+      model: the model whose weights are saved.
+      objective: module that returns the losses of a batch: the model, or a wrapper for training.
+      network: the objective as executed: compiled, or with gradients summed over processes.
+      optimizer: optimizer of the model's parameters.
+      finish_gradients: converts summed gradients to the optimizer's input.
+      weight_noise: noise added to the weights, if set in hparams.
+      learning_rate: learning rate as a function of completed steps; None if the optimizer has its
+        own.
+      source: source of the batches.
+      batches: endless iterator of (number of the global batch, batch on the device).
+      accumulate: micro-batches per step in this process.
+      precision: number type of the network's computation.
+      average: running mean of the weights, if enabled.
       tally: statistics of the steps since the last report.
-      device: where the model computes.
-      processes: that train together.
-      recent: (steps done before, batches) of the last two steps, because a GPU's numbers are read a
-        step late.
-      has_updated: whether this process has done a step.
-      is_exchanging: whether the pass under way has begun to exchange numbers with other processes.
+      device: device of the model.
+      processes: number of training processes.
+      recent: (completed steps, batches) of the last two steps; values on a GPU are read one step
+        late.
+      has_updated: True if this process has completed a step.
+      is_exchanging: True if the current pass has started to communicate with other processes.
     """
 
     task: Task
@@ -120,15 +121,15 @@ class TrainState:
         *,
         train_steps: int,
     ) -> TrainState:
-        """Makes what the loop of one process needs.
+        """Creates the training state of one process.
 
         Args:
-          task: what is trained.
-          model: on its device, with the weights that training goes on from.
-          source: batches from `state.batches_consumed` on.
-          state: where the run stands.
-          world: the processes that train together.
-          train_steps: steps at which the run ends.
+          task: the task to train.
+          model: the model on its device, with the weights to start from.
+          source: source of batches from `state.batches_consumed` on.
+          state: position of the run.
+          world: the training processes.
+          train_steps: step at which the run ends.
 
         Raises:
           HParamsError: the model cannot be trained with these hparams.
@@ -169,10 +170,10 @@ class TrainState:
         )
 
     def load(self, checkpoint: Checkpoint, state: TrainerState, world: World) -> None:
-        """Loads the optimizer, the average and the state of the task from a checkpoint.
+        """Loads the optimizer, the average and the task's state from a checkpoint.
 
         Raises:
-          CheckpointError: it is of another model or optimizer.
+          CheckpointError: the checkpoint belongs to another model or optimizer.
         """
         self.task.state.restore(state.task, checkpoint.task_tensors(), world)
         checkpoint.load_optimizer(self.optimizer, self.model)
@@ -181,20 +182,20 @@ class TrainState:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each process holds a part of the weights: then passes exchange them, too."""
+        """True if each process holds a shard of the weights; then forward passes communicate, too."""
         return is_sharded(self.network)
 
     def snapshot(self, state: TrainerState) -> Snapshot:
-        """Copies the run's state; where it is divided, what this process holds of it."""
+        """Copies the run's state; for a sharded model, the shard of this process."""
         kept = self.task.state.tensors()
         return Snapshot.take(self.model, self.optimizer, state, self.average, kept)
 
     def next_batches(self) -> NumberedBatches:
-        """Returns this process's micro-batches of the next step, with their global numbers."""
+        """Returns this process's micro-batches of the next step, with their global batch numbers."""
         return list(itertools.islice(self.batches, self.accumulate))
 
 
-# A step.
+# One training step.
 
 
 def train_step(
@@ -204,26 +205,26 @@ def train_step(
     batches: NumberedBatches,
     before_update: Callable[[], None] = lambda: None,
 ) -> tuple[Tensor, Tensor]:
-    """Does the optimizer step that follows `state.step` steps.
+    """Runs the optimizer step after `state.step` completed steps.
 
-    Nothing moves if the loss or the norm is not finite.  torch's fused optimizers find that out on
-    the device, so that no step waits.
+    The update is skipped if the loss or the gradient norm is not finite.  torch's fused optimizers
+    check this on the device, which avoids synchronization.
 
     Args:
-      run: the model and what goes with it.
-      state: where the run stands; its step and its position in the data advance.
-      world: the processes that train together.
+      run: the training state.
+      state: position of the run; its step and its position in the data advance.
+      world: the training processes.
       batches: `run.next_batches()`.
-      before_update: called when the gradients are finished and the weights have not moved.
+      before_update: called when the gradients are final, before the weights are updated.
 
     Returns:
-      `BatchAdapter.totals` of the step over all processes, [4]; the norm of its gradient, [].
+      `BatchAdapter.totals` of the step over all processes, [4]; the gradient norm, [].
     """
     task, optimizer, step = run.task, run.optimizer, state.step
     run.recent.append((step, batches))
     _notify(run.objective, "at_step", step)
 
-    # Forward and backward passes; the sums of all processes.
+    # Forward and backward passes; sums over all processes.
     share_buffers(run.model, world.size)
     totals = _gradients(run, batches, state.seed)
     if world.size > 1 and not exchanges_gradients(run.network):
@@ -239,7 +240,7 @@ def train_step(
     task.state.before_update(run.model)
     before_update()
 
-    # The update, at the learning rate of the schedule.
+    # The update, with the scheduled learning rate.
     skipped = (~(totals[0] + norm).isfinite()).float()
     _set_learning_rate(run, state)
     _update(run, skipped)
@@ -258,14 +259,14 @@ def train_step(
 
 
 def _notify(module: nn.Module, method: str, *arguments: int) -> None:
-    """Calls a method of a module that has it."""
+    """Calls a method of a module, if the module has it."""
     call: Any = getattr(module, method, None)
     if call is not None:
         call(*arguments)
 
 
 def _drop_frozen(optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Drops the gradients of what `unfreeze_schedule` has not unfrozen yet."""
+    """Drops the gradients of parameters that `unfreeze_schedule` still keeps frozen."""
     for group in optimizer.param_groups:
         if group.get("unfreeze_step", 0) > step:
             for parameter in group["params"]:
@@ -273,7 +274,7 @@ def _drop_frozen(optimizer: torch.optim.Optimizer, step: int) -> None:
 
 
 def _set_learning_rate(run: TrainState, state: TrainerState) -> None:
-    """Sets the rate of each group, unless the optimizer has its own."""
+    """Sets the learning rate of each parameter group, unless the optimizer has its own."""
     if run.learning_rate is not None:
         rate = run.learning_rate(state.step) * state.plateau_factor
         for group in run.optimizer.param_groups:
@@ -282,40 +283,40 @@ def _set_learning_rate(run: TrainState, state: TrainerState) -> None:
 
 
 def _update(run: TrainState, skipped: Tensor) -> None:
-    """Moves the weights, unless `skipped`, [], is 1, and clears the gradients."""
+    """Updates the weights, unless `skipped`, [], is 1, and clears the gradients."""
     optimizer: Any = run.optimizer
-    if getattr(optimizer, "_step_supports_amp_scaling", False):  # as torch's GradScaler does
+    if getattr(optimizer, "_step_supports_amp_scaling", False):  # like torch's GradScaler
         optimizer.found_inf = skipped
         optimizer.step()
         del optimizer.found_inf
     elif not skipped:
         optimizer.step()
     optimizer.zero_grad()
-    if not run.has_updated:  # what cannot be saved is an error now, not after an hour
+    if not run.has_updated:  # fail now, not after an hour, if the optimizer's state cannot be saved
         optimizer_tensors(optimizer, run.model)
         run.has_updated = True
 
 
-_MOST_PIECES = 64  # of a batch
+_MOST_PIECES = 64  # maximum number of pieces of a batch
 
 
 def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
-    """Adds the gradients of a step's micro-batches to those of the parameters.
+    """Accumulates the gradients of a step's micro-batches.
 
-    Losses are sums, so a batch may be computed in pieces: the gradients add up to the same (with
-    dropout, to that of another draw).  That is done, for this step alone, when memory runs out.
+    Losses are sums, so a batch may be computed in pieces with the same total gradient (with
+    dropout, that of another random draw).  This is done for a single step when memory runs out.
 
     Args:
-      run: the model and what goes with it.
+      run: the training state.
       batches: (number of the global batch, batch) of this process's micro-batches.
-      seed: of the run.
+      seed: random seed of the run.
 
     Returns:
       The totals of the step in this process, [4]; NaN if memory runs out even for a batch of one
       row: then the step is skipped, as if its loss were not finite.
 
     Raises:
-      T2TError: memory ran out where the other processes wait for this one's gradients.
+      T2TError: memory ran out after other processes started to wait for this process's gradients.
     """
     pieces = 1
     while True:
@@ -327,7 +328,7 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
             if run.processes > 1 and run.is_exchanging:
                 raise _others_wait(error) from error
             message = str(error).splitlines()[0]
-        # Outside the handler: the traceback holds on to the tensors of the pass.
+        # Outside the handler: the traceback holds references to the tensors of the pass.
         run.optimizer.zero_grad()
         gc.collect()
         if run.device.type == "cuda":
@@ -342,7 +343,7 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
 
 
 def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -> Tensor:
-    """Does the forward and backward passes of a step; returns the totals."""
+    """Runs the forward and backward passes of a step; returns the totals."""
     totals = torch.zeros(4, dtype=torch.float64, device=run.device)
     parts = [
         (number, index, part)
@@ -364,7 +365,7 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
 
 
 def _no_gradients(run: TrainState, batches: NumberedBatches) -> Tensor:
-    """Returns NaN totals; the sums of the other processes still find a partner."""
+    """Returns NaN totals, and joins the gradient sums so that other processes do not hang."""
     if run.processes > 1 and exchanges_gradients(run.network):
         _, batch = batches[0]
         try:
@@ -389,7 +390,7 @@ def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
 
 
 def _others_wait(error: BaseException) -> T2TError:
-    """Of a pass whose gradients are summed some are sent already: it cannot be made again."""
+    """Returns the error for a pass that cannot be repeated because some gradients are already sent."""
     return T2TError(
         f"memory ran out while other processes wait for this one's gradients: {error}. The "
         "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
@@ -398,23 +399,25 @@ def _others_wait(error: BaseException) -> T2TError:
     )
 
 
-# Before the first step of a compiled network: each shape is compiled.
+# Compilation of the network for each shape before the first step.
 
 
 def warm_up(
     run: TrainState, world: World, stop: object = False, say: Callable[[str], None] = print
 ) -> None:
-    """Runs the network once forward and backward for each shape that the data's batches have.
+    """Runs the network forward and backward once for each batch shape of the data.
 
-    Neither weights nor buffers nor the position in the data change.  Afterwards no layer is
-    compiled any more: a batch of another shape, for example a split one, runs without.  Does
-    nothing if no layer is compiled.
+    Weights, buffers and the position in the data do not change.  Afterwards no layer is compiled
+    any
+    more: a batch of another shape, for example a split one, runs uncompiled.  Does nothing if no
+    layer is compiled.
 
     Args:
-      run: made, not yet used.
-      world: the processes that train together; all stop if one of them does.
-      stop: true once a signal has come; checked before each shape, which may take half a minute.
-      say: prints how long it took.
+      run: a new, unused training state.
+      world: the training processes; all stop if one of them does.
+      stop: true once a signal was received; checked before each shape, which may take half a
+        minute.
+      say: prints the duration.
     """
     layers = compiled_layers(run.model)
     if not layers:
@@ -442,24 +445,24 @@ def warm_up(
 class Estimator:
     """Trains and evaluates a task in a run directory.
 
-    Training goes on from the newest whole checkpoint, bit by bit as if it had never stopped:
-    weights, optimizer, position in the data and random numbers are functions of the step alone.
+    Training resumes bit-exactly from the newest complete checkpoint: weights, optimizer state,
+    position in the data and random numbers are functions of the step alone.
 
     Attributes:
-      state: where the run stands.
-      signal: the number of the signal that has asked the processes to stop, 0 if none has.
-      run: what the loop works with, once training has begun.
-      train_steps: steps at which the run ends, once training has begun.
-      saving: hands checkpoints to the disk.
+      state: position of the run.
+      signal: number of the signal that requested a stop, 0 if there was none.
+      run: the training state, once training has started.
+      train_steps: step at which the run ends, once training has started.
+      saving: writer of checkpoints.
 
     Args:
-      task: what is trained.
-      directory: where.
-      config: how long, and what is kept.
-      world: the processes that train together.
-      stop: asked between batches whether to save and stop.
+      task: the task to train.
+      directory: the run directory.
+      config: run length, checkpointing and evaluation settings.
+      world: the training processes.
+      stop: stop request, checked between batches.
       hooks: callbacks for training events.
-      reports: whether evaluations are written to the run directory.
+      reports: True to write evaluations to the run directory.
     """
 
     def __init__(
@@ -492,7 +495,7 @@ class Estimator:
         self.run: TrainState | None = None
         self.train_steps = config.train_steps
         self.summary = Summary(directory.path, leads=world.leads and reports)
-        self._stop = StopRequest() if stop is None else stop  # false is what it is before a signal
+        self._stop = StopRequest() if stop is None else stop  # false until a signal arrives
         self._agree = Agreement(world, 4)
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
@@ -500,17 +503,16 @@ class Estimator:
         self._out_of_time = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
-        """Trains until `until` steps are done since the run began, or a signal; saves at the end.
+        """Trains until `until` steps are completed or a signal arrives; saves at the end.
 
         Args:
-          until: steps, counted from the run's beginning.
-          must_save: whether it is an error if the last checkpoint cannot be written.  A signal's
-            and that of the run's end must be in any case; of others a warning tells.
-
+          until: steps, counted from the start of the run.
+          must_save: True to fail if the last checkpoint cannot be written, instead of printing a
+            warning.  After a signal and at the end of the run this is always an error.
         Raises:
-          CheckpointError: the run cannot be gone on with: it is taken, broken, or of other data;
-            or the last checkpoint cannot be written.
-          NotFiniteError: the loss was not finite too many times in a row.
+          CheckpointError: the run cannot be resumed because it is locked, corrupt, or of other
+            data; or the last checkpoint cannot be written.
+          NotFiniteError: the loss was not finite in too many consecutive steps.
         """
         run, state, config = self.begin(), self.state, self.config
         run.network.train()
@@ -532,17 +534,17 @@ class Estimator:
         if state.step and (must_save or ends or self.saving.step != state.step):
             self.save(must_succeed=must_save or ends)
         if run.tally.steps and self.is_done:
-            self._report(run)  # of the last steps, fewer than log_step_count_steps
+            self._report(run)  # the last steps, fewer than log_step_count_steps
 
     @torch.no_grad()
     def evaluate(self, split: Split | None = None) -> dict[str, float]:
-        """Returns the metrics of the weights as they are now, and writes them to the summaries.
+        """Returns the metrics of the current weights, and writes them to the summaries.
 
-        Of a run that keeps an average of its weights, those of the average.  Nothing is returned or
-        written if a signal came in between.
+        Uses the averaged weights if the run keeps an average.  Nothing is returned or written if a
+        signal interrupts the evaluation.
 
         Args:
-          split: what is evaluated; `config.eval_split` by default.
+          split: split to evaluate; `config.eval_split` by default.
         """
         split = split or self.config.eval_split
         model = self.model.eval()
@@ -551,7 +553,7 @@ class Estimator:
         rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
         limit = self.config.eval_steps
-        share = -(-max(limit - rank, 0) // size) if limit else None  # of this process
+        share = -(-max(limit - rank, 0) // size) if limit else None  # batches of this process
         average = self.run.average if self.run is not None else None
         for hook in self.hooks:
             hook.before_evaluation(self, split)
@@ -577,12 +579,12 @@ class Estimator:
         return results
 
     def begin(self) -> TrainState:
-        """Takes the run directory and makes what the loop needs, as the newest checkpoint left it.
+        """Locks the run directory and creates the training state from the newest checkpoint.
 
-        Done by the first `train`; does nothing when it has been done.
+        Called by the first `train`; later calls do nothing.
 
         Raises:
-          CheckpointError: as `train`.
+          CheckpointError: see `train`.
         """
         if self.run is not None:
             return self.run
@@ -609,11 +611,11 @@ class Estimator:
         self._out_of_time = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
-                if self.task.origin is not None:  # of a run in Python
+                if self.task.origin is not None:  # a run started in Python
                     self.task.origin.claim(self.directory, self.task.hparams, self.train_steps)
-                # What trains nothing changes nothing.
+                # A run with no steps left changes no files.
                 if newest is None or not self.is_done or not self.directory.exists:
-                    self.directory.commit()  # as nothing does before all is known to fit
+                    self.directory.commit()  # only after all checks have passed
                 for line in [*lines, *warm_start_lines(self.directory.path, warm)]:
                     self.say(line)
         self.run = run
@@ -637,13 +639,13 @@ class Estimator:
         check_seed(self.state, newest.path, self.config.random_seed)
 
     def newest_checkpoint(self, *, repair: bool = False) -> Checkpoint | None:
-        """Returns the newest whole checkpoint or None, the same one in all processes.
+        """Returns the newest complete checkpoint or None, the same in all processes.
 
         Args:
-          repair: lock the directory and set broken checkpoints aside.
+          repair: True to lock the directory and move corrupt checkpoints aside.
 
         Raises:
-          CheckpointError: all checkpoints are broken, or the directory is locked.
+          CheckpointError: all checkpoints are corrupt, or the directory is locked.
         """
         newest = None
         with self.world.leader_first() as leads:
@@ -654,40 +656,42 @@ class Estimator:
         step = self.world.from_leader(newest.step if newest else -1)
         if newest or step < 0:
             return newest
-        # The leader has verified it; without the lock it may be deleted by now: see restore_newest.
+        # Verified by the leader; it may be deleted by now without the lock: see restore_newest.
         path = self.checkpoints.path / f"ckpt-{step}"
         return self.checkpoints.at(step) if repair else Checkpoint(step, path)
 
     def save(self, *, must_succeed: bool = False) -> None:
-        """Saves this step, if it is not there yet; returns while the disk still works on it.
+        """Saves a checkpoint of this step, unless it exists; returns while it is still being written.
 
         Args:
-          must_succeed: waits until it is whole; else a disk that fails is warned of and counted at
-            the next step, and training goes on, unless `config.on_save_error` says "fail".
+          must_succeed: True to wait until the checkpoint is complete.  Otherwise a write error is
+            reported and counted at the next step, and training continues, unless
+            `config.on_save_error` is "fail".
 
         Raises:
-          SaveError: it could not be written, and must be.
+          SaveError: the checkpoint could not be written, and `must_succeed` or the settings require
+            it.
         """
         self.saving.save(self.begin(), self.state, self.hooks, must_succeed=must_succeed)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Takes the weights and the step of a checkpoint, to evaluate them."""
+        """Restores the weights and the step of a checkpoint for evaluation."""
         state = checkpoint.trainer_state()
         checkpoint.load_model(self.model, averaged=True)
         self.task.state.restore_for_evaluation(self.model, state.task, checkpoint.task_tensors())
         self.state = state
 
     def restore_newest(self, beyond: int = -1) -> Checkpoint | None:
-        """Restores the newest whole checkpoint; one that a trainer deletes meanwhile is let go.
+        """Restores the newest complete checkpoint; retries if a trainer deletes it meanwhile.
 
         Args:
-          beyond: steps; a checkpoint of no more is left alone.
+          beyond: steps; checkpoints with at most this many steps are ignored.
 
         Returns:
-          what was restored, in all processes the same; None if there is none.
+          The restored checkpoint, the same in all processes; None if there is none.
 
         Raises:
-          CheckpointError: all checkpoints are broken, or the newest does not fit.
+          CheckpointError: all checkpoints are corrupt, or the newest does not fit the model.
         """
         while True:
             newest = self.newest_checkpoint()
@@ -698,7 +702,7 @@ class Estimator:
                 return newest
 
     def take_position(self, checkpoint: Checkpoint) -> bool:
-        """Takes the step of a checkpoint, without its weights; returns false if it was deleted."""
+        """Restores the step of a checkpoint without its weights; returns False if it was deleted."""
         read: list[TrainerState] = []
         gone = self.checkpoints.is_gone_while(
             lambda one: read.append(one.trainer_state()), checkpoint
@@ -709,11 +713,11 @@ class Estimator:
         return True
 
     def judge(self, watched: Watched, value: float) -> None:
-        """Applies the rules that watch a metric: early stopping, plateaus, the mean of weights.
+        """Applies the rules for a monitored metric: early stopping, plateaus, averaging of weights.
 
         Args:
           watched: the metric.
-          value: of it, at this step.
+          value: its value at this step.
         """
         before = self.state
         state = after_evaluation(before, watched, value, self.config)
@@ -729,20 +733,20 @@ class Estimator:
             )
 
     def is_asked_to_stop(self) -> bool:
-        """Whether a signal has come, in any process; waits for all of them."""
+        """True if any process has received a signal; synchronizes all processes."""
         self.signal = self.world.maximum(self._stop.signal)
         return self.signal != 0
 
     @property
     def is_done(self) -> bool:
-        """Whether the run's steps, or its seconds, are over; known once training has begun."""
+        """True if the step or time limit of the run is reached; known once training has started."""
         return self.state.step >= self.train_steps or self._out_of_time
 
     def _due(self, frequency: int) -> bool:
         return frequency > 0 and self.state.step % frequency == 0
 
     def _must_stop(self) -> bool:
-        """Saves if the clock says so; returns whether all processes end their loop now."""
+        """Saves if a save is due by time; returns True if all processes leave the training loop now."""
         failed = self.world.leads and self.saving.has_failed()
         ended = 0 < self.config.train_seconds <= self.state.seconds
         self.signal, agreed_to_save, agreed_to_end, agreed_to_fail = self._agree(
@@ -762,7 +766,7 @@ class Estimator:
             hook.before_update(self)
 
     def _check_skipped(self, run: TrainState) -> None:
-        """Ends the run if nothing but steps that are not finite have come for too long."""
+        """Ends the run after too many consecutive steps that are not finite."""
         skipped = run.tally.skipped_in_a_row()
         step, batches = run.recent[0 if run.tally.is_late else -1]
         if skipped:
@@ -784,11 +788,11 @@ class Estimator:
         self._progress.report(self.state.step, report)
 
     def say(self, line: str) -> None:
-        """Prints a line, in the leading process."""
+        """Prints a line in the leading process."""
         self._progress.say(line)
 
     def close(self) -> None:
-        """Ends the reports and lets others train here."""
+        """Closes the reports and unlocks the run directory."""
         self._agree.finish()
         self.saving.close()
         if self.run is not None:
@@ -800,7 +804,7 @@ class Estimator:
 
     @property
     def model(self) -> nn.Module:
-        """The model, on its device; made when it is first asked for."""
+        """The model on its device; created on first access."""
         if self._model is None:
             seed_batch(self.state.seed, INITIALIZATION, self.world.device)
             self._model = new_model(self.task, self.world.device)
@@ -808,7 +812,7 @@ class Estimator:
 
     @property
     def precision(self) -> Precision:
-        """The type of number that the model computes with."""
+        """The number type of the model's computation."""
         if self._precision is None:
             self._precision = Precision.of(self.task.hparams, self.world.device)
         return self._precision
@@ -818,15 +822,15 @@ class Estimator:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self.hooks = ()  # nothing has come to its end
+            self.hooks = ()  # not a regular end of training
         self.close()
 
 
 def _reported(split: Split) -> str:
-    """Returns the name in reports: "train" is what training itself says of its steps."""
+    """Returns the name in reports; "train" is reserved for the statistics of training steps."""
     return "train_data" if split is Split.TRAIN else split.value
 
 
 def _named(hooks: Sequence[Hook]) -> list[tuple[str, Hook]]:
-    """Returns the hooks with the names that a checkpoint knows them by."""
+    """Returns the hooks with the names that identify them in checkpoints."""
     return [(type(hook).__name__, hook) for hook in hooks]
