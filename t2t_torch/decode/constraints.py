@@ -161,7 +161,7 @@ class Constraints:
         met, begun = _either(phrases.within(ids)), phrases.begun(ids)
         left = ~met & (inside > 0)
         furthest = _furthest(begun)  # [N, P]
-        # A phrase with another form for the beginning of a text takes that form there, and only there.
+        # A phrase with another form for the beginning of a text takes it there, and only there.
         goes_on = left if ids.size(1) else left & (first == 0)
         possible = torch.cat([goes_on, left & begun.chunk(2, 1)[1].any(-1)], 1)
         saved = torch.cat([inside, inside], 1) - phrases.lengths + furthest
@@ -247,7 +247,7 @@ def _furthest(begun: Tensor) -> Tensor:
 
 
 def _with_wanted(scores: Tensor, wanted: Tensor, width: int) -> Tensor:
-    """Returns the most probable ids and the wanted ids, in increasing order.  [N, V] -> [N, width]."""
+    """Returns the most probable ids and the wanted ids, ascending.  [N, V] -> [N, width]."""
     raised = F.pad(scores, (0, 1))
     places = torch.where(wanted == NOTHING, scores.size(1), wanted)
     more = scores.gather(1, wanted.clamp(min=0)) + _FIRST
@@ -263,7 +263,9 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
     phrases = progress.phrases
     inside = phrases.lengths.chunk(2, 1)[0].unsqueeze(1)  # [N, 1, C]
     longer = progress.begun.unsqueeze(1) & (phrases.ids.unsqueeze(1) == ids[:, :, None, None])
-    counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # matched ids of the phrase afterwards
+    counts = torch.arange(
+        1, longer.size(-1) + 1, device=ids.device
+    )  # ids matched then
     lengths = phrases.lengths[:, None, :, None]
     met_now = _either((longer & (counts == lengths)).any(-1).flatten(0, 1))
     met = progress.met.unsqueeze(1) | met_now.unflatten(0, ids.shape)  # [N, W, C]
@@ -290,7 +292,7 @@ def _place_in_bank(bank: Tensor, counted: Tensor) -> Tensor:
 
 
 # Bans on next ids, for search and sampling.
-# 
+#
 # Each processor has `forbid`, which sets banned ids to minus infinity.  The scores of outputs stay
 # the model's own: probabilities are not renormalized after a ban.
 
@@ -344,7 +346,7 @@ class RepeatedNgrams:
     size: int
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Bans ids that followed the same n-1 ids before, but never `EOS`; see `LogitsProcessor`."""
+        """Bans ids that followed the same n-1 ids, but never `EOS`; see `LogitsProcessor`."""
         ids, size = written.ids, self.size
         if ids.size(1) < size:
             return

@@ -182,7 +182,7 @@ class TrainState:
 
     @property
     def is_sharded(self) -> bool:
-        """True if each process holds a shard of the weights; then forward passes communicate, too."""
+        """True if each process holds a shard of the weights; then passes communicate, too."""
         return is_sharded(self.network)
 
     def snapshot(self, state: TrainerState) -> Snapshot:
@@ -191,7 +191,7 @@ class TrainState:
         return Snapshot.take(self.model, self.optimizer, state, self.average, kept)
 
     def next_batches(self) -> NumberedBatches:
-        """Returns this process's micro-batches of the next step, with their global batch numbers."""
+        """Returns this process's micro-batches of the next step, with global batch numbers."""
         return list(itertools.islice(self.batches, self.accumulate))
 
 
@@ -390,7 +390,7 @@ def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
 
 
 def _others_wait(error: BaseException) -> T2TError:
-    """Returns the error for a pass that cannot be repeated because some gradients are already sent."""
+    """Returns the error for a pass that cannot be repeated: some gradients are already sent."""
     return T2TError(
         f"memory ran out while other processes wait for this one's gradients: {error}. The "
         "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
@@ -509,6 +509,7 @@ class Estimator:
           until: steps, counted from the start of the run.
           must_save: True to fail if the last checkpoint cannot be written, instead of printing a
             warning.  After a signal and at the end of the run this is always an error.
+
         Raises:
           CheckpointError: the run cannot be resumed because it is locked, corrupt, or of other
             data; or the last checkpoint cannot be written.
@@ -661,7 +662,7 @@ class Estimator:
         return self.checkpoints.at(step) if repair else Checkpoint(step, path)
 
     def save(self, *, must_succeed: bool = False) -> None:
-        """Saves a checkpoint of this step, unless it exists; returns while it is still being written.
+        """Saves a checkpoint of this step, unless it exists; returns before it is written.
 
         Args:
           must_succeed: True to wait until the checkpoint is complete.  Otherwise a write error is
@@ -702,7 +703,7 @@ class Estimator:
                 return newest
 
     def take_position(self, checkpoint: Checkpoint) -> bool:
-        """Restores the step of a checkpoint without its weights; returns False if it was deleted."""
+        """Restores the step of a checkpoint without its weights; False if it was deleted."""
         read: list[TrainerState] = []
         gone = self.checkpoints.is_gone_while(
             lambda one: read.append(one.trainer_state()), checkpoint
@@ -746,7 +747,7 @@ class Estimator:
         return frequency > 0 and self.state.step % frequency == 0
 
     def _must_stop(self) -> bool:
-        """Saves if a save is due by time; returns True if all processes leave the training loop now."""
+        """Saves if a save is due by time; returns True if all processes leave the loop now."""
         failed = self.world.leads and self.saving.has_failed()
         ended = 0 < self.config.train_seconds <= self.state.seconds
         self.signal, agreed_to_save, agreed_to_end, agreed_to_fail = self._agree(
