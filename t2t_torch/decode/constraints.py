@@ -263,9 +263,7 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
     phrases = progress.phrases
     inside = phrases.lengths.chunk(2, 1)[0].unsqueeze(1)  # [N, 1, C]
     longer = progress.begun.unsqueeze(1) & (phrases.ids.unsqueeze(1) == ids[:, :, None, None])
-    counts = torch.arange(
-        1, longer.size(-1) + 1, device=ids.device
-    )  # ids matched then
+    counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # ids matched then
     lengths = phrases.lengths[:, None, :, None]
     met_now = _either((longer & (counts == lengths)).any(-1).flatten(0, 1))
     met = progress.met.unsqueeze(1) | met_now.unflatten(0, ids.shape)  # [N, W, C]
