@@ -1,11 +1,11 @@
-"""The batches of a user's loaders: for training from any position on, and for evaluation.
+"""Batches of a user's loaders: resumable for training, one pass for evaluation.
 
-Global batch k of a run is batch c of epoch e, in the order in which the user's loader lists them;
-process r of w takes every w-th from its place on.  So a position is the number of batches that all
-processes have consumed, and holds for any number of processes and of loader workers.  When an epoch
-ends within a group of w batches, the next epoch begins in it: every process always has a batch.
+Global batch k of a run is batch c of epoch e, in the order of the user's loader; process r of w
+takes every w-th batch from its offset.  A position is therefore the number of batches consumed by
+all processes, and is valid for any number of processes and loader workers.  If an epoch ends within
+a group of w batches, the next epoch fills the group: every process always has a batch.
 
-Both sources have to be iterated over in the thread that trains (see `epoch_orders.py`).
+Both sources must be iterated in the training thread (see `epoch_orders.py`).
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from t2t_torch.trial.epoch_orders import (
     set_epoch,
 )
 
-# Batches of given indices, read through a loader's data set and `collate_fn`.
+# Loading of batches by indices, through a loader's data set and `collate_fn`.
 #
-# torch's own `DataLoader` does the reading ahead, in as many processes as the user's loader asks
-# for; with `num_workers=0` each batch is made when it is asked for.  Not in threads: data code
-# draws from global generators, which threads share with the model.
+# Prefetching uses torch's own `DataLoader`, with the worker count of the user's loader; with
+# `num_workers=0` batches are created on demand.  Threads are not used: data code draws from global
+# generators, which threads would share with the model.
 
 
 Place = tuple[int, int, list[Any]]
-"""An epoch, a batch's place there, and its indices."""
+"""An epoch, the index of a batch in it, and the batch's sample indices."""
 
 
 class Fetcher(data.Dataset[Any]):
-    """A data set whose items are whole batches, by place.
+    """Data set of whole batches, indexed by place.
 
-    Each batch is made under seeds of its own, (seed, purpose, epoch, place): what items draw is the
-    same in every process, and however often the run has stopped before.
+    Each batch is created under its own seed (seed, purpose, epoch, place): random augmentation is
+    identical in every process and after any number of resumes.
 
     Args:
-      loader: whose data set and `collate_fn` make batches.
-      seed: of the run.
-      purpose: "batch" in training; another one for what should draw other numbers.
+      loader: loader with the data set and `collate_fn`.
+      seed: seed of the run.
+      purpose: "batch" in training; another value yields different random numbers.
     """
 
     def __init__(self, loader: Loader, seed: int, purpose: str) -> None:
@@ -82,14 +82,14 @@ class Fetcher(data.Dataset[Any]):
 
 
 def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) -> Iterator[Any]:
-    """Yields the batches at places, in order.
+    """Yields the batches at the given places, in order.
 
     Args:
-      loader: the user's: its workers, their start, pinning and time limit are kept.  The workers
-        of training live as long as it does, those of an evaluation as long as that.
-      places: where the batches are; read a few ahead where there are workers.
-      seed: of the run.
-      purpose: as in `Fetcher`.
+      loader: user's loader; its workers, start method, pinning and timeout are kept.  Training
+        workers live as long as the training, evaluation workers as long as the evaluation.
+      places: places of the batches; workers prefetch a few.
+      seed: seed of the run.
+      purpose: see `Fetcher`.
     """
     workers = getattr(loader, "num_workers", 0)
     of_workers: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
         num_workers=workers,
         collate_fn=as_it_is,
         pin_memory=getattr(loader, "pin_memory", False),
-        # So that the workers' first seeds are not drawn from the model's generator.
+        # Keeps the base seed of the workers from being drawn from the model's generator.
         generator=torch.Generator().manual_seed(mix(seed, "workers")),
         **of_workers,
     )
@@ -121,14 +121,14 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
 
 
 def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
-    """Yields the batches of a loader; its workers end when the reading does."""
+    """Yields the batches of a loader and shuts its workers down at the end."""
     batches = iter(reader)
     end = getattr(batches, "_shutdown_workers", None)
     if end is None:  # no workers
         yield from batches
         return
-    # By hand, also after an error and at exit: when the garbage collector comes to it, the queues
-    # are closed before the workers are told, and each is waited for in vain for seconds.
+    # Explicit shutdown, also after an error and at exit: the garbage collector would close the
+    # queues before the workers are notified, and joining each worker would time out after seconds.
     atexit.register(end)
     try:
         yield from batches
@@ -138,7 +138,7 @@ def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
 
 
 class _Places(data.Sampler[Place]):
-    """Places as a sampler; there may be no end of them."""
+    """Sampler of places, possibly endless."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self._places = places
@@ -150,11 +150,11 @@ class _Places(data.Sampler[Place]):
 class _Beginning:
     """Initialization of a worker process.
 
-    A signal to stop often goes to all processes of a group.  The trainer then saves and ends its
-    workers; without them it could not finish its step.
+    A stop signal often reaches all processes of a group.  The trainer then saves and shuts its
+    workers down; it needs them to finish the current step.
 
     Args:
-      worker_init_fn: the user's.
+      worker_init_fn: the user's `worker_init_fn`.
     """
 
     def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
@@ -163,9 +163,9 @@ class _Beginning:
     def __call__(self, worker: int) -> None:
         info = data.get_worker_info()
         assert info is not None
-        # What the user's code asks for is the user's data set, not the one that reads it.
+        # User code that calls `get_worker_info` gets the user's data set, not the wrapper.
         dataset = info.dataset.dataset  # type: ignore[attr-defined]
-        object.__setattr__(info, "dataset", dataset)  # its class is frozen
+        object.__setattr__(info, "dataset", dataset)  # the class is frozen
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, _let_pass)
         if self._init is not None:
@@ -173,29 +173,29 @@ class _Beginning:
 
 
 def _let_pass(number: int, frame: FrameType | None) -> None:
-    """Ignores a first signal; a second one of its kind ends the process."""
+    """Ignores the first signal; the second of its kind terminates the process."""
     signal.signal(number, signal.SIG_DFL)
 
 
-# The two ways to read a loader: by the indices of its batches, or from its beginning on.
+# Two ways to read a loader: by the indices of its batches, or sequentially from the start.
 
 
 class ListedLoader:
-    """A loader whose order can be listed: its batches are made by their indices.
+    """Loader with a listable order: batches are created from their indices.
 
-    The loader itself is not iterated over: its sampler's copy is, and its data set and `collate_fn`
-    are called here, or in as many worker processes as it asks for.
+    The loader itself is not iterated: a copy of its sampler is, and its data set and `collate_fn`
+    are called in this process or in the loader's number of worker processes.
 
     Attributes:
-      batches_per_epoch: batches of the first epoch.
-      records: items of the first epoch.
-      records_per_batch: the loader's `batch_size`, else the mean of the first epoch.
-      repeatable: whether the same epoch, listed twice, has the same order.
-      place: returns the epoch of a batch of the run, and its place there, each from 0.
+      batches_per_epoch: number of batches in the first epoch.
+      records: number of records in the first epoch.
+      records_per_batch: the loader's `batch_size`, or the mean over the first epoch.
+      repeatable: whether listing an epoch twice yields the same order.
+      place: function from a global batch number to its epoch and index in the epoch, from 0.
 
     Args:
-      loader: the user's.
-      seed: of the run.
+      loader: user's loader.
+      seed: seed of the run.
     """
 
     def __init__(self, loader: Loader, seed: int) -> None:
@@ -211,12 +211,12 @@ class ListedLoader:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the order of the whole first epoch."""
+        """Hash of the order of the whole first epoch."""
         return self._first.digest if self.repeatable else "unrepeatable"
 
     @property
     def resume_guarantee(self) -> str:
-        """The guarantee for a resumed run, as a sentence for the log."""
+        """Guarantee for a resumed run, as a sentence for the log."""
         if not self.repeatable:
             return (
                 "not exact: the sampler has another order each time that it is asked. Let it draw "
@@ -228,14 +228,14 @@ class ListedLoader:
         )
 
     def one_of_each_shape(self) -> Iterator[Any]:
-        """Yields a batch of each number of records of the first epoch, large ones first."""
+        """Yields one batch per distinct number of records in the first epoch, largest first."""
         first: dict[int, int] = {}
         for place, size in enumerate(self._first.sizes):
             first.setdefault(size, place)
         yield from self._fetched((first[size] for size in sorted(first, reverse=True)), "batch")
 
     def run(self, start: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of all epochs, from batch `start` of the run on."""
+        """Yields every `step`th batch of all epochs, starting at global batch `start`."""
         numbers = itertools.count(start, step)
         places = (
             (epoch, place, self._orders.order(epoch).indices(place))
@@ -244,7 +244,8 @@ class ListedLoader:
         return fetched(self._loader, places, self._seed, "batch")
 
     def once(self, rank: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of the first epoch, from batch `rank` on, to evaluate."""
+        """Yields every `step`th batch of the first epoch, starting at batch `rank`, for
+        evaluation."""
         return self._fetched(range(rank, len(self._first), step), "evaluation")
 
     def _fetched(self, places: Iterable[int], purpose: str) -> Iterator[Any]:
@@ -253,12 +254,12 @@ class ListedLoader:
 
 
 class ReplayedLoader:
-    """A loader of which nothing is known but how to iterate over it.
+    """Loader that can only be iterated.
 
-    An epoch is read while the global generators are seeded by (seed, "order", epoch).  A position
-    is found again by reading everything before it and throwing it away.  Attributes and arguments
-    are those of `ListedLoader`; `batches_per_epoch` is None if the loader has no length, and places
-    are known of the batches that were yielded, and of the next `step` ones.
+    An epoch is read with the global generators seeded by (seed, "order", epoch).  A position is
+    reached by reading and discarding all preceding batches.  Attributes and arguments are those of
+    `ListedLoader`; `batches_per_epoch` is None if the loader has no length, and places are known
+    only for the yielded batches and the next `step` ones.
     """
 
     repeatable = True
@@ -266,14 +267,14 @@ class ReplayedLoader:
     def __init__(self, loader: Loader, seed: int) -> None:
         self._loader = loader
         self._seed = seed
-        self._starts = [0]  # the first batch of each epoch that has begun
+        self._starts = [0]  # the first batch of each started epoch
         self.batches_per_epoch = length_of(loader) or None
         self.records_per_batch = _batch_size(loader) or 1.0
         self.records = round((self.batches_per_epoch or 0) * self.records_per_batch)
 
     @property
     def fingerprint(self) -> str:
-        """A hash of what is known of the order."""
+        """Hash of the known properties of the order."""
         loader = self._loader
         names = [type(each).__qualname__ for each in (loader, _data_set(loader))]
         workers = getattr(loader, "num_workers", 0)
@@ -282,7 +283,7 @@ class ReplayedLoader:
 
     @property
     def resume_guarantee(self) -> str:
-        """The guarantee for a resumed run, as a sentence for the log."""
+        """Guarantee for a resumed run, as a sentence for the log."""
         workers = getattr(self._loader, "num_workers", 0)
         return (
             "the loader's order cannot be listed, so all that was consumed is read again and "
@@ -291,7 +292,7 @@ class ReplayedLoader:
         )
 
     def place(self, number: int) -> tuple[int, int]:
-        """Returns the epoch of a batch of the run, and its place there, each from 0."""
+        """Returns the epoch of a global batch and its index in the epoch, both from 0."""
         epoch = bisect.bisect_right(self._starts, number) - 1
         return epoch, number - self._starts[epoch]
 
@@ -300,7 +301,7 @@ class ReplayedLoader:
         return itertools.islice(self.epoch(0), 1)
 
     def epoch(self, epoch: int) -> Iterator[Any]:
-        """Yields the batches of an epoch, from 0."""
+        """Yields the batches of an epoch, counted from 0."""
         stream = IsolatedStream(mix(self._seed, "order", epoch))
         with stream:
             set_epoch(_data_set(self._loader), epoch)
@@ -315,12 +316,12 @@ class ReplayedLoader:
             yield batch
 
     def run(self, start: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of all epochs, from batch `start` of the run on.
+        """Yields every `step`th batch of all epochs, starting at global batch `start`.
 
-        One is read ahead, so that the epoch of the next one is known with each.
+        Reads one batch ahead, to know the epoch of the next batch.
 
         Raises:
-          TrialError: an epoch has no batch.
+          TrialError: an epoch is empty.
         """
         number = epoch = 0
         wanted = start
@@ -336,15 +337,15 @@ class ReplayedLoader:
                     yield from ahead
                     ahead = [batch]
             if number == began:
-                yield from ahead  # which was there
+                yield from ahead  # yields the batch read ahead
                 raise TrialError(_nothing(self._loader, epoch))
             epoch += 1
 
     def once(self, rank: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of the first epoch, from batch `rank` on, to evaluate.
+        """Yields every `step`th batch of the first epoch, starting at batch `rank`, for evaluation.
 
         Raises:
-          TrialError: there is no batch.
+          TrialError: the loader is empty.
         """
         number = -1
         for number, batch in enumerate(self.epoch(0)):
@@ -403,35 +404,35 @@ def _empty(what: str, loader: Loader) -> str:
 
 
 ORDER_VERSION = 1
-"""Stands in the fingerprint: a run resumes only with the order in which it began."""
+"""Part of the fingerprint: a run resumes only with the order version that it started with."""
 
-_EVAL_SEED = 0  # every evaluation has the same batches in the same order
+_EVAL_SEED = 0  # makes all evaluations identical
 
 
 class TrialTrainBatches:
     """Endless training batches of one process, from any position; a `TrainSource`.
 
-    Iterating starts at `start` anew each time.  Rank r of w takes the global batches
-    `start + r, start + r + w, ...`.
+    Each iteration starts at `start`.  Rank r of w takes the global batches `start + r, start + r +
+    w, ...`.
 
     Args:
-      loader: the user's: torch's `DataLoader`, PEDL's, anything that has `dataset`,
-        `batch_sampler` and `collate_fn`, or what else can be iterated over again and again.
-      seed: of the order, and of what items draw.
-      start: global batches already consumed by all processes.
-      rank: of this process.
-      world_size: processes.
+      loader: user's loader: torch's `DataLoader`, PEDL's, an object with `dataset`, `batch_sampler`
+        and `collate_fn`, or any iterable that can be iterated repeatedly.
+      seed: seed of the order and of random augmentation.
+      start: number of global batches already consumed by all processes.
+      rank: rank of this process.
+      world_size: number of processes.
 
     Attributes:
-      batches_per_epoch: batches of all processes in the first epoch; others may have more or fewer
-        if the sampler decides so.  None if it is not known before it has been read.
-      records_per_batch: items in a batch: the loader's `batch_size`, else the mean of the first
-        epoch; 1 if neither is known.
-      resume_guarantee: what holds when a run resumes: a sentence for the log.
+      batches_per_epoch: number of global batches in the first epoch; later epochs may differ if the
+        sampler does.  None if unknown before the epoch has been read.
+      records_per_batch: the loader's `batch_size`, or the mean over the first epoch; 1 if neither
+        is known.
+      resume_guarantee: guarantee for a resumed run, as a sentence for the log.
 
     Raises:
-      TrialError: the loader has no batch, divides the data by itself, or its sampler can be read
-        only once, never ends, or has another order each time while there are several processes.
+      TrialError: the loader is empty, shards the data itself, or its sampler can be read only once,
+        never ends, or is not repeatable while there are several processes.
     """
 
     def __init__(
@@ -447,22 +448,22 @@ class TrialTrainBatches:
         self.resume_guarantee = self._order.resume_guarantee
 
     def epoch_of(self, batch_number: int) -> int:
-        """Returns the epoch of a global batch of the run, both from 0.
+        """Returns the epoch of a global batch, both counted from 0.
 
-        Where all has to be read again: of one that has been yielded, or the next of this process.
+        For a loader without indices: only for yielded batches and the next one of this process.
         """
         return self._order.place(batch_number)[0]
 
     def index_in_epoch(self, batch_number: int) -> int:
-        """Returns the place of a global batch of the run within its epoch; see `epoch_of`."""
+        """Returns the index of a global batch within its epoch; see `epoch_of`."""
         return self._order.place(batch_number)[1]
 
     @functools.cached_property
     def plan_fingerprint(self) -> str:
-        """A version and a hash of everything that the order depends on.
+        """Version and hash of everything that determines the order.
 
-        It has the order of the whole first epoch in it, so that processes, or a run and the one
-        that it resumes, that would not have the same order have different fingerprints.
+        It includes the order of the whole first epoch: processes with different orders, or a
+        resumed run with a different order, have different fingerprints.
         """
         name = type(_data_set(self._loader)).__qualname__
         known = json.dumps([self._seed, name, self._order.fingerprint])
@@ -470,10 +471,10 @@ class TrialTrainBatches:
 
     @property
     def report(self) -> PlanReport:
-        """The statistics of an epoch; tokens are records, as the content of batches is unknown.
+        """Statistics of an epoch; records count as tokens, as the batch content is opaque.
 
-        Where the epoch's length is not known, `batches` is 0 and `mixed_tokens` has the records in
-        a batch, as for a mixture, which has no epochs either.
+        If the length of the epoch is unknown, `batches` is 0 and `mixed_tokens` is the number of
+        records per batch, as for a mixture, which has no epochs either.
         """
         batches, records = self.batches_per_epoch or 0, self._order.records
         return PlanReport(
@@ -488,37 +489,37 @@ class TrialTrainBatches:
         )
 
     def one_of_each_shape(self) -> Iterator[Any]:
-        """Yields a batch of each number of records that batches of the first epoch have.
+        """Yields one batch per distinct number of records in the first epoch.
 
-        Large ones first.  Of what else batches' shapes may differ in nothing is known.
+        The largest come first.  Other differences in shape are unknown.
         """
         return self._order.one_of_each_shape()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields batches for ever, as the loader's `collate_fn` makes them.
+        """Yields endless batches as created by the loader's `collate_fn`.
 
         Raises:
-          TrialError: an epoch has no batch.
+          TrialError: an epoch is empty.
         """
         return self._order.run(self._start, self._step)
 
 
 class TrialEvalBatches:
-    """One pass over a user's loader, for one process of several; an `EvalSource`.
+    """One pass over a user's loader in one of several processes; an `EvalSource`.
 
-    Process r takes the batches of which the number leaves r when divided by the number of
-    processes: each batch once, nothing doubled and nothing filled up, so that processes may have
-    different numbers of batches, or none.  Each pass has the same batches in the same order, and
-    what items draw is the same, also if the loader shuffles.
+    Process r takes the batches whose number modulo the number of processes is r.  Each batch occurs
+    once, without duplication or padding, so the number of batches may differ between processes and
+    may be zero.  All passes have the same batches in the same order with the same random
+    augmentation, even if the loader shuffles.
 
     Args:
-      loader: as for `TrialTrainBatches`.
-      rank: of this process.
-      world_size: processes.
+      loader: see `TrialTrainBatches`.
+      rank: rank of this process.
+      world_size: number of processes.
 
     Raises:
-      TrialError: the loader has no batch (one of which the order cannot be listed: when it is
-        read), or as `TrialTrainBatches`.
+      TrialError: the loader is empty (raised on reading if its order cannot be listed), or see
+        `TrialTrainBatches`.
     """
 
     def __init__(self, loader: Loader, *, rank: int = 0, world_size: int = 1) -> None:
@@ -528,7 +529,7 @@ class TrialEvalBatches:
 
     @functools.cached_property
     def total(self) -> int:
-        """Batches of all processes; those of a loader without a length are read and counted."""
+        """Number of batches of all processes; a loader without a length is read to count them."""
         if isinstance(self._order, ReplayedLoader) and self._order.batches_per_epoch is None:
             return sum(1 for _ in self._order.epoch(0))
         return self._order.batches_per_epoch or 0
@@ -538,16 +539,16 @@ class TrialEvalBatches:
         return len(range(self._rank, self.total, self._step))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields each batch once, as the loader's `collate_fn` makes it."""
+        """Yields each batch once, as created by the loader's `collate_fn`."""
         return self._order.once(self._rank, self._step)
 
 
 class TrialBatch(NamedTuple):
-    """A batch of a user's loader.
+    """Batch of a user's loader.
 
     Attributes:
-      number: of the global batch of the run, or of the evaluation.
-      content: nested at will; of `evaluate_full_dataset` the loader itself.
+      number: number of the global batch in the run or in the evaluation.
+      content: arbitrarily nested batch; for `evaluate_full_dataset` the loader itself.
     """
 
     number: int
@@ -555,15 +556,15 @@ class TrialBatch(NamedTuple):
 
 
 class NumberedBatches:
-    """The batches of one process with their numbers; else as their source.
+    """Batches of one process with their numbers; other attributes are those of the source.
 
     Args:
-      source: of the batches.
-      first: number of the first of them.
-      step: from one number to the next.
+      source: source of the batches.
+      first: number of the first batch.
+      step: increment between batch numbers.
 
     Attributes:
-      source: of the batches.
+      source: source of the batches.
     """
 
     def __init__(self, source: Any, first: int, step: int) -> None:
@@ -575,7 +576,7 @@ class NumberedBatches:
         return getattr(self.source, name)
 
     def one_of_each_shape(self) -> Iterator[TrialBatch]:
-        """Yields a batch of each number of records."""
+        """Yields one batch per distinct number of records."""
         return (TrialBatch(self._first, batch) for batch in self.source.one_of_each_shape())
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """Export of a trial: ONNX graph with verification, or weights as safetensors.
 
-The trial's code, its data and its validation loader are needed here, and none of it afterwards.
+Exporting needs the trial's code, data and validation loader; the artifact does not.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ from t2t_torch.trial.predictor import (
 )
 from t2t_torch.trial.run_record import FOLDER, NAME
 
-# A trial's model as a graph of ONNX, its nested inputs and outputs by name.
+# Conversion of a trial's model to an ONNX graph with named inputs and outputs.
 
 
 ALONE_IN, ALONE_OUT = "input", "output"
-"""The names of a tensor that stands in nothing."""
+"""Names of an input or output that is a single tensor."""
 
 _ELSEWHERE = "t2t_torch.load of the run itself answers, with PyTorch."
-_TOO_FEW = 2  # rows of an example: a size of 1 would become part of the graph
+_TOO_FEW = 2  # minimum rows of the example: a size of 1 would become a constant of the graph
 _ONNX_DTYPES = "float16 float32 float64 int8 int16 int32 int64 uint8 bool".split()
 
 
 class Taken(NamedTuple):
-    """How a model is called, as batches of the validation loader show.
+    """Calling convention of a model, inferred from batches of the validation loader.
 
     Attributes:
-      inputs: how its inputs are nested.
-      outputs: how what it returns is.
-      like: inputs with nothing in them, in the containers that the loader gives.
-      fields: the graph's inputs.
-      targets: its outputs.
-      varying: by input, the axes whose sizes vary.
-      arguments: how many `forward` has to be given.
+      inputs: nesting of the inputs.
+      outputs: nesting of the outputs.
+      like: inputs without values, in the containers of the loader.
+      fields: inputs of the graph.
+      targets: outputs of the graph.
+      varying: dynamic axes of each input.
+      arguments: number of required arguments of `forward`.
     """
 
     inputs: Nesting
@@ -84,11 +84,11 @@ class Taken(NamedTuple):
 
 
 class Flat(nn.Module):
-    """A model that takes tensors one after another and returns them by name.
+    """Wrapper of a model with positional tensor inputs and named outputs.
 
     Args:
-      model: the trial's.
-      taken: how it is called.
+      model: model of the trial.
+      taken: calling convention of the model.
     """
 
     def __init__(self, model: nn.Module, taken: Taken) -> None:
@@ -108,24 +108,24 @@ class Flat(nn.Module):
 def taken_by(
     model: nn.Module, batches: Sequence[Any], outputs: Sequence[Any], arguments: int
 ) -> Taken:
-    """Returns how a model is called.
+    """Returns the calling convention of a model.
 
     Args:
-      model: the trial's.
-      batches: inputs of the validation loader's batches, nested.
-      outputs: what the model returned for each.
-      arguments: how many `forward` has to be given.
+      model: model of the trial.
+      batches: nested inputs, one per batch of the validation loader.
+      outputs: outputs of the model for each batch.
+      arguments: number of required arguments of `forward`.
 
     Raises:
-      ExportError: something is no tensor, has no row for each record, or differs from batch to
-        batch in more than sizes.
+      ExportError: an input or output is no tensor, has no row per record, or differs between
+        batches in more than its sizes.
     """
     name = type(model).__name__
     into = _nesting(batches[0], ALONE_IN, f"{name} takes", "")
     sizes = [_row_count(name, inputs) for inputs in batches]
     given = _all_tensors(into, batches, f"{name} takes", sizes)
     out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", "")
-    if set(names_in(into)) & set(names_in(out)):  # a graph has each name once
+    if set(names_in(into)) & set(names_in(out)):  # names in a graph are unique
         out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", ALONE_OUT)
     found = _all_tensors(out, outputs, f"{name} returns", sizes)
     fields = tuple(
@@ -144,16 +144,16 @@ def taken_by(
 
 
 def graph_of(model: nn.Module, taken: Taken, batches: Sequence[Any], code: Definition) -> Any:
-    """Returns a model as a graph.
+    """Returns the ONNX graph of a model.
 
     Args:
-      model: the trial's, on the CPU; it stays as it is.
-      taken: how it is called.
-      batches: inputs; it is traced with the largest.
-      code: where the trial's code is.
+      model: model of the trial, on the CPU; it is not modified.
+      taken: calling convention of the model.
+      batches: inputs; the largest is used for tracing.
+      code: definition of the trial, to locate its source code.
 
     Raises:
-      ExportError: it cannot be one; says where in the trial's code, and why.
+      ExportError: the model cannot be exported; names the line of the trial's code and the reason.
     """
     example = _example(taken, batches)
     name = type(model).__name__
@@ -165,7 +165,7 @@ def graph_of(model: nn.Module, taken: Taken, batches: Sequence[Any], code: Defin
                 graph = exported(name, flat, example, taken.varying, otherwise=_ELSEWHERE)
     except ExportError as error:
         raise ExportError(_graph_error(name, error.__cause__ or error, str(error), code)) from error
-    except Exception as error:  # of the trial's own code, which computes with no numbers here
+    except Exception as error:  # error in the trial's code, which is traced with symbolic values
         raise ExportError(_graph_error(name, error, "", code)) from error
     _check_outputs(graph, taken)
     return graph
@@ -173,7 +173,7 @@ def graph_of(model: nn.Module, taken: Taken, batches: Sequence[Any], code: Defin
 
 @contextlib.contextmanager
 def _symbolic_len(model: nn.Module) -> Iterator[None]:
-    """Lets `len(tensor)` in the trial's own files be a size that varies: Python's is a number."""
+    """Makes `len(tensor)` in the trial's files symbolic: Python's `len` returns a constant."""
 
     def own_len(value: Any) -> Any:
         return value.size(0) if isinstance(value, Tensor) and value.dim() else len(value)
@@ -191,7 +191,7 @@ def _symbolic_len(model: nn.Module) -> Iterator[None]:
 
 
 def _is_packed(error: BaseException) -> bool:
-    """Whether what failed was computed of packed sequences."""
+    """Returns True if the error occurred in a computation on packed sequences."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_filename.endswith("torch/nn/utils/rnn.py"):
             return True
@@ -207,7 +207,8 @@ def _all_tensors(
 
 
 def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
-    """Returns how inputs or outputs are nested; with a name before all names, if there is one."""
+    """Returns the nesting of inputs or outputs, with `within` as a prefix of all names if not
+    empty."""
     try:
         found = nesting_of({within: value} if within else value, alone)
     except DataError as error:
@@ -218,10 +219,10 @@ def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
 
 
 def _row_count(name: str, inputs: Any) -> int:
-    """Returns the records of a batch.
+    """Returns the number of records in a batch.
 
     Raises:
-      ExportError: it has no tensor, or tensors with different numbers of rows.
+      ExportError: there is no tensor, or the tensors have different numbers of rows.
     """
     found = {n: leaf for n, leaf in leaves(inputs).items() if isinstance(leaf, Tensor)}
     counts = {leaf.shape[:1] for leaf in found.values()}
@@ -235,10 +236,10 @@ def _row_count(name: str, inputs: Any) -> int:
 
 
 def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, Tensor]:
-    """Returns the tensors of inputs or outputs.
+    """Returns the named tensors of inputs or outputs.
 
     Raises:
-      ExportError: something is none, or has another number of rows.
+      ExportError: a value is no tensor, or has a wrong number of rows.
     """
     try:
         found = dict(taken_apart(nesting, value))
@@ -264,10 +265,10 @@ def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, T
 
 
 def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str, str, Any]]:
-    """Returns of each tensor its name, its dtype, and the shape of one record.
+    """Returns the name, dtype and shape of one record of each tensor.
 
     Raises:
-      ExportError: batches differ in dtype or in the number of axes.
+      ExportError: dtype or number of axes differs between batches.
     """
     kinds = []
     for one, first in batches[0].items():
@@ -285,7 +286,7 @@ def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str
 
 
 def _example(taken: Taken, batches: Sequence[Any]) -> dict[str, Tensor]:
-    """Returns the largest batch by name, doubled if it has one row."""
+    """Returns the tensors of the largest batch by name; a single row is duplicated."""
     flat = [dict(taken_apart(taken.inputs, batch)) for batch in batches]
     largest = max(flat, key=lambda one: sum(tensor.numel() for tensor in one.values()))
     if len(next(iter(largest.values()))) < _TOO_FEW:
@@ -294,7 +295,7 @@ def _example(taken: Taken, batches: Sequence[Any]) -> dict[str, Tensor]:
 
 
 def _check_outputs(graph: onnx.ModelProto, taken: Taken) -> None:
-    """Raises ExportError if a graph has other outputs than the model."""
+    """Raises ExportError if the outputs of the graph and the model differ."""
     found = [output.name for output in graph.graph.output]
     wanted = [target.name for target in taken.targets]
     if sorted(found) != sorted(wanted):
@@ -305,7 +306,8 @@ def _check_outputs(graph: onnx.ModelProto, taken: Taken) -> None:
 
 
 def _graph_error(name: str, error: BaseException, told: str, code: Definition) -> str:
-    """Says in one sentence why a model is no graph, and at which line of the trial."""
+    """Returns the error message: why the model cannot be exported, and the line of the trial's
+    code."""
     root = code.path if code.path.is_dir() else code.path.parent
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(root)]
@@ -332,10 +334,10 @@ def _graph_error(name: str, error: BaseException, told: str, code: Definition) -
     return f"{name} cannot be exported: forward{where}: {type(error).__name__}: {why}. {_ELSEWHERE}"
 
 
-# Whether an artifact of a trial answers as the trial's model does, row by row.
+# Verification that an artifact reproduces the outputs of the trial's model, row by row.
 
 
-_SHOWN = 6  # numbers of an answer that an error tells
+_SHOWN = 6  # maximum number of output values in an error message
 
 _Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -344,11 +346,11 @@ class Verified(NamedTuple):
     """Result of the comparison of an artifact with the model of a trial.
 
     Attributes:
-      rows: number of rows that were compared.
-      batches: number of batches.
-      largest: rows of the largest batch.
-      difference: the greatest difference of a number, relative above 1.
-      first: inputs and answers of the first rows, as JSON has them.
+      rows: number of compared rows.
+      batches: number of compared batches.
+      largest: number of rows of the largest batch.
+      difference: largest difference of a value; relative for values above 1.
+      first: inputs and outputs of the first rows, in JSON form.
     """
 
     rows: int
@@ -362,7 +364,7 @@ class Verified(NamedTuple):
         return self.first
 
     def lines(self, signature: Signature) -> list[str]:
-        """Returns the lines that the command prints."""
+        """Returns the lines for the command's output."""
         batches = "batch" if self.batches == 1 else "batches"
         return [
             f"  inputs    {_signature_text(signature.fields)}",
@@ -386,18 +388,18 @@ def verify(
     *,
     examples: int,
 ) -> Verified:
-    """Asks both each batch, and each of its rows alone.
+    """Compares the outputs of model and artifact for whole batches and for single rows.
 
     Args:
-      model: the trial's, on the CPU, in evaluation.
-      taken: how it is called.
-      artifact: made of it.
+      model: model of the trial, on the CPU, in evaluation mode.
+      taken: calling convention of the model.
+      artifact: artifact exported from the model.
       batches: inputs of the validation loader.
-      examples: numbers of examples together, about; one is told at least.
+      examples: approximate total number of values in the examples; at least one is returned.
 
     Raises:
-      ExportError: they differ, or the model answers a row by itself otherwise than in its batch;
-        tells the first row that does.
+      ExportError: the outputs differ, or the model's output for a row depends on the rest of its
+        batch; names the first such row.
     """
     greatest, rows, largest = 0.0, 0, 0
     told: list[dict[str, Any]] = []
@@ -447,7 +449,7 @@ def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def _check_independent(name: str, count: int, together: _Arrays, alone: _Arrays) -> None:
-    """Raises ExportError if a row is answered otherwise alone than in its batch."""
+    """Raises ExportError if the output of a row alone differs from its output in a batch."""
     for output, array in together.items():
         if array.shape == alone[output].shape and _gap(array, alone[output]) <= TOLERANCE:
             continue
@@ -461,10 +463,10 @@ def _check_independent(name: str, count: int, together: _Arrays, alone: _Arrays)
 
 
 def _compared(name: str, how: str, expected: _Arrays, found: _Arrays) -> float:
-    """Returns the greatest difference.
+    """Returns the largest difference.
 
     Raises:
-      ExportError: it is too large.
+      ExportError: the difference exceeds the tolerance.
     """
     greatest = 0.0
     for output, array in expected.items():
@@ -482,9 +484,9 @@ def _compared(name: str, how: str, expected: _Arrays, found: _Arrays) -> float:
 
 
 def _gap(expected: npt.NDArray[Any], found: npt.NDArray[Any]) -> float:
-    """Returns the greatest difference, of numbers above 1 as a share of them.
+    """Returns the largest difference; relative for numbers above 1.
 
-    What is no fraction has to be the same; what is not finite, too.
+    Values that are not floating-point, and non-finite values, must be equal.
     """
     if expected.dtype != found.dtype:
         return float("inf")
@@ -506,7 +508,7 @@ def _shown(array: npt.NDArray[Any]) -> str:
     return f"[{some}{', ...' if array.size > _SHOWN else ''}] {array.dtype} {list(array.shape)}"
 
 
-_EXAMPLE_NUMBERS = 200_000  # of all examples together; as JSON some megabytes
+_EXAMPLE_NUMBERS = 200_000  # maximum total of all examples; a few megabytes of JSON
 
 
 def check_is_met(request: Request) -> None:
@@ -574,7 +576,7 @@ class TrialExporter(Exporter):
         return verify(*given, examples=_EXAMPLE_NUMBERS)
 
 
-# The weights of a trial's run as safetensors, in a folder that is loaded as the run is.
+# Export of a trial's weights as safetensors, in a folder with the layout of a run.
 
 
 _READ_ME = """# {signature.model} of {signature.problem}
@@ -599,7 +601,7 @@ weights = load_file("model.safetensors")
 
 
 class TrialWeightsExporter(Exporter):
-    """Exports the weights of a trial's run, with a copy of its code."""
+    """Exports the weights of a trial's run with a copy of its code."""
 
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
@@ -617,7 +619,7 @@ class TrialWeightsExporter(Exporter):
         self.origin = Origin(predictor.name, type(self._model).__name__, *predictor.chosen)
 
     def write(self, folder: Path) -> Signature:
-        """See `Exporter.write`; no data is read."""
+        """See `Exporter.write`; reads no data."""
         run = self.request.run_dir
         tensors = {name: one.contiguous() for name, one in model_tensors(self._model).items()}
         save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})

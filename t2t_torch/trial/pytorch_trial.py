@@ -1,6 +1,6 @@
-"""The class that a trial is a subclass of.
+"""Base class of trials, and PEDL's interface.
 
-As PEDL's document has it:
+The interface as documented by PEDL:
 
     class MyTrial(PyTorchTrial):
         def build_model(self, hparams): ...                  # -> nn.Module
@@ -10,7 +10,7 @@ As PEDL's document has it:
         def training_metrics(self, predictions, labels, losses): ...      # -> dict; may be absent
         def batch_size(self): ...                            # -> int; may be absent
 
-As trials were written later, the step in one method:
+The interface of later trials, with the training step in one method:
 
     class MyTrial(PyTorchTrial):
         def build_model(self): ...
@@ -18,7 +18,7 @@ As trials were written later, the step in one method:
         def create_lr_scheduler(self, optimizer): ...        # -> LRScheduler; may be absent
         def train_batch(self, batch, model, epoch_idx, batch_idx): ...    # -> dict with "loss"
         def evaluate_batch(self, batch, model): ...          # -> dict
-        def evaluate_full_dataset(self, data_loader, model): ...          # or this one -> dict
+        def evaluate_full_dataset(self, data_loader, model): ...          # alternative -> dict
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from t2t_torch.search_space import Space
 class PyTorchTrial:
     """Base class of trials.
 
-    None of the methods above is declared here: which of them a trial has says how it is trained
-    (`definition.py`), and what is missing is told all at once when it is loaded.
+    None of the methods above is declared here: the methods that a trial defines select the
+    interface (`definition.py`); missing ones are reported together when the trial is loaded.
 
     Args:
-      hparams: the chosen hyperparameters; a subclass hands on what it was given, or nothing.
+      hparams: the chosen hyperparameters; subclasses may pass their own argument, or nothing.
     """
 
     def __init__(self, hparams: dict[str, Any] | None = None, *_: Any, **__: Any) -> None:
-        """Takes whatever subclasses of the time hand on, and keeps none of it."""
+        """Accepts and ignores any arguments that subclasses pass."""
 
 
-# What a trial's code may ask while it runs: its hyperparameters, its configuration, its data.
+# Context of a running trial: hyperparameters, configuration and data.
 #
-# A user's module may ask at import already, so the context is entered before it is loaded.
-# Whatever is handed out is a copy: what a trial changes in it changes nothing here.
+# User modules may read it on import, so the context is entered before they are loaded. All values
+# are returned as copies: user code cannot modify the context.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +60,9 @@ class TrialContext:
     """Context of a running trial: configuration, hyperparameters, data.
 
     Attributes:
-      experiment_config: the whole configuration, the chosen hyperparameters in it.
-      hparams: the chosen values, nested as they were written.
-      download_data_dir: what `download_data` returned; None without it.
+      experiment_config: the complete configuration, including the chosen hyperparameters.
+      hparams: the chosen values, nested as in the configuration.
+      download_data_dir: result of `download_data`; None if the trial does not define it.
     """
 
     experiment_config: dict[str, Any]
@@ -78,17 +78,17 @@ class _Current:
 
 
 def name_run(path: Path | None) -> None:
-    """Sets the run directory, from which the numbers of run and experiment follow."""
+    """Sets the run directory, from which the run and experiment numbers are derived."""
     _Current.run = path.resolve() if path else None
 
 
 def get_trial_id() -> int:
-    """Returns a number of the run: another one for each run directory; 0 without one."""
+    """Returns the run's number, unique per run directory; 0 without one."""
     return _number(_Current.run)
 
 
 def get_experiment_id() -> int:
-    """Returns a number of the experiment: the same for all trials of a search."""
+    """Returns the experiment's number, shared by all trials of a search."""
     run = _Current.run
     in_search = run is not None and run.parent.name == "trials"
     return _number(run.parent.parent if run and in_search else run)
@@ -99,7 +99,7 @@ def _number(path: Path | None) -> int:
 
 
 def enter(context: TrialContext) -> None:
-    """Makes a context the one that all questions are about."""
+    """Sets the current context."""
     _Current.context = context
 
 
@@ -111,10 +111,10 @@ def set_download_data_dir(path: Path | None) -> None:
 
 
 def get_hyperparameter(name: str) -> Any:
-    """Returns one hyperparameter's chosen value; of a nested one by its dotted name.
+    """Returns the value of a hyperparameter; nested ones by dotted name.
 
     Raises:
-      TrialError: there is none of that name, or no trial runs.
+      TrialError: there is no such hyperparameter, or no trial is running.
     """
     hparams = _entered(f"get_hyperparameter({name!r})").hparams
     found: Any = hparams
@@ -128,37 +128,37 @@ def get_hyperparameter(name: str) -> Any:
 
 
 def get_hyperparameters() -> dict[str, Any]:
-    """Returns all chosen values, nested as they were written.
+    """Returns all chosen values, nested as in the configuration.
 
     Raises:
-      TrialError: no trial runs.
+      TrialError: no trial is running.
     """
     return copy.deepcopy(_entered("get_hyperparameters()").hparams)
 
 
 def get_experiment_config() -> dict[str, Any]:
-    """Returns the whole configuration.
+    """Returns the complete configuration.
 
     Raises:
-      TrialError: no trial runs.
+      TrialError: no trial is running.
     """
     return copy.deepcopy(_entered("get_experiment_config()").experiment_config)
 
 
 def get_data_config() -> dict[str, Any]:
-    """Returns what the configuration has under `data`; empty if it has nothing.
+    """Returns the `data` section of the configuration; empty if missing.
 
     Raises:
-      TrialError: no trial runs.
+      TrialError: no trial is running.
     """
     return copy.deepcopy(_entered("get_data_config()").experiment_config.get("data") or {})
 
 
 def get_download_data_dir() -> str:
-    """Returns what `download_data` returned.
+    """Returns the result of `download_data`.
 
     Raises:
-      TrialError: there is no `download_data`, it has not been called yet, or no trial runs.
+      TrialError: `download_data` is not defined or not yet called, or no trial is running.
     """
     path = _entered("get_download_data_dir()").download_data_dir
     if path is None:
@@ -172,10 +172,10 @@ def get_download_data_dir() -> str:
 
 
 def _entered(asked: str) -> TrialContext:
-    """Returns the context.
+    """Returns the current context.
 
     Raises:
-      TrialError: none was entered.
+      TrialError: no context was entered.
     """
     if _Current.context is None:
         raise TrialError(
@@ -194,7 +194,7 @@ def _known(name: str, hparams: dict[str, Any]) -> str:
     return f"but the configuration has only {', '.join(names)}.{guess}"
 
 
-# How the metrics of validation batches are joined.
+# Reductions of metrics over validation batches.
 
 
 class Reducer(enum.Enum):
@@ -207,10 +207,10 @@ class Reducer(enum.Enum):
 
 
 def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
-    """Returns how a trial's metrics are joined: by `evaluation_reducer`, or averaged.
+    """Returns the reducers of a trial: its `evaluation_reducer`, or the mean.
 
     Raises:
-      TrialError: it is neither a Reducer nor a dict of them.
+      TrialError: it is neither a Reducer nor a dict of Reducers.
     """
     method = getattr(trial, "evaluation_reducer", None)
     found = Reducer.AVG if method is None else method()
@@ -223,8 +223,8 @@ def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
     return found
 
 
-# How a trial says that its hyperparameters are impossible.
+# Exception for invalid hyperparameters.
 
 
 class InvalidHP(T2TError):
-    """This choice of hyperparameters cannot be trained; a search tries another in its place."""
+    """The hyperparameters cannot be trained; a search tries another combination instead."""

@@ -1,7 +1,7 @@
-"""Storage of a search: the study, its history, and heartbeats of tuners.
+"""Storage of a search: the study, its trial history, and heartbeats of tuners.
 
-The journal is locked by the kernel (`flock`), not by a file that a killed process leaves behind;
-and what such a process left half written is cut off before the next entry.
+The journal is locked by the kernel (`flock`), not by a lock file that a killed process would leave
+behind.  An entry half written by a killed process is truncated before the next entry.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 
-# optuna, which only searches need: the extra `[tune]`.
+# optuna, a dependency of searches only: the extra `[tune]`.
 
 
 @functools.cache
 def optuna_module() -> Any:
-    """Returns optuna, quiet but for warnings.
+    """Returns the optuna module, with logging reduced to warnings.
 
     Raises:
-      UsageError: it is not installed.
+      UsageError: optuna is not installed.
     """
     try:
         optuna = importlib.import_module("optuna")
@@ -52,16 +52,16 @@ JOURNAL = "search.journal"
 
 _BUSY_SECONDS = 60
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before a database is opened again, whose tables others make at this moment."""
+"""Retry delays in seconds while other processes create the tables of a database."""
 _AT_ONCE = re.compile("already exists|unique|duplicate|deadlock|locked", re.IGNORECASE)
-"""What a database says then."""
+"""Matches the database errors of that situation."""
 
 
 class JournalLock:
-    """The lock of a journal, as optuna asks for one.
+    """Lock of a journal, with optuna's interface.
 
     Args:
-      journal: the file.
+      journal: the journal file.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -69,7 +69,7 @@ class JournalLock:
         self._descriptor = -1
 
     def acquire(self) -> bool:
-        """Waits for the lock, and cuts off what a killed process has left of an entry."""
+        """Waits for the lock, and truncates an entry that a killed process left incomplete."""
         file = self._journal.with_name(f"{self._journal.name}.lock")
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -93,16 +93,16 @@ def _ends_whole(file: Any, size: int) -> bool:
 
 
 def open_storage(output_dir: Path, url: str) -> BaseStorage:
-    """Opens the storage of a search; begins it if it is not there.
+    """Opens the storage of a search; creates it if missing.
 
     Args:
-      output_dir: where the journal file is, if there is no URL.
-      url: of a database, as SQLAlchemy reads it; empty: the journal.
+      output_dir: directory of the journal file, used without a URL.
+      url: SQLAlchemy URL of a database; empty: the journal.
 
     Raises:
-      DataError: the journal is damaged.
-      UsageError: optuna or the database's driver is missing, the URL cannot be read, or nobody
-        answers there.
+      DataError: the journal is corrupt.
+      UsageError: optuna or the database driver is missing, the URL is invalid, or the database does
+        not respond.
     """
     optuna = optuna_module()
     if not url:
@@ -126,7 +126,7 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
         for pause in (*_PAUSES, None):
             try:
                 return _database(url)
-            except Exception as error:  # SQLAlchemy's too, whose import is optuna's own affair
+            except Exception as error:  # includes SQLAlchemy's errors; SQLAlchemy is a dependency of optuna only
                 if not isinstance(error, ImportError) and not _is_of_a_database(error):
                     raise
                 known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
@@ -155,7 +155,7 @@ def _database(url: str) -> BaseStorage:
 
 @contextlib.contextmanager
 def _alone(url: str) -> Iterator[None]:
-    """Holds a lock while a file of SQLite is opened: the first process creates its tables."""
+    """Holds a lock while an SQLite file is opened: the first process creates its tables."""
     found = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
     file = Path(f"{found[1]}.lock") if found and found[1] != ":memory:" else None
     if file is None or not file.parent.is_dir():
@@ -166,20 +166,20 @@ def _alone(url: str) -> Iterator[None]:
 
 
 def without_password(url: str) -> str:
-    """Returns a URL as it may be printed and written down."""
+    """Returns a URL without its password, for messages and files."""
     return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
 
 
-# The ledger of a search: what has happened, in one order that all tuners agree on.
+# The trial history of a search: its events, in one order that all tuners share.
 #
-# It is kept in optuna's storage, whatever that is: a journal file by default, SQLite, PostgreSQL.
-# An entry is a trial of a study of its own, `<search>/ledger`, which the storage creates whole,
-# gives the next number and never changes: that is all that agreement needs.  Beside it stands the
-# study of the search's name, which optuna's tools read; it is written and never read by a search.
+# It is kept in any optuna storage: a journal file by default, SQLite or PostgreSQL.  An entry is a
+# trial of a separate study, `<search>/ledger`: the storage creates it atomically, assigns the next
+# number and never changes it, which is sufficient for consensus.  A second study with the name of
+# the search serves optuna's tools; a search writes it but never reads it.
 
 
 _T = TypeVar("_T")
-_PATIENCE_SECONDS = 60.0  # with a database that does not answer
+_PATIENCE_SECONDS = 60.0  # timeout for a database that does not respond
 
 
 class TrialHistory:
@@ -187,7 +187,7 @@ class TrialHistory:
 
     Args:
       storage: see `study.open_storage`.
-      name: of the search; several may share a storage.
+      name: name of the search; several searches may share a storage.
     """
 
     def __init__(self, storage: BaseStorage, name: str) -> None:
@@ -199,7 +199,7 @@ class TrialHistory:
 
     @staticmethod
     def is_in(storage: BaseStorage, name: str) -> bool:
-        """Whether a storage has the ledger of a search; nothing is made."""
+        """Returns True if the storage has the history of a search; creates nothing."""
         try:
             storage.get_study_id_from_name(_study_name(name))
         except KeyError:
@@ -207,7 +207,7 @@ class TrialHistory:
         return True
 
     def new_entries(self) -> list[dict[str, Any]]:
-        """Returns the entries that have come since the last call, in their order."""
+        """Returns the entries added since the last call, in order."""
         trials = self._insist(lambda: self.storage.get_all_trials(self._study, deepcopy=False))
         entries = []
         for trial in trials[self._read :]:
@@ -222,20 +222,20 @@ class TrialHistory:
         return entries
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Adds an entry; what came of it is known when it is read."""
+        """Adds an entry; whether it is valid is known when it is read back."""
         text = json.dumps({**entry, "time": round(time.time(), 3)})
         template = self._optuna.trial.create_trial(
             state=self._optuna.trial.TrialState.COMPLETE, value=0.0, user_attrs={"entry": text}
         )
-        # Where the answer is lost it is added twice; the second one is void.
+        # If the response is lost, the entry is added twice; the second one is void.
         self._insist(lambda: self.storage.create_new_trial(self._study, template))
 
     def note(self, key: str, value: Any) -> None:
-        """Sets a note of the search; the last one of a key holds."""
+        """Sets a metadata value of the search; the last value of a key applies."""
         self._insist(lambda: self.storage.set_study_user_attr(self._study, key, value))
 
     def notes(self) -> dict[str, Any]:
-        """Returns the notes."""
+        """Returns the metadata."""
         return self._insist(lambda: self.storage.get_study_user_attrs(self._study))
 
     def _study_id(self, name: str) -> int:
@@ -245,11 +245,12 @@ class TrialHistory:
         minimize = optuna.study.StudyDirection.MINIMIZE
         try:
             return int(self.storage.create_new_study([minimize], name))
-        except optuna.exceptions.DuplicatedStudyError:  # by another tuner, at this moment
+        except optuna.exceptions.DuplicatedStudyError:  # created by another tuner at the same time
             return int(self.storage.get_study_id_from_name(name))
 
     def _insist(self, action: Callable[[], _T]) -> _T:
-        """Does something with the storage, again for a minute where a database is away or busy."""
+        """Runs a storage operation, retrying for a minute while the database is unavailable or
+        busy."""
         began, pause = time.monotonic(), 0.1
         while True:
             try:
@@ -274,12 +275,12 @@ def _study_name(search: str) -> str:
     return f"{search}/ledger"
 
 
-# Which tuners of a search are alive, and where their run directories are.
+# Heartbeats of tuners, and the locations of their run directories.
 #
-# Tuners that share an `output_dir` share a *place*.  There each holds a lock on a file of its own,
-# which the kernel drops when the process ends, however it ends.  Of a tuner at another place only
-# its heartbeat is seen, a note in the ledger: one that has not changed for minutes, by the clock of
-# who looks, is dead.
+# Tuners that share an `output_dir` share a *place*.  There each holds a lock on its own file, which
+# the kernel releases when the process ends for any reason.  A tuner at another place is visible
+# only by its heartbeat, metadata in the trial history: a heartbeat that has not changed for
+# minutes, by the observer's clock, is dead.
 
 
 _BEAT_SECONDS = 20.0
@@ -289,16 +290,16 @@ _PLACES = "place/"
 
 
 class Heartbeat:
-    """This tuner among others; as a context manager it is alive.
+    """Heartbeat of this tuner; active while entered as a context manager.
 
     Args:
-      output_dir: of the search.
-      ledger: of the search.
+      output_dir: directory of the search.
+      ledger: trial history of the search.
       beats: whether there may be tuners at other places.
 
     Attributes:
-      tuner: this one's name, of this start alone.
-      place: of `output_dir`.
+      tuner: unique name of this start of the tuner.
+      place: name of `output_dir`.
     """
 
     def __init__(self, output_dir: Path, ledger: TrialHistory, *, beats: bool) -> None:
@@ -336,14 +337,14 @@ class Heartbeat:
         os.close(self._descriptor)
 
     def beat(self) -> None:
-        """Writes a heartbeat for tuners at other places, if one is due."""
+        """Writes a heartbeat for tuners at other places, if due."""
         now = time.monotonic()
         if self._beats and now - self._beaten >= _BEAT_SECONDS:
             self._beaten = now
             self._ledger.note(f"{_PREFIX}{self.tuner}", f"{self.place} {time.time():.0f}")
 
     def is_alive(self, tuner: str, place: str) -> bool:
-        """Whether a tuner is, as far as can be seen from here."""
+        """Returns True if a tuner is alive, as far as visible from here."""
         if tuner == self.tuner:
             return True
         if place == self.place:
@@ -351,11 +352,11 @@ class Heartbeat:
         return tuner in self._beating()
 
     def place_is_alive(self, place: str) -> bool:
-        """Whether a tuner is at a place."""
+        """Returns True if a place has a live tuner."""
         return place == self.place or place in self._beating().values()
 
     def _beating(self) -> dict[str, str]:
-        """Returns the places of the tuners whose heartbeats change."""
+        """Returns the places of the tuners whose heartbeats are changing."""
         now, found = time.monotonic(), {}
         for key, note in self._ledger.notes().items():
             if not key.startswith(_PREFIX):
@@ -368,12 +369,12 @@ class Heartbeat:
 
 
 def whereabouts(ledger: TrialHistory, place: str) -> str:
-    """Returns the machine and the folder that a place is; empty if nobody has said it."""
+    """Returns the machine and folder of a place; empty if unknown."""
     return str(ledger.notes().get(f"{_PLACES}{place}", ""))
 
 
 def _place(folder: Path) -> str:
-    """Returns the name of a place, the same to all who come there."""
+    """Returns the name of a place, the same for all of its tuners."""
     file = folder / "place"
     with file_lock(folder / "place.lock"):
         if not file.exists():

@@ -1,4 +1,4 @@
-"""One tuner: takes what is to be done from the search, trains it, and tells what came of it."""
+"""A tuner process: claims trials of a search, trains them and reports the results."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from t2t_torch.tune.shared_search import (
 )
 from t2t_torch.tune.study import Heartbeat
 
-# One training of a search: a process of t2t-trainer, which pauses at a rung.
+# One training process of a search, which pauses at a rung.
 
 
 TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
-"""The command that trains."""
+"""Command of the trainer."""
 
 LOG = "tuner.log"
-"""In the run directory: what the trainings have printed, one after another."""
+"""Log file in the run directory, with the output of all its training processes."""
 
 INVALID_HP_CODE = 3
-"""Exit code of a training whose hyperparameters are invalid by its own word."""
+"""Exit code of a training process that rejects its hyperparameters as invalid."""
 
 _STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM, -signal.SIGINT)
 _LAST_BYTES = 4096
-_MOST_TOLD = 500  # characters of an error
+_MOST_TOLD = 500  # maximum length of an error message, in characters
 
 Ending = Literal["done", "refused", "invalid", "diverged", "stopped", "broken"]
-"""done: at its rung; refused: an error of the user's; invalid: INVALID_HP; diverged: its loss is
-not finite any more; stopped: by a signal that let it save; broken: killed, or by an error of its
+"""done: reached its rung; refused: user error; invalid: INVALID_HP; diverged: non-finite loss;
+stopped: terminated by a signal after saving; broken: killed, or failed with an error in its
 code."""
 
 _ENDINGS: dict[int, Ending] = {
@@ -59,12 +59,12 @@ _ENDINGS: dict[int, Ending] = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Outcome of a training's process.
+    """Outcome of a training process.
 
     Attributes:
       ending: see `Ending`.
-      code: of the process; below 0 the signal that has killed it.
-      why: its last words; empty if it is done.
+      code: exit code of the process; negative: number of the signal that killed it.
+      why: last error output; empty if it is done.
     """
 
     ending: Ending
@@ -73,13 +73,13 @@ class Outcome:
 
 
 class Training:
-    """A process that trains.
+    """A training process.
 
     Args:
-      trial: its number.
-      command: the whole of it.
-      directory: the run directory.
-      environment: what is added to this process's own.
+      trial: number of the trial.
+      command: complete command line.
+      directory: run directory.
+      environment: additional environment variables.
     """
 
     def __init__(
@@ -96,21 +96,21 @@ class Training:
 
     @property
     def seconds(self) -> float:
-        """Since it was started."""
+        """Seconds since the start."""
         return time.monotonic() - self._began if self._process is not None else 0.0
 
     @property
     def waits(self) -> str:
-        """Reason why it cannot be started yet; empty if it runs."""
+        """Reason why the process cannot be started yet; empty if it is running."""
         if self._process is not None:
             return ""
         return f"for the process that trains in {self.directory} to end"
 
     def start(self) -> bool:
-        """Starts it, unless a process of a tuner that was killed still saves there.
+        """Starts the process, unless a process of a killed tuner is still saving in the directory.
 
         Returns:
-          Whether it runs.
+          Whether it is running.
         """
         if self._process is not None:
             return True
@@ -120,7 +120,7 @@ class Training:
         with (self.directory / LOG).open("ab") as log:
             log.write(f"$ {' '.join(self._command)}\n".encode())
             log.flush()
-            # A session of its own: Ctrl-C is the tuner's alone, which then asks once.
+            # New session: Ctrl-C only reaches the tuner, which then requests one graceful stop.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -134,20 +134,20 @@ class Training:
         return True
 
     def outcome(self) -> Outcome | None:
-        """Returns how it has ended; None if it has not."""
+        """Returns the outcome; None while it is running."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
         return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
 
     def ask_to_stop(self) -> None:
-        """Asks it to save and end; a second call does nothing."""
+        """Requests a save and exit; repeated calls have no effect."""
         if self._process is not None and not self._asked:
             self._asked = time.monotonic()
             self._process.terminate()
 
     def kill(self) -> None:
-        """Ends it at once; it will go on from its last checkpoint."""
+        """Kills the process; the trial will resume from its latest checkpoint."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -174,7 +174,7 @@ def _follow_parent() -> None:
 
 
 def _why(directory: Path, code: int) -> str:
-    """Returns the last words of a training."""
+    """Returns the last error output of a training process."""
     told = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     with (directory / LOG).open("rb") as log:
         log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
@@ -186,7 +186,7 @@ def _why(directory: Path, code: int) -> str:
     return f"{told}: {words[:_MOST_TOLD]}" if words else told
 
 
-# What each of several trainings on one machine gets of it: threads, and a GPU if there are any.
+# Resources of parallel trainings on one machine: threads, and a GPU each if available.
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -194,13 +194,13 @@ _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def environment(slot: int, parallel: int) -> dict[str, str]:
-    """Returns what is added to the environment of the training in a slot.
+    """Returns additional environment variables for the training in a slot.
 
-    What the user has set stays: OMP_NUM_THREADS, and which GPUs CUDA_VISIBLE_DEVICES names.
+    Settings of the user are kept: OMP_NUM_THREADS, and the GPUs in CUDA_VISIBLE_DEVICES.
 
     Args:
-      slot: from 0.
-      parallel: how many slots there are.
+      slot: index of the slot, from 0.
+      parallel: number of slots.
     """
     threads = str(max(_cores() // parallel, 1))
     added = {name: threads for name in _THREADS if name not in os.environ}
@@ -224,21 +224,21 @@ def _devices() -> list[str]:
     return [str(number) for number in range(found)]
 
 
-_LOOK_SECONDS = 0.05  # at the processes
-_ASK_SECONDS = 1.0  # the ledger, where there is nothing to do
-_STOP_SECONDS = 120.0  # for trainings to save
+_LOOK_SECONDS = 0.05  # polling interval of the processes
+_ASK_SECONDS = 1.0  # polling interval of the trial history when idle
+_STOP_SECONDS = 120.0  # timeout for trainings to save
 _REFUSED_IN_A_ROW = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class TunerConfig:
-    """Settings of one tuner; another one of the same search may have others.
+    """Settings of one tuner; tuners of the same search may differ.
 
     Attributes:
-      output_dir: of the search.
-      parallel: trainings at once.
-      max_restarts: how often a training that breaks is begun again from its checkpoint.
-      command: the trainer's.
+      output_dir: directory of the search.
+      parallel: number of concurrent trainings.
+      max_restarts: maximum number of restarts of a failed training from its checkpoint.
+      command: command of the trainer.
     """
 
     output_dir: Path
@@ -249,28 +249,28 @@ class TunerConfig:
 
 @dataclasses.dataclass
 class _Slot:
-    """A training, and what is known of it."""
+    """A running training and its state."""
 
     task: Task
     training: Training
     broke_at: tuple[int, int] = (-1, 0)
-    """Step and exit code of its last failure."""
+    """Step and exit code of the last failure."""
     told: str = ""
-    """What it waits for, as the user was told."""
+    """Last waiting message shown to the user."""
 
 
 class Tuner:
-    """Runs a search, or a share of it.
+    """Runs a search, or a part of it.
 
     Args:
-      search: begun.
-      subject: what is trained.
-      presence: this tuner's, entered.
-      config: how.
-      stop: asked to stop by a signal.
-      tell: takes a line for the user.
-      show: is called now and then, to draw what goes on; its argument says whether something has
-        changed.
+      search: search that has been started.
+      subject: target of the search.
+      presence: heartbeat of this tuner, already entered.
+      config: settings of the tuner.
+      stop: stop request set by a signal.
+      tell: callback that prints a line.
+      show: callback that updates the progress display; its argument is True if a trial has started
+        or ended.
     """
 
     def __init__(
@@ -299,10 +299,10 @@ class Tuner:
         return self.search.searcher.plan.metric
 
     def run(self) -> None:
-        """Works until nothing is left to do, or a signal asks to stop.
+        """Runs until the search is over or a signal requests a stop.
 
         Raises:
-          UsageError: no training can work as asked: the metric is unknown, or all are refused.
+          UsageError: no training can succeed: the metric is unknown, or all trainings are refused.
         """
         try:
             while not self._stop:
@@ -319,7 +319,7 @@ class Tuner:
             self._leave()
 
     def _fill(self) -> bool:
-        """Looks at what others have done, and takes what there is; returns whether it took some."""
+        """Syncs with other tuners and claims available tasks; returns True if it claimed any."""
         taken = False
         if time.monotonic() - self._asked < _ASK_SECONDS:
             return False
@@ -335,7 +335,7 @@ class Tuner:
         return taken
 
     def _look(self) -> None:
-        """Takes what has been added to the search, and frees what the dead have held."""
+        """Applies new entries of the search, and frees the trials of dead tuners."""
         self._asked = time.monotonic()
         self.search.sync()
         for lost in self.search.free_lost(self._presence):
@@ -349,13 +349,13 @@ class Tuner:
         self._tell(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
 
     def _start(self, slot: _Slot) -> None:
-        """Starts a training, or tells once what it waits for."""
+        """Starts a training, or reports once why it has to wait."""
         if not slot.training.start() and slot.told != slot.training.waits:
             slot.told = slot.training.waits
             self._tell(f"trial {slot.task.trial} waits {slot.told}")
 
     def directory(self, trial: int) -> Path:
-        """Returns a trial's run directory."""
+        """Returns the run directory of a trial."""
         return trial_directory(self._config.output_dir, trial)
 
     def _training(self, task: Task, slot: int) -> Training:
@@ -372,13 +372,13 @@ class Tuner:
         return Training(task.trial, command, directory, environment(slot, self._config.parallel))
 
     def _finish(self) -> bool:
-        """Reports the trainings that have ended; returns whether any had."""
+        """Reports the trainings that have ended; returns True if there were any."""
         ended = False
         for number, slot in list(self._slots.items()):
             outcome = slot.training.outcome()
             if outcome is not None:
                 ended = True
-                self._asked = 0.0  # there may be something to do at once
+                self._asked = 0.0  # new tasks may be available immediately
                 if not self._begun_again(number, slot, outcome):
                     del self._slots[number]
                     self._conclude(slot, outcome)
@@ -400,7 +400,7 @@ class Tuner:
             self._tell(f"trial {trial}: invalid hyperparameters, another takes its place")
             self._add(slot, "invalid", seen, why=outcome.why)
         elif outcome.ending == "refused" and slot.task.is_default and not self._any_value():
-            # It is not this trial's fault: nothing would train.
+            # Not specific to this trial: every training would fail.
             self._hand_back(slot, seen)
             raise UsageError(
                 f"the unchanged set does not train: {_without_code(outcome.why)}\n"
@@ -421,7 +421,7 @@ class Tuner:
         self._tell(f"trial {trial.number} {then}: {self._metric} {told} at step {step:,}")
 
     def _begun_again(self, number: int, slot: _Slot, outcome: Outcome) -> bool:
-        """Begins a broken training again from its checkpoint, unless that is in vain."""
+        """Restarts a failed training from its checkpoint, unless that is futile."""
         if outcome.ending not in ("broken", "stopped"):
             return False
         trial = self.search.searcher.trials[slot.task.trial]
@@ -462,7 +462,7 @@ class Tuner:
         self._add(slot, "leave", seen)
 
     def _leave(self) -> None:
-        """Stops the trainings and hands them back to the search."""
+        """Stops the trainings and returns their trials to the search."""
         for slot in self._slots.values():
             slot.training.ask_to_stop()
         if any(not slot.training.waits for slot in self._slots.values()):
@@ -477,12 +477,12 @@ class Tuner:
             directory = self.directory(slot.task.trial)
             try:
                 self._hand_back(slot, _seen(directory, self._metric))
-            except T2TError as error:  # whoever goes on finds that this tuner is gone
+            except T2TError as error:  # other tuners will notice that this one has ended
                 print(f"trial {slot.task.trial} was not handed back: {error}", file=sys.stderr)
 
 
 def _seen(directory: Path, metric: str) -> Evaluations:
-    """Returns what a run has evaluated; nothing if it has no such metric."""
+    """Returns the evaluations of a run; empty if it has no such metric."""
     try:
         return read_evaluations(directory, metric)
     except UsageError:
@@ -490,7 +490,7 @@ def _seen(directory: Path, metric: str) -> Evaluations:
 
 
 def _short_of(seen: Evaluations, to: int) -> str:
-    """Returns what is missing of a training that says it is done; empty if nothing is."""
+    """Returns a description of what a finished training lacks; empty if it is complete."""
     if seen.newest is None:
         return "it ended without an evaluation"
     if seen.newest[0] < to:
@@ -502,7 +502,7 @@ def _without_code(why: str) -> str:
     return why.partition(": ")[2].removeprefix("error: ") or why
 
 
-# What a search leaves behind: its record, its page, what it found, and a link to the best run.
+# Output files of a search: record, page, findings, and a link to the best run.
 
 
 RECORD = "search.json"
@@ -511,10 +511,10 @@ BEST = "best"
 
 
 def check_any_value(record: SearchRecord) -> None:
-    """Checks that a search that is over has found something.
+    """Checks that a finished search has a result.
 
     Raises:
-      T2TError: no trial has come to a value; says why most have not.
+      T2TError: no trial has a value; names the most frequent reason.
     """
     if record.best is not None or not record.trials:
         return
@@ -529,15 +529,15 @@ def check_any_value(record: SearchRecord) -> None:
 
 
 def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str]:
-    """Writes all that a search tells into its folder.
+    """Writes the output files of a search.
 
     Args:
-      record: of a search, over or not.
-      where: tells the machine and folder in which a trial was trained, if it was not here; empty
-        if nobody knows.
+      record: record of a search, finished or not.
+      where: function that returns the machine and folder of a trial trained elsewhere; empty if
+        unknown.
 
     Returns:
-      Lines for the user: what was found, and what lies where.
+      Lines for the user: results and the locations of the files.
     """
     from t2t_torch.tune.findings import write_findings
     from t2t_torch.tune.search_page import search_page
@@ -553,18 +553,18 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
 
 
 def _tell_best(link: Path, best: TrialRecord, where: Callable[[int], str]) -> str:
-    """Links to the best run if it is here; returns a line that says where it is."""
+    """Links to the best run if it is local; returns a line with its location."""
     if best.output_dir.is_dir():
         _link(link, best.output_dir)
         return f"The best run, to decode, export or serve: {link}"
-    link.unlink(missing_ok=True)  # to one that is not the best any more
+    link.unlink(missing_ok=True)  # outdated link
     told = where(best.number) or "another --output_dir of this search"
     name = best.output_dir.relative_to(link.parent)
     return f"The best run, {name}, is not here. It was trained in {told}"
 
 
 def _link(link: Path, target: Path) -> None:
-    """Makes a relative link, which is moved into its place: there is always one."""
+    """Creates a relative link and moves it into place: a link exists at all times."""
     temporary = link.with_name(f".{link.name}.{os.getpid()}.incomplete")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(os.path.relpath(target, link.parent))
