@@ -126,7 +126,9 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
         for pause in (*_PAUSES, None):
             try:
                 return _database(url)
-            except Exception as error:  # includes SQLAlchemy's errors; SQLAlchemy is a dependency of optuna only
+            except (
+                Exception
+            ) as error:  # includes SQLAlchemy's errors; SQLAlchemy is a dependency of optuna only
                 if not isinstance(error, ImportError) and not _is_of_a_database(error):
                     raise
                 known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
