@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["ExtraLossInputs", "Hidden", "Loss", "Modality", "modality_of"]
 
 
-GuessRow: TypeAlias = tuple[Sequence[Any], float | None, Sequence[float] | None]
-"""The part of `Guesses` that is of one example."""
+class RowPrediction(NamedTuple):
+    """The part of a `BatchPrediction` that belongs to one example."""
+
+    numbers: Sequence[Any]
+    probability: float | None = None
+    scores: Sequence[Any] | None = None
 
 
-class Guesses(NamedTuple):
+class BatchPrediction(NamedTuple):
     """Predictions of a batch, as tensors.
 
     Attributes:
@@ -43,11 +47,11 @@ class Guesses(NamedTuple):
     probability: Tensor | None = None
     scores: Tensor | None = None
 
-    def rows(self) -> list[GuessRow]:
+    def rows(self) -> list[RowPrediction]:
         """Returns the numbers, probability and scores of each example."""
         size = len(self.numbers)
         columns = [[None] * size if its is None else its.tolist() for its in self]
-        return [(*row,) for row in zip(*columns, strict=True)]
+        return [RowPrediction(*row) for row in zip(*columns, strict=True)]
 
 
 class Modality(nn.Module, abc.ABC):
@@ -257,10 +261,10 @@ class Modality(nn.Module, abc.ABC):
         return self
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns logits for metrics, whose maximum is the prediction of `guess`."""
+        """Returns logits for metrics, whose maximum is the prediction of `predict`."""
         return logits
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the predictions of a batch; generated targets are predicted by search instead.
 
         Exporters trace this method: it must consist of tensor operations for any shapes.
@@ -268,7 +272,7 @@ class Modality(nn.Module, abc.ABC):
         Args:
           logits: output of `top`, [B, ...].
         """
-        raise NotImplementedError(f"{type(self).__name__} has no guess")
+        raise NotImplementedError(f"{type(self).__name__} has no predict")
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor

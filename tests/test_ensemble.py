@@ -106,7 +106,7 @@ def test_chains_of_tags_are_averaged_with_their_emissions():
     ensemble = Ensemble(models)
     logits = ensemble.logits(BATCH)["targets"]
     each = [model.logits(BATCH)["targets"] for model in models]
-    modality = ensemble.modalities["targets"].first
+    modality = ensemble.modalities["targets"]
     chains = [model.modalities["targets"].crf() for model in models]
     for sequence in itertools.product(range(3), repeat=4):
 
@@ -118,7 +118,7 @@ def test_chains_of_tags_are_averaged_with_their_emissions():
         mean = sum(score(*pair) for pair in zip(each, chains, strict=True)) / 2
         torch.testing.assert_close(score(logits, modality.crf()), mean)
     assert [
-        len(guess.numbers) for guess in ensemble.modalities["targets"].guess(logits).rows()
+        len(guess.numbers) for guess in ensemble.modalities["targets"].predict(logits).rows()
     ] == [
         4,
         4,
@@ -181,7 +181,7 @@ def test_texts_are_evaluated_with_the_probabilities_that_are_searched():
 
 def test_chains_of_tags_go_to_the_device_of_the_models():
     ensemble = Ensemble([model_of(TARGETS[Tags], seed, tag_decoder="crf") for seed in range(2)])
-    moved = ensemble.to("meta").modalities["targets"].first
+    moved = ensemble.to("meta").modalities["targets"]
     assert {parameter.device.type for parameter in moved.parameters()} == {"meta"}
 
 

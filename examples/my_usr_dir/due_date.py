@@ -26,7 +26,7 @@ from t2t_torch.features import ClassLabel, Feature, Features, InputSpec, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.loss import Loss
 from t2t_torch.metrics.metric import Metric, quotient, sums_of
-from t2t_torch.modality import Guesses, Modality
+from t2t_torch.modality import BatchPrediction, Modality
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.registry import register_hparams, register_metric, register_problem
@@ -185,7 +185,7 @@ class DateModality(Modality):
         ]
         return Loss((torch.stack(losses).sum(0) * counted).sum(), counted.sum())
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most probable year, month and day that make a date, with its probability."""
         years, months, days = (part.softmax(-1) for part in logits.float().split(self.sizes, -1))
         year, month = years.argmax(-1) + self.first_year, months.argmax(-1)
@@ -194,7 +194,7 @@ class DateModality(Modality):
         exists = torch.arange(_DAYS, device=logits.device) < length[:, None]
         chance, day = days.masked_fill(~exists, -1.0).max(-1)
         probability = years.amax(-1) * months.amax(-1) * chance
-        return Guesses(torch.stack([year, month + 1, day + 1], -1), probability)
+        return BatchPrediction(torch.stack([year, month + 1, day + 1], -1), probability)
 
 
 class DateEmbedding(nn.Module):
@@ -229,7 +229,7 @@ class DaysOff(Metric):
         """Returns the sum of the distances and the number of examples."""
         feature: Any = self.feature
         modality = DateModality(feature, HParams(hidden_size=1), is_target=True)
-        found = modality.guess(logits).numbers
+        found = modality.predict(logits).numbers
         off = (_day_numbers(found) - _day_numbers(targets)).abs().sum()
         return sums_of(off, off.new_tensor(len(targets)))
 

@@ -139,7 +139,8 @@ def _run() -> int:
         if files is not None:
             run = (_flag("output_dir"), str(checkpoint.path))
             dtype = task.hparams.activation_dtype
-            _write(files, results, run, getattr(task, "tasks", ()), decoding, dtype)
+            problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
+            _write(files, results, run, problems, decoding, dtype)
     return 0
 
 

@@ -124,7 +124,7 @@ def _run() -> int:
 
 def _serve(sources: Sequence[Source]) -> int:
     from t2t_torch.serve.application import Application
-    from t2t_torch.serve.gate import Keys, Metrics, RequestMiddleware
+    from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
     from t2t_torch.serve.repository import Repository
     from t2t_torch.serve.server import GracefulShutdown, listen_at, serve, start_log, tell
 

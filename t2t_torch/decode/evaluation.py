@@ -332,7 +332,7 @@ class EvaluatedRows:
             if name in texts:
                 guesses[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
             else:
-                guesses[name] = model.modalities[name].guess(logits).rows()
+                guesses[name] = model.modalities[name].predict(logits).rows()
         for i, number in enumerate(numbers):
             values = {
                 name: _value(features.all[name], batch[name][i])

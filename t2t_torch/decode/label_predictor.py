@@ -21,7 +21,7 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import check_whole, words_of
-from t2t_torch.modality import GuessRow
+from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position, padded
@@ -275,7 +275,7 @@ class LabelPredictor:
             found = self.model.logits(batch)
         for name, logits in found.items():
             modality: Any = self.model.modalities[name]
-            guesses[name] = modality.guess(logits).rows()
+            guesses[name] = modality.predict(logits).rows()
         return [
             Prediction.joined(
                 self._value(name, guess[i], sample) for name, guess in guesses.items()
@@ -283,7 +283,7 @@ class LabelPredictor:
             for i, sample in enumerate(samples)
         ]
 
-    def _value(self, name: str, guess: GuessRow, sample: Mapping[str, Any]) -> Prediction:
+    def _value(self, name: str, guess: RowPrediction, sample: Mapping[str, Any]) -> Prediction:
         feature, words = self.features.targets[name], None
         if feature.aligned_to is not None:
             words = len(words_of(sample[self.features.sources[feature.aligned_to]]))
@@ -300,7 +300,7 @@ def _kept(prediction: Prediction) -> dict[str, list[Any]]:
 
 
 def prediction_of(
-    name: str, feature: Feature, guess: GuessRow, words: int | None = None
+    name: str, feature: Feature, guess: RowPrediction, words: int | None = None
 ) -> Prediction:
     """Returns the prediction of a target, given the numbers of an example.
 

@@ -224,7 +224,7 @@ _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), conte
 
 
 class Network(nn.Module):
-    """What is exported: `model.hidden_states`, and of each target `Modality.guess`.
+    """What is exported: `model.hidden_states`, and of each target `Modality.predict`.
 
     Args:
       model: of which.
@@ -243,7 +243,7 @@ class Network(nn.Module):
         found: dict[str, Tensor] = {}
         batch = dict(zip(self._names, values, strict=True))
         for name, hidden in self.model.hidden_states(batch).items():
-            guesses = self.model.modality(name).guess(self.model.top(hidden, name))
+            guesses = self.model.modality(name).predict(self.model.top(hidden, name))
             given = {**guesses._asdict(), "mask": hidden.mask}
             found |= {f"{name}.{part}": its for part, its in given.items() if its is not None}
         return found
@@ -278,9 +278,9 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
         of several words.
 
     Returns:
-      Its inputs have the names of the features.  Its outputs are those of `Modality.guess`, of each
-      target t: "t.numbers" [B, n], "t.probability" [B], "t.scores" [B, ...]; and for a target of
-      words "t.mask", where the words are, [B, W].
+      A graph whose inputs have the names of the features.  Its outputs are those of
+      `Modality.predict` for each target t: "t.numbers" [B, n], "t.probability" [B], "t.scores"
+      [B, ...]; and for a target of words "t.mask", the valid positions, [B, W].
 
     Raises:
       ExportError: it holds operations that depend on the batch, or that ONNX does not have.

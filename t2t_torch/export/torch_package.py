@@ -31,7 +31,7 @@ from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import Verified, rows_of, verify
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guesses
+from t2t_torch.modality import BatchPrediction
 from t2t_torch.model import T2TModel
 from t2t_torch.runtime.signature import TORCH, Signature
 from t2t_torch.train.run_directory import RunDirectory
@@ -485,11 +485,11 @@ class _Packaged(nn.Module):
         """Changes nothing: a program does not train."""
         return self
 
-    def logits(self, batch: dict[str, Tensor]) -> dict[str, Guesses]:
+    def logits(self, batch: dict[str, Tensor]) -> dict[str, BatchPrediction]:
         """Returns the guesses for each target."""
         found: Mapping[str, Tensor] = self.program(batch)
         return {
-            name: Guesses(
+            name: BatchPrediction(
                 found[f"{name}.numbers"],
                 found.get(f"{name}.probability"),
                 found.get(f"{name}.scores"),
@@ -501,7 +501,7 @@ class _Packaged(nn.Module):
 class _Found:
     """What stands for a modality, where the program has guessed already."""
 
-    def guess(self, logits: Guesses) -> Guesses:
+    def predict(self, logits: BatchPrediction) -> BatchPrediction:
         """Returns it."""
         return logits
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, Image, MultiLabel, Real, SoftLabel, Span
 from t2t_torch.hparam import HParams
-from t2t_torch.modality import Guesses, Modality, log_mean_exp
+from t2t_torch.modality import BatchPrediction, Modality, log_mean_exp
 
 
 class TargetModality(Modality):
@@ -63,7 +63,7 @@ class ClassLabelModality(TargetModality):
         """Returns 1 where the class is known.  [B] -> [B]."""
         return (targets >= 0).float()
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most likely class of each example."""
         return best_classes(logits)
 
@@ -81,7 +81,7 @@ class ChoiceModality(TargetModality):
         """Returns 1 where there is a choice.  [B] -> [B]."""
         return (targets >= 0).float()
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the best candidate of each example."""
         return best_classes(logits)
 
@@ -128,10 +128,10 @@ class MultiLabelModality(TargetModality):
         there, absent = ([F.logsigmoid(sign * one.float()) for one in logits] for sign in (1, -1))
         return log_mean_exp(there) - log_mean_exp(absent)
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns 1 for each class that is likelier than not."""
         probability = F.logsigmoid(logits.float().abs()).sum(-1).exp()
-        return Guesses((logits > 0).long(), probability, logits.float().sigmoid())
+        return BatchPrediction((logits > 0).long(), probability, logits.float().sigmoid())
 
 
 class SoftLabelModality(TargetModality):
@@ -150,9 +150,9 @@ class SoftLabelModality(TargetModality):
         """Returns the logarithms of the distributions, which are the values.  [B, C]."""
         return super().answer_logits(feature, values, values, targets)
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the probability of each class."""
-        return Guesses(logits.float().softmax(-1))
+        return BatchPrediction(logits.float().softmax(-1))
 
 
 _LEAST = 1e-30  # a probability that has a logarithm
@@ -169,11 +169,11 @@ def _log_of(probabilities: Tensor) -> Tensor:
     return probabilities.clamp(min=_LEAST).log()
 
 
-def best_classes(logits: Tensor) -> Guesses:
+def best_classes(logits: Tensor) -> BatchPrediction:
     """Returns the most likely class of each row of [B, C]."""
     scores = logits.float().softmax(-1)
     probability, best = scores.max(-1)
-    return Guesses(best[:, None], probability, scores)
+    return BatchPrediction(best[:, None], probability, scores)
 
 
 # Numbers: a linear map in and out.
@@ -238,9 +238,9 @@ class RealModality(Modality):
         """Returns the standardized numbers.  [B, size]."""
         return torch.tensor([feature.encode(value) for value in values])
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the numbers."""
-        return Guesses(logits.float())
+        return BatchPrediction(logits.float())
 
 
 # The first and the last word of an answer.
@@ -275,12 +275,12 @@ class SpanModality(TargetModality):
         """Returns the logits of the mean probability of each first and last word."""
         return log_mean_exp([one.float().log_softmax(1) for one in logits])
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most likely first and last word of each example, -1 twice for no answer."""
         spans = best_spans(logits)
         first, last = logits.float().softmax(1).unbind(-1)
         there = first.gather(1, spans[:, :1] + 1) * last.gather(1, spans[:, 1:] + 1)
-        return Guesses(spans, there.squeeze(1))
+        return BatchPrediction(spans, there.squeeze(1))
 
 
 def best_spans(logits: Tensor) -> Tensor:

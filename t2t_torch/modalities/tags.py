@@ -16,7 +16,7 @@ from t2t_torch.layers import crf
 from t2t_torch.layers.crf import CRF, NEVER, Chain, TagConstraints
 from t2t_torch.layers.cross_entropy import kl_divergence
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import ExtraLossInputs, Guesses, Hidden, Loss, Modality
+from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, Modality
 from t2t_torch.text.tags import tag_rules
 
 _CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
@@ -25,7 +25,7 @@ _CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
 class TagsModality(TargetModality):
     """A label for each word: hidden [B, W, H] -> logits [B, W, C]; an unknown one has no loss.
 
-    With `tag_constraints` the guess is the likeliest sequence that the names of the tags allow.
+    With `tag_constraints` the prediction is the most likely sequence that the tag scheme allows.
 
     Args:
       hparams: hidden_size, tag_constraints.
@@ -69,7 +69,7 @@ class TagsModality(TargetModality):
         """Returns what `top` makes of each word.
 
         Padding has no weight in a loss, whatever it gets; where sequences are compared, it gets
-        `NEVER`, which is how `guess` knows it.
+        `NEVER`, which is how `predict` knows it.
         """
         logits: Tensor = self.top(hidden.states)
         if self.rules is None or hidden.mask is None:
@@ -86,7 +86,7 @@ class TagsModality(TargetModality):
         return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns the logits, of which the tag that `guess` takes has the highest."""
+        """Returns the logits, of which the tag that `predict` takes has the highest."""
         if self.rules is None:
             return logits
         return _promoted(logits, self._best(logits))
@@ -104,10 +104,10 @@ class TagsModality(TargetModality):
                 logits[row, place, feature.encoder.encode(tag)] = _CERTAIN
         return logits
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most likely labels of each sentence."""
         tags = logits.argmax(-1) if self.rules is None else self._best(logits)
-        return Guesses(tags, None, _of(tags, logits.float().softmax(-1)))
+        return BatchPrediction(tags, None, _of(tags, logits.float().softmax(-1)))
 
     def _best(self, logits: Tensor) -> Tensor:
         assert self.rules is not None
@@ -199,12 +199,12 @@ class CrfTagsModality(TagsModality):
         return made
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns log-probabilities of each word's labels, of which `guess`'s is the highest."""
+        """Returns log-probabilities of each word's labels; `predict` takes the highest."""
         there, chain = _is_there(logits), self._chain()
         marginals = crf.log_marginals(logits, there, chain)
         return _promoted(marginals, crf.best_tags(logits, there, chain))
 
-    def guess(self, logits: Tensor) -> Guesses:
+    def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the most likely sequence of labels of each sentence, and its probability."""
         there, chain = _is_there(logits), self._chain()
         tags = crf.best_tags(logits, there, chain)
@@ -212,7 +212,7 @@ class CrfTagsModality(TagsModality):
         unlikely = posterior.log_sum - crf.score(logits, tags, there, chain)
         # Rounding goes a bit below 0; a sentence without words is certain.
         unlikely = torch.where(there.any(1), unlikely, 0.0).clamp(min=0.0)
-        return Guesses(tags, (-unlikely).exp(), _of(tags, posterior.marginals.exp()))
+        return BatchPrediction(tags, (-unlikely).exp(), _of(tags, posterior.marginals.exp()))
 
     def _chain(self) -> Chain:
         learnt: Chain = self.crf()

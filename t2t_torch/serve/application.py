@@ -28,7 +28,6 @@ from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json
-from t2t_torch.serve.gate import CONTENT_TYPE, Metrics
 from t2t_torch.serve.limits import (
     MOST_WEIGHTS,
     NO_INPUT,
@@ -37,6 +36,7 @@ from t2t_torch.serve.limits import (
     Limits,
     unavailable,
 )
+from t2t_torch.serve.middleware import CONTENT_TYPE, Metrics
 from t2t_torch.serve.model import Extent, Sample, ServedModel, texts_of
 from t2t_torch.serve.protocol import (
     ErrorResponse,

@@ -15,8 +15,8 @@ from t2t_torch.errors import ArtifactError, T2TError, UsageError
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
-from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import NOT_FOUND, HTTPError, Limits, unavailable
+from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import tell
 

@@ -13,8 +13,8 @@ from served import write_artifact
 from t2t_torch.bin import server
 from t2t_torch.serve import server as listening
 from t2t_torch.serve import server as log
-from t2t_torch.serve.gate import RequestMiddleware
 from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.middleware import RequestMiddleware
 
 
 @pytest.fixture

@@ -144,5 +144,5 @@ def test_a_predicted_date_exists(due_date: ModuleType) -> None:
     logits[:, 3 + 12 + 28] = 5.0  # the 29th
     logits[:, 3 + 12 + 27] = 1.0
     logits[0, 0] = logits[1, 1] = 9.0
-    dates = modality.guess(logits).numbers.tolist()
+    dates = modality.predict(logits).numbers.tolist()
     assert dates == [[2024, 2, 29], [2025, 2, 28]]

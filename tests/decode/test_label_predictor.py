@@ -23,7 +23,7 @@ from t2t_torch.decode.files import label_file
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.modality import Guesses
+from t2t_torch.modality import BatchPrediction
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.classification import (
     PairRankingProblem,
@@ -325,12 +325,14 @@ def test_a_long_context_is_answered_from_all_its_windows(tmp_path: Path, monkeyp
     made = predictor(SpanQAProblem, [asked], tmp_path, max_context=4, context_stride=4)
     seen = []
 
-    def guess(logits):
+    def predict(logits):
         """In the second window of three the answer is its first two words."""
         seen.append(len(logits))
-        return Guesses(torch.tensor([[-1, -1], [0, 1], [0, 0]]), torch.tensor([0.9, 0.5, 0.25]))
+        return BatchPrediction(
+            torch.tensor([[-1, -1], [0, 1], [0, 0]]), torch.tensor([0.9, 0.5, 0.25])
+        )
 
-    monkeypatch.setattr(made.model.modalities["targets"], "guess", guess)
+    monkeypatch.setattr(made.model.modalities["targets"], "predict", predict)
     (answer,) = made.predict([{"question": "who?", "context": context}])
     assert seen == [3]
     assert (answer.value, answer.probabilities) == ("not  Al", {"targets": 0.5})

@@ -75,7 +75,7 @@ def expected(model, batch):
     with torch.no_grad():
         for name, hidden in model.hidden_states(batch).items():
             modality = model.modalities[name]
-            guesses = modality.guess(modality.logits(hidden))
+            guesses = modality.predict(modality.logits(hidden))
             parts = {**guesses._asdict(), "mask": hidden.mask}
             found |= {f"{name}.{part}": its for part, its in parts.items() if its is not None}
     return found

@@ -12,7 +12,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Features, Tags, Text
 from t2t_torch.hooks import confusion_matrix
 from t2t_torch.hooks.confusion_matrix import ConfusionMatrix
-from t2t_torch.modality import Guesses
+from t2t_torch.modality import BatchPrediction
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
 from t2t_torch.reports import plots
@@ -31,8 +31,8 @@ FEATURES = Features(
 
 
 class BestOf(nn.Module):
-    def guess(self, logits):
-        return Guesses(logits.argmax(-1).view(len(logits), -1))
+    def predict(self, logits):
+        return BatchPrediction(logits.argmax(-1).view(len(logits), -1))
 
 
 class Model(nn.Module):

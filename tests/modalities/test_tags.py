@@ -49,7 +49,7 @@ def logits_of(modality, rows=3, seed=1):
 def test_a_sentence_without_words_is_certain(way):
     modality = modality_of(**way)
     mask = torch.tensor([[True, True], [False, False]])
-    found = modality.guess(modality.logits(Hidden(torch.randn(2, 2, 8), mask))).rows()
+    found = modality.predict(modality.logits(Hidden(torch.randn(2, 2, 8), mask))).rows()
     assert found[1].probability == 1.0
     assert 0.0 < found[0].probability <= 1.0
 
@@ -60,7 +60,7 @@ def test_what_metrics_read_is_what_is_guessed(way):
     logits = logits_of(modality)
     read = modality.readable(logits)
     assert bool(read.isfinite().all())
-    guessed = torch.tensor([guess.numbers for guess in modality.guess(logits).rows()])
+    guessed = torch.tensor([guess.numbers for guess in modality.predict(logits).rows()])
     assert torch.equal(read.argmax(-1)[MASK], guessed[MASK])
     single = logits.argmax(-1)
     assert not torch.equal(single[MASK], guessed[MASK]), "the sequence should matter here"
@@ -69,7 +69,7 @@ def test_what_metrics_read_is_what_is_guessed(way):
 @pytest.mark.parametrize("way", WAYS[1:])
 def test_no_span_goes_on_that_has_not_begun(way):
     modality = modality_of(**way)
-    for guess in modality.guess(logits_of(modality, rows=40)).rows():
+    for guess in modality.predict(logits_of(modality, rows=40)).rows():
         names = ["O", *(LABELS[tag] for tag in guess.numbers)]
         pairs = [pair for pair in itertools.pairwise(names) if pair[1].startswith("I")]
         assert all(a in ("B" + b[1:], b) for a, b in pairs), names
@@ -80,9 +80,9 @@ def test_no_span_goes_on_that_has_not_begun(way):
 def test_padding_changes_no_guess(way):
     modality = modality_of(**way)
     logits = logits_of(modality)
-    whole = modality.guess(logits).rows()
+    whole = modality.predict(logits).rows()
     for row, length in enumerate(MASK.sum(1).tolist()):
-        (alone,) = modality.guess(logits[row : row + 1, :length]).rows()
+        (alone,) = modality.predict(logits[row : row + 1, :length]).rows()
         assert list(alone.numbers) == list(whole[row].numbers[:length])
         if alone.probability is not None:
             assert whole[row].probability == pytest.approx(alone.probability, abs=1e-6)
@@ -91,7 +91,7 @@ def test_padding_changes_no_guess(way):
 def test_a_crf_tells_how_likely_its_guess_is():
     modality = modality_of(**CRF)
     logits = logits_of(modality)
-    (guess,) = modality.guess(logits[2:, :1]).rows()
+    (guess,) = modality.predict(logits[2:, :1]).rows()
     scores = logits[2, 0] + modality.crf.start + modality.crf.end
     assert guess.probability == pytest.approx(scores.softmax(0).max().item(), abs=1e-6)
 
@@ -181,7 +181,7 @@ def test_several_models_have_the_mean_of_their_scores_and_of_their_chains():
     both = first.averaged([first, second])
     chains = [modality.crf() for modality in (first, second)]
     mean = crf.Chain(*((a + b) / 2 for a, b in zip(*chains, strict=True)))
-    guessed = torch.tensor([guess.numbers for guess in both.guess(both.mean(logits)).rows()])
+    guessed = torch.tensor([guess.numbers for guess in both.predict(both.mean(logits)).rows()])
     expected = crf.best_tags((logits[0] + logits[1]) / 2, MASK, mean)
     assert torch.equal(guessed[MASK], expected[MASK])
     assert torch.equal(first.crf.start, chains[0].start)

@@ -23,8 +23,8 @@ from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Signature, Written
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
-from t2t_torch.serve.gate import Keys, Metrics, RequestMiddleware
 from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
 from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
 from t2t_torch.serve.server import GracefulShutdown

@@ -11,7 +11,7 @@ import pytest
 from served import Served, length_of, stub_source
 
 from t2t_torch.errors import UsageError
-from t2t_torch.serve.gate import VARIABLE, Keys, Window
+from t2t_torch.serve.middleware import VARIABLE, Keys, Window
 
 KEYS = ("a-key-of-one", "a-key-of-another")
 
@@ -69,7 +69,7 @@ def test_keys_are_compared_in_constant_time_and_all_of_them(
         compared.append((len(one), len(other)))
         return compare(one, other)
 
-    monkeypatch.setattr("t2t_torch.serve.gate.hmac.compare_digest", noting)
+    monkeypatch.setattr("t2t_torch.serve.middleware.hmac.compare_digest", noting)
     assert Keys(KEYS).admit(None, shown) == (shown in KEYS)
     assert compared == [(32, 32)] * len(KEYS)  # whatever the lengths of keys, and after a match
 

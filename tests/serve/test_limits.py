@@ -12,8 +12,8 @@ from served import ROW, Served, StubModel, length_of, stub_source
 
 from t2t_torch.features import InputSpec
 from t2t_torch.serve.body import parse_json, to_json
-from t2t_torch.serve.gate import GONE
 from t2t_torch.serve.limits import HTTPError, Limits
+from t2t_torch.serve.middleware import GONE
 from t2t_torch.serve.model import extent_of, texts_of, tokens_of
 from t2t_torch.serve.tensors import extents_of
 

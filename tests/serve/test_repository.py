@@ -23,8 +23,8 @@ from served import (
 from t2t_torch.errors import ArtifactError, UsageError
 from t2t_torch.runtime.signature import MODEL
 from t2t_torch.serve import repository as repository_module
-from t2t_torch.serve.gate import Metrics
 from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
 
