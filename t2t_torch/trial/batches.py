@@ -244,8 +244,7 @@ class ListedLoader:
         return fetched(self._loader, places, self._seed, "batch")
 
     def once(self, rank: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of the first epoch, starting at batch `rank`, for
-        evaluation."""
+        """Yields every `step`th batch of the first epoch, starting at batch `rank`."""
         return self._fetched(range(rank, len(self._first), step), "evaluation")
 
     def _fetched(self, places: Iterable[int], purpose: str) -> Iterator[Any]:

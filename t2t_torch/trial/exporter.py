@@ -207,8 +207,7 @@ def _all_tensors(
 
 
 def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
-    """Returns the nesting of inputs or outputs, with `within` as a prefix of all names if not
-    empty."""
+    """Returns the nesting of inputs or outputs, with the prefix `within` for all names."""
     try:
         found = nesting_of({within: value} if within else value, alone)
     except DataError as error:
@@ -306,8 +305,7 @@ def _check_outputs(graph: onnx.ModelProto, taken: Taken) -> None:
 
 
 def _graph_error(name: str, error: BaseException, told: str, code: Definition) -> str:
-    """Returns the error message: why the model cannot be exported, and the line of the trial's
-    code."""
+    """Returns the error message: the reason, and the line of the trial's code."""
     root = code.path if code.path.is_dir() else code.path.parent
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(root)]

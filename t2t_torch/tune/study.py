@@ -126,9 +126,7 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
         for pause in (*_PAUSES, None):
             try:
                 return _database(url)
-            except (
-                Exception
-            ) as error:  # includes SQLAlchemy's errors; SQLAlchemy is a dependency of optuna only
+            except Exception as error:  # SQLAlchemy is imported by optuna only
                 if not isinstance(error, ImportError) and not _is_of_a_database(error):
                     raise
                 known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
@@ -251,8 +249,7 @@ class TrialHistory:
             return int(self.storage.get_study_id_from_name(name))
 
     def _insist(self, action: Callable[[], _T]) -> _T:
-        """Runs a storage operation, retrying for a minute while the database is unavailable or
-        busy."""
+        """Runs a storage operation; retries for a minute while the database is unavailable."""
         began, pause = time.monotonic(), 0.1
         while True:
             try:
