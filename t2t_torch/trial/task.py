@@ -1,8 +1,8 @@
-"""The task of a trial: a user's `PyTorchTrial` under this library's loop.
+"""Task of a trial: trains a user's `PyTorchTrial` in this library's training loop.
 
-An unmodified trial trains as a loop written by hand would: float32, nothing clipped, nothing
-averaged, the learning rate as its optimizer and its scheduler have it.  Losses are means already,
-so the batches of a step count alike, whatever they hold.
+An unmodified trial trains as in a hand-written loop: float32, no clipping, no averaging of weights,
+the learning rate of its optimizer and scheduler.  Losses are means already, so all batches of a
+step have equal weight.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 
 
 _ATTRIBUTES = "of_trial"
-"""In the state of a task: what the trial keeps on itself."""
+"""Key of the trial's attributes in the state of a task."""
 
 
 class TrialBatches(BatchAdapter):
-    """Batches of a trial, which only the trial can split; those of a step count alike.
+    """Batches of a trial: opaque, and of equal weight within a step.
 
     Args:
-      task: of the trial.
+      task: task of the trial.
     """
 
     def __init__(self, task: TrialTask) -> None:
@@ -64,7 +64,7 @@ class TrialBatches(BatchAdapter):
         self._task = task
 
     def to_device(self, batch: TrialBatch, device: torch.device) -> TrialBatch:
-        """Returns the batch where the model computes; a loader stays where it is."""
+        """Returns the batch on the model's device; a loader is not moved."""
         if batch.content is self._task.loaders[1]:
             return batch
         return batch._replace(content=nested.to_device(batch.content, device))
@@ -74,31 +74,31 @@ class TrialBatches(BatchAdapter):
         return 1
 
     def split(self, batch: TrialBatch, pieces: int) -> list[TrialBatch]:
-        """Returns the batch, which cannot be split."""
+        """Returns the batch unsplit."""
         return [batch]
 
     def tensors(self, batch: TrialBatch) -> dict[str, Tensor]:
-        """Returns the tensors of a batch by their dotted names."""
+        """Returns the tensors of a batch by dotted name."""
         leaves = nested.leaves(batch.content).items()
         return {name or "batch": leaf for name, leaf in leaves if isinstance(leaf, Tensor)}
 
     def totals(self, loss: Loss, batch: TrialBatch) -> Tensor:
-        """Returns the loss, times the records, and the records, thrice."""
+        """Returns [4]: the scaled loss, then the number of records three times."""
         records = loss.weight.to(torch.float64)
         scale = records * (self._task.batches_of_a_step if self._task.averages else 1)
         return torch.stack([loss.sum.detach().to(torch.float64) * scale, records, records, records])
 
     def divisor(self, totals: Tensor, processes: int) -> Tensor:
-        """Returns the number of processes: their gradients are means, and are averaged."""
+        """Returns the number of processes: gradients are means and are averaged over processes."""
         return torch.full([], float(processes), device=totals.device)
 
 
 class TrialObjective(nn.Module):
-    """The loss that a trial computes of a training batch.
+    """Training loss of a batch, computed by the trial.
 
     Args:
-      task: of the trial.
-      model: that is trained.
+      task: task of the trial.
+      model: the trained model.
     """
 
     def __init__(self, task: TrialTask, model: nn.Module) -> None:
@@ -107,9 +107,10 @@ class TrialObjective(nn.Module):
         self._task = task
 
     def forward(self, batch: TrialBatch) -> Output:
-        """Returns the loss of a batch; its weight is the number of its records."""
+        """Returns the loss of a batch, weighted by its number of records."""
         task = self._task
-        # torch's generator has its seed of this batch: what else the trial draws follows from it.
+        # torch's generator is seeded for this batch: other random numbers of the trial derive from
+        # it.
         random.seed(torch.initial_seed())
         np.random.seed(torch.initial_seed() % 2**32)
         method = "train_batch" if task.definition.generation == TRAIN_BATCH else "losses"
@@ -122,7 +123,7 @@ class TrialObjective(nn.Module):
         return Output({}, {"loss": Loss(total, weight)})
 
     def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
-        """Returns what the trial computes of a training batch: losses and metrics."""
+        """Returns the trial's losses and metrics for a training batch."""
         task, trial, model = self._task, self._task.trial, self.model
         number, content = batch
         if task.definition.generation == TRAIN_BATCH:
@@ -144,10 +145,10 @@ class TrialObjective(nn.Module):
 
 
 class TrialEvaluator(Evaluator):
-    """Means of a trial's metrics over the batches of validation.
+    """Means of a trial's metrics over the validation batches.
 
     Args:
-      task: of the trial.
+      task: task of the trial.
     """
 
     def __init__(self, task: TrialTask) -> None:
@@ -155,10 +156,10 @@ class TrialEvaluator(Evaluator):
         self._task = task
 
     def names(self) -> None:
-        """Only the first evaluation can tell."""
+        """Returns None: the names are unknown before the first evaluation."""
 
     def output(self, model: nn.Module, batch: TrialBatch) -> Any:
-        """Returns the metrics of a batch; what it draws depends on its number alone."""
+        """Returns the metrics of a batch; random numbers depend only on the batch's number."""
         with isolated(mix(0, "validation", batch.number)):
             return self._output(model, *batch)
 
@@ -175,10 +176,10 @@ class TrialEvaluator(Evaluator):
         return call(trial.validation_metrics, predictions, labels, losses, what=judge)
 
     def synchronize(self, world: World) -> None:
-        """Sums over all processes, which may know other metrics before.
+        """Sums over all processes, which may have different metrics so far.
 
-        What an evaluation has moved, as a scheduler that the trial itself steps by a metric, is
-        the leader's in all of them: each has seen other batches.
+        State changed by the evaluation, such as a scheduler that the trial steps by a metric, is
+        copied from the leader, because processes evaluate different batches.
         """
         self.metrics.agree(world)
         if self._task.state.schedule is not None:
@@ -186,10 +187,10 @@ class TrialEvaluator(Evaluator):
         super().synchronize(world)
 
     def result(self) -> dict[str, float]:
-        """Returns the metrics that are numbers.
+        """Returns the scalar metrics.
 
         Raises:
-          TrialError: a metric that is to say what is best is not among the numbers.
+          TrialError: a watched metric is not among them.
         """
         numbers, arrays = super().result(), self.arrays()
         for metric, asked_by in self._task.watched.items():
@@ -204,20 +205,20 @@ class TrialEvaluator(Evaluator):
         return numbers
 
     def arrays(self) -> dict[str, Tensor]:
-        """Returns the metrics that are arrays."""
+        """Returns the array metrics."""
         return {name: torch.from_numpy(array) for name, array in self.metrics.arrays().items()}
 
 
 class TrialState(TaskState):
-    """A trial's schedulers, its attributes and the statistics of its training metrics.
+    """Schedulers, attributes and training metrics of a trial.
 
     Attributes:
-      schedule: when the trial's schedulers step; None before the optimizer is made.
-      attributes: of the trial that checkpoints hold; None before the optimizer is made.
-      training: metrics of training since the last report.
+      schedule: stepping of the trial's schedulers; None before the optimizer is created.
+      attributes: attributes stored in checkpoints; None before the optimizer is created.
+      training: training metrics since the last report.
 
     Args:
-      task: of the trial.
+      task: task of the trial.
     """
 
     def __init__(self, task: TrialTask) -> None:
@@ -225,12 +226,12 @@ class TrialState(TaskState):
         self.attributes: AttributeState | None = None
         self.training = TrainingReport()
         self._task = task
-        self._undo: Callable[[], None] = _nothing  # of what an evaluation's checkpoint restored
-        self._tensors: dict[str, Tensor] = {}  # of the attributes, as `save` read them
+        self._undo: Callable[[], None] = _nothing  # reverts an evaluation's restore
+        self._tensors: dict[str, Tensor] = {}  # tensors of the attributes, read by `save`
         self._is_checked = False
 
     def before_update(self, model: nn.Module) -> None:
-        """Clips as the hyperparameters say, with torch's functions, as PEDL did."""
+        """Clips gradients by the hyperparameters, with torch's functions, as in PEDL."""
         chosen = self._task.hyperparameters
         if chosen.get(CLIP_NORM) is not None:
             nn.utils.clip_grad_norm_(model.parameters(), chosen[CLIP_NORM])
@@ -240,13 +241,13 @@ class TrialState(TaskState):
     def after_update(
         self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
     ) -> None:
-        """Steps the trial's scheduler as it asks.
+        """Steps the trial's scheduler.
 
-        One that steps with batches does not where the optimizer has not moved; an epoch has ended
-        all the same.
+        A scheduler that steps per batch is not stepped if the optimizer skipped its step; ends of
+        epochs count in either case.
         """
         del optimizer
-        if self.attributes is not None and not self._is_checked:  # not hours later, at a save
+        if self.attributes is not None and not self._is_checked:  # not only at a save
             self.attributes.check()
             self._is_checked = True
         if self.schedule is None or not self.schedule.steps_itself:
@@ -263,9 +264,9 @@ class TrialState(TaskState):
         return self.training.read(world)
 
     def save(self, world: World) -> dict[str, Any]:
-        """Returns the optimizer's settings, the schedulers' states and what was reported so far.
+        """Returns the state of optimizer settings, schedulers and unreported training metrics.
 
-        The values of the trial's attributes are among it, except tensors: see `tensors`.
+        Includes the trial's attributes, except tensors: see `tensors`.
         """
         assert self.schedule is not None and self.attributes is not None
         known = {**self.schedule.agreed_state(world), "report": self.training.state(world)}
@@ -273,11 +274,11 @@ class TrialState(TaskState):
         return {**known, _ATTRIBUTES: kept} if kept else known
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the tensors of the trial's attributes, as the last `save` read them."""
+        """Returns the tensors of the trial's attributes as of the last `save`."""
         return self._tensors
 
     def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
-        """Loads what `save` returned."""
+        """Restores the result of `save`."""
         if not state:
             return
         assert self.schedule is not None and self.attributes is not None
@@ -289,49 +290,49 @@ class TrialState(TaskState):
     def restore_for_evaluation(
         self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
     ) -> None:
-        """Gives the trial's attributes what a checkpoint holds, as its metrics may read them."""
+        """Restores the trial's attributes from a checkpoint, as its metrics may read them."""
         stored = _attributes_of(state)
-        self._undo()  # an attribute that this checkpoint lacks is as it was made
+        self._undo()  # resets attributes that this checkpoint lacks
         self._undo = _nothing
         if stored:
             if self.attributes is None or self.attributes.model is not model:
-                self._task.optimizer(model)  # where a trial makes them, too
+                self._task.optimizer(model)  # some trials create attributes here
             assert self.attributes is not None
             self._undo = self.attributes.remember()
             self.attributes.restore(stored, tensors, 0)
 
     def attributes_kept(self) -> AbstractContextManager[None]:
-        """Returns a context after which the trial's attributes are as before it."""
+        """Returns a context manager that restores the trial's attributes on exit."""
         assert self.attributes is not None
         return self.attributes.kept()
 
 
 class TrialTask(Task):
-    """Trains and evaluates a trial.
+    """Training and evaluation of a trial.
 
     Attributes:
-      definition: what the user wrote.
-      trial: the instance of its class.
-      hyperparameters: that were chosen for it.
-      loaders: of training and of validation.
-      source: of the training batches, once they are opened.
-      processes: that train together.
-      averages: whether the gradients of a step's batches are averaged, or summed.
-      watched: metrics that evaluations must return -> what names them.
+      definition: imported definition of the trial.
+      trial: instance of the trial class.
+      hyperparameters: chosen hyperparameters.
+      loaders: training and validation loaders.
+      source: training batches, once they are opened.
+      processes: number of processes that train together.
+      averages: whether the gradients of a step's batches are averaged instead of summed.
+      watched: required evaluation metrics -> the setting that names each.
 
     Args:
-      definition: what the user wrote.
-      trial: made of its class.
-      loaders: of training and of validation.
-      chosen: hyperparameters.
-      settings: what the loop reads: batches of a step, precision, clipping, a mean of weights.
-      averages: whether the gradients of a step's batches are averaged, or summed.
-      metric: of evaluations, that says what is best; None: nothing does.
+      definition: imported definition of the trial.
+      trial: instance of the trial class.
+      loaders: training and validation loaders.
+      chosen: chosen hyperparameters.
+      settings: settings of the loop: batches per step, precision, clipping, averaging of weights.
+      averages: whether the gradients of a step's batches are averaged instead of summed.
+      metric: evaluation metric that selects the best checkpoint; None: no selection.
     """
 
     counted = "examples"
     accumulate_flag = "--global_batch_size for {} batches of each process in a step"
-    overlaps_gradients = False  # a class around the model would hide what the trial's code reads
+    overlaps_gradients = False  # a DDP wrapper would hide attributes that the trial reads
     state: TrialState
 
     def __init__(
@@ -358,19 +359,19 @@ class TrialTask(Task):
         self.watched = {metric: "searcher.metric"} if metric else {}
         self.batches = TrialBatches(self)
         self.state = TrialState(self)
-        self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and processes
+        self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and world size
 
     def model(self) -> nn.Module:
-        """Returns what `build_model` returns."""
+        """Returns the result of `build_model`."""
         chosen = copy.deepcopy(dict(self.hyperparameters))
         return check_model(call(self.trial.build_model, chosen, what="build_model"))
 
     def objective(self, model: nn.Module) -> TrialObjective:
-        """Returns the trial's own loss of the model."""
+        """Returns the training objective of the model."""
         return TrialObjective(self, model)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the trial's own, and makes its scheduler."""
+        """Returns the trial's optimizer; also creates its scheduler."""
         self.state.schedule = None
         chosen = copy.deepcopy(dict(self.hyperparameters))
         made = call(self.trial.optimizer, model, chosen, what="optimizer")
@@ -390,38 +391,38 @@ class TrialTask(Task):
         return optimizer
 
     def schedule(self, train_steps: int) -> None:
-        """Leaves the learning rate to the trial."""
+        """Returns None: the trial controls the learning rate."""
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> Any:
-        """Returns the training loader's batches, in an order that depends on the seed alone."""
+        """Returns the training loader's batches; their order depends only on the seed."""
         place = {"start": start, "rank": rank, "world_size": world_size}
         self.processes = world_size
         self.source = TrialTrainBatches(self.loaders[0], seed=seed, **place)
         return NumberedBatches(self.source, start + rank, world_size)
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> Any:
-        """Returns one pass over the validation loader; for `evaluate_full_dataset` the loader.
+        """Returns one pass over the validation loader; the loader for `evaluate_full_dataset`.
 
         Raises:
-          TrialError: there is no such split, or the validation loader has no batch.
+          TrialError: the split does not exist, or the validation loader is empty.
         """
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
         loader = self.loaders[1]
         if self.definition.generation != TRAIN_BATCH or self.definition.has("evaluate_batch"):
-            if (rank, world_size) not in self._validation:  # kept, as it may have been counted
+            if (rank, world_size) not in self._validation:  # cached, as counting may be expensive
                 found = TrialEvalBatches(loader, rank=rank, world_size=world_size)
                 self._validation[rank, world_size] = found
             return NumberedBatches(self._validation[rank, world_size], rank, world_size)
         return [TrialBatch(0, loader)] if rank == 0 else []
 
     def evaluator(self) -> TrialEvaluator:
-        """Returns an evaluation that has seen no batch yet."""
+        """Returns a new evaluator."""
         return TrialEvaluator(self)
 
     @property
     def judge(self) -> str:
-        """The method that evaluates."""
+        """The name of the evaluation method."""
         if self.definition.generation != TRAIN_BATCH:
             return "validation_metrics"
         has_batch = self.definition.has("evaluate_batch")
@@ -429,28 +430,28 @@ class TrialTask(Task):
 
     @property
     def batches_of_a_step(self) -> int:
-        """The batches of a process in a step."""
+        """The number of batches per process in a step."""
         return self.hparams.optimizer_multistep_accumulate_steps or 1
 
     def watch(self, metric: str, asked_by: str) -> None:
-        """Refuses evaluations that lack another metric, besides the searcher's.
+        """Requires another metric of evaluations, in addition to the searcher's.
 
         Args:
-          metric: a number of evaluations.
-          asked_by: what names it, for the message.
+          metric: name of a scalar metric.
+          asked_by: setting that names the metric, for the message.
         """
         self.watched.setdefault(metric, asked_by)
 
 
 def _nothing() -> None:
-    """Undoes nothing."""
+    """Does nothing."""
 
 
 def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `TrialState.save` holds of the trial's attributes.
+    """Returns the state of the trial's attributes in the result of `TrialState.save`.
 
     Raises:
-      TrialError: it is in a form of before 0.1.0.
+      TrialError: its format is older than 0.1.0.
     """
     if "kept" in state:
         raise TrialError(
@@ -461,7 +462,7 @@ def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _records(content: Any) -> int:
-    """Returns how many records a batch has: the rows of its first tensor; 1 if it has none."""
+    """Returns the number of records in a batch: the rows of its first tensor; 1 if it has none."""
     for leaf in nested.leaves(content).values():
         if isinstance(leaf, Tensor) and leaf.ndim:
             return max(len(leaf), 1)

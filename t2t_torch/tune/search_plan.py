@@ -1,7 +1,7 @@
 """Plan of a search: method, length of trials, metric, rungs.
 
-A plan does not change while a search goes on: it is the first entry of the search's ledger, and
-whoever joins has to bring the same.
+A plan does not change during a search: it is the first entry of the trial history, and every tuner
+that joins must have the same plan.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.search_space import AnyValue, Space
 
-# The rungs of ASHA: who goes on, who stops.  No training, no clock, no generator.
+# The rungs of ASHA: promotion and stopping of trials.  Free of training, clocks and generators.
 #
-# The rules are Determined's, of its last version (`asha_stopping.go`, `adaptive_asha.go`); the
-# algorithm is that of Li et al. 2020, arXiv:1810.05934, in the form that stops what is behind.
+# The rules are those of Determined's last version (`asha_stopping.go`, `adaptive_asha.go`); the
+# algorithm is the stopping variant of Li et al. 2020, arXiv:1810.05934.
 
 
 WORST = math.inf
-"""What a failed trial is ranked with."""
+"""Loss that ranks failed trials."""
 
 MODES = ("aggressive", "standard", "conservative")
-"""aggressive: one bracket, of all rungs; standard: half of the brackets; conservative: all."""
+"""aggressive: one bracket with all rungs; standard: half of the brackets; conservative: all."""
 
 
 class Rungs:
-    """One bracket: lengths at which trials are compared, and the values that came there.
+    """One bracket: training lengths at which trials are compared, with the values reached.
 
     Args:
-      lengths: optimizer steps of each rung, the last one that of a whole training.
-      divisor: one of so many goes on.
+      lengths: optimizer steps of each rung; the last is the full length.
+      divisor: reduction factor: one in `divisor` trials continues.
     """
 
     def __init__(self, lengths: Sequence[int], divisor: float) -> None:
@@ -43,15 +43,15 @@ class Rungs:
         self._ranked: list[list[tuple[float, int]]] = [[] for _ in lengths]
 
     def insert(self, trial: int, rung: int, loss: float) -> bool:
-        """Adds what a trial has reached at a rung; returns whether it goes on to the next one.
+        """Adds a trial's loss at a rung; returns True if it continues to the next rung.
 
-        It does if it is among the best `int(n / divisor)` of the `n` that have come there, itself
-        counted, and the best one always does.  At the last rung there is nowhere to go.
+        It continues if it is among the best `int(n / divisor)` of the `n` trials at the rung,
+        including itself, or if it is the best.  No trial continues after the last rung.
 
         Args:
-          trial: its number.
-          rung: from 0.
-          loss: less is better; what is not a number is the worst, and never goes on.
+          trial: number of the trial.
+          rung: index of the rung, from 0.
+          loss: lower is better; NaN ranks last and never continues.
         """
         ranked = self._ranked[rung]
         place = self._insert(ranked, trial, loss)
@@ -60,20 +60,20 @@ class Rungs:
         return place < max(int(len(ranked) / self._divisor), 1)
 
     def fail(self, trial: int, rung: int) -> None:
-        """Ranks a trial that has failed on its way to a rung behind all others there."""
+        """Ranks a trial that failed before a rung behind all others at the rung."""
         self._insert(self._ranked[rung], trial, WORST)
 
     def remove(self, trial: int) -> None:
-        """Takes a trial whose hyperparameters are invalid from all rungs, as if it never was."""
+        """Removes a trial with invalid hyperparameters from all rungs."""
         self._ranked = [[one for one in ranked if one[1] != trial] for ranked in self._ranked]
 
     def ranked(self, rung: int) -> list[int]:
-        """Returns the trials that have come to a rung, the best first."""
+        """Returns the trials that reached a rung, best first."""
         return [trial for _, trial in self._ranked[rung]]
 
     @staticmethod
     def _insert(ranked: list[tuple[float, int]], trial: int, loss: float) -> int:
-        """Inserts before what is as good, and returns where."""
+        """Inserts a trial before equal losses and returns its index."""
         value = WORST if math.isnan(loss) else loss
         place = bisect.bisect_left(ranked, value, key=lambda one: one[0])
         ranked.insert(place, (value, trial))
@@ -82,11 +82,11 @@ class Rungs:
 
 @dataclass(frozen=True)
 class Bracket:
-    """Rungs, and how many trials begin there.
+    """Rungs, and the number of trials that start there.
 
     Attributes:
       lengths: optimizer steps of each rung.
-      trials: that begin there.
+      trials: number of trials that start in the bracket.
     """
 
     lengths: tuple[int, ...]
@@ -94,12 +94,12 @@ class Bracket:
 
 
 def rung_lengths(rungs: int, length: int, divisor: float) -> tuple[int, ...]:
-    """Returns the steps of each rung: the last is the whole length, each before it a divisor-th."""
+    """Returns the steps of each rung: the last is the full length, others 1/divisor of the next."""
     return tuple(max(int(length / divisor ** (rungs - 1 - i)), 1) for i in range(rungs))
 
 
 def most_rungs(max_rungs: int, length: int, max_trials: int, divisor: float) -> int:
-    """Returns how many rungs there can be: a trial reaches the top, and the lowest has a step."""
+    """Returns the maximum number of rungs: a trial reaches the top, and the lowest has a step."""
     rungs = 1
     while rungs < max_rungs and divisor**rungs <= min(length, max_trials):
         rungs += 1
@@ -107,10 +107,10 @@ def most_rungs(max_rungs: int, length: int, max_trials: int, divisor: float) -> 
 
 
 def bracket_rungs(mode: str, rungs: int) -> list[int]:
-    """Returns the rungs of each bracket of a mode, most first.
+    """Returns the number of rungs of each bracket of a mode, in descending order.
 
     Raises:
-      UsageError: there is no such mode.
+      UsageError: the mode is unknown.
     """
     if mode not in MODES:
         raise UsageError(f"mode {mode!r}: one of {', '.join(MODES)} was expected.")
@@ -119,16 +119,16 @@ def bracket_rungs(mode: str, rungs: int) -> list[int]:
 
 
 def brackets(rungs: Sequence[int], length: int, max_trials: int, divisor: float) -> list[Bracket]:
-    """Shares trials among brackets, so that each has about the same work.
+    """Distributes trials among brackets such that the brackets have similar amounts of work.
 
     Args:
-      rungs: of each bracket.
-      length: optimizer steps of a whole training.
-      max_trials: in all; a bracket has at least one, the first what is left.
-      divisor: as `Rungs` takes it.
+      rungs: number of rungs of each bracket.
+      length: optimizer steps of a full training.
+      max_trials: total number of trials; each bracket gets at least one, the first the remainder.
+      divisor: see `Rungs`.
 
     Returns:
-      The brackets, most rungs first.
+      The brackets, in descending order of rungs.
     """
     ordered = sorted(rungs, reverse=True)
     weights = [divisor ** (count - 1) / count for count in ordered]
@@ -141,11 +141,11 @@ def brackets(rungs: Sequence[int], length: int, max_trials: int, divisor: float)
 
 
 def next_bracket(shares: Sequence[int], dealt: Sequence[int]) -> int:
-    """Returns the bracket in which the next trial begins: where most of the share is left.
+    """Returns the bracket for the next trial: the one with the largest remaining share.
 
     Args:
-      shares: of the trials, by bracket.
-      dealt: how many have begun there already.
+      shares: number of trials of each bracket.
+      dealt: number of trials already started in each bracket.
     """
     left = [(share - had) / share for share, had in zip(shares, dealt, strict=True)]
     return max(range(len(shares)), key=lambda place: (left[place], -place))
@@ -161,34 +161,34 @@ SEARCHERS = (
     "tpe",
     "single",
 )
-"""What `searcher` may be.  `adaptive` and `adaptive_simple` are PEDL's older names of the first;
-`asha` has one bracket, whatever the mode."""
+"""Values of `searcher`.  `adaptive` and `adaptive_simple` are PEDL's older names of the first;
+`asha` has a single bracket in any mode."""
 
 WITH_RUNGS = frozenset({"adaptive_asha", "asha", "adaptive", "adaptive_simple"})
-"""Of them, those that compare trials at rungs."""
+"""The searchers that compare trials at rungs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchPlan:
-    """A search as it was asked for.
+    """Plan of a search.
 
     Attributes:
-      searcher: of `SEARCHERS`.
-      metric: by which trials are ranked, as evaluations name it.
-      lower_is_better: of the metric.
-      length: optimizer steps of a whole training.
-      max_trials: in all, the default counted.
-      seed: of the search, and of its trainings.
-      divisor: at each rung one of so many goes on.
-      max_rungs: at most; fewer if steps or trials do not suffice.
-      mode: of `rungs.MODES`, how many brackets there are.
-      bracket_rungs: the rungs of each bracket, in place of mode and max_rungs; empty: by those.
-      max_concurrent: trials that train at once, over all tuners; 0: no limit.
-      default: the values of the unchanged set, which is the first trial and never stopped; None:
-        it is not tried.
+      searcher: one of `SEARCHERS`.
+      metric: name of the evaluation metric that ranks trials.
+      lower_is_better: whether lower metric values are better.
+      length: optimizer steps of a full training.
+      max_trials: total number of trials, including the default.
+      seed: seed of the search and of its trainings.
+      divisor: reduction factor: one in `divisor` trials continues at each rung.
+      max_rungs: maximum number of rungs; fewer if there are not enough steps or trials.
+      mode: one of `MODES`; determines the number of brackets.
+      bracket_rungs: number of rungs of each bracket, overriding mode and max_rungs; empty: derived.
+      max_concurrent: maximum number of concurrent trials over all tuners; 0: no limit.
+      default: values of the unchanged hparams set, which is the first trial and never stopped;
+        None: it is not tried.
 
     Raises:
-      UsageError: a number is out of bounds, or a name unknown.
+      UsageError: a number is out of range, or a name is unknown.
     """
 
     searcher: str
@@ -228,7 +228,7 @@ class SearchPlan:
 
     @property
     def brackets(self) -> list[Bracket]:
-        """The rungs at which trials are compared; without ASHA one, at the whole length."""
+        """The brackets in which trials are compared; without ASHA one, at the full length."""
         if self.searcher not in WITH_RUNGS:
             return [Bracket((self.length,), self.max_trials)]
         rungs = list(self.bracket_rungs)
@@ -238,15 +238,15 @@ class SearchPlan:
         return brackets(rungs, self.length, self.max_trials, self.divisor)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the plan as JSON can say it."""
+        """Returns the plan in JSON form."""
         return {**dataclasses.asdict(self), "bracket_rungs": list(self.bracket_rungs)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SearchPlan:
-        """Reads what `to_dict` has made.
+        """Parses the result of `to_dict`.
 
         Raises:
-          DataError: it is something else.
+          DataError: the fields are not a valid plan.
         """
         try:
             return cls(**{**fields, "bracket_rungs": tuple(fields["bracket_rungs"])})
@@ -258,7 +258,7 @@ class SearchPlan:
 
 
 def differences(before: tuple[SearchPlan, Space], asked: tuple[SearchPlan, Space]) -> list[str]:
-    """Returns what two searches differ in, a line for each."""
+    """Returns the differences between two searches, one line each."""
     (plan, space), (new_plan, new_space) = before, asked
     told = [
         f"{name}: {old!r} there, {new!r} asked for"

@@ -1,12 +1,12 @@
-"""A search as a function of its ledger: what has happened decides what comes next.
+"""The state of a search as a function of its trial history.
 
-`Searcher` takes events one after another, in the order in which the ledger has them.  Any tuner
-that reads the same ledger comes to the same state, so no tuner has to be told what another one
-decided; and a search that was killed goes on as if it had not been.
+`Searcher` applies events in the order of the trial history.  All tuners that read the same history
+reach the same state, so tuners need not communicate their decisions, and an interrupted search
+resumes as if it had not been interrupted.
 
-An event that does not fit the state when its turn comes is *void*: it changes nothing, for nobody.
-Two tuners may ask for the same trial at the same moment: the ledger has an order, the second one's
-event is void, and it asks again.
+An event that does not fit the state when it is applied is *void*: it has no effect for any tuner.
+If two tuners claim the same trial at the same time, the second event in the history is void, and
+its tuner tries again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 
-# Which hyperparameters are tried next: drawn, from a grid, or where others were good.
+# Suggestion of hyperparameters: random, grid, or model-based.
 #
-# A suggestion is a function of the plan, the trial's number and what is known of the others; no
-# generator is kept, so that a search that was killed goes on as if it had not been.
+# A suggestion is a function of the plan, the trial's number and the state of the other trials.
+# There is no persistent generator, so an interrupted search resumes with the same suggestions.
 
 
 _DRAWS = 100
-"""So often it is drawn again where all that was drawn is taken."""
+"""Maximum number of redraws if a combination was tried before."""
 
 
 class Tried(NamedTuple):
@@ -42,8 +42,7 @@ class Tried(NamedTuple):
 
     Attributes:
       hparams: dotted name -> value.
-      loss: at the end of its training, less is better; infinity if it failed; None if it is not
-        known yet.
+      loss: final loss, lower is better; infinity if the trial failed; None if unknown yet.
     """
 
     hparams: Mapping[str, AnyValue]
@@ -54,24 +53,24 @@ class Suggester(Protocol):
     """Chooses the hyperparameters of trials."""
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns the hyperparameters of a trial; None if there is nothing new left to try.
+        """Returns the hyperparameters of a trial; None if there is no untried combination.
 
         Args:
-          number: of the trial.
-          tried: the trials before it, the default among them.
+          number: number of the trial.
+          tried: the preceding trials, including the default.
         """
         ...
 
 
 class Drawn:
-    """Draws each value by itself; what was tried before is drawn again."""
+    """Random search: draws each value independently; redraws combinations tried before."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space = space
         self._seed = seed
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns what was not tried yet."""
+        """Returns an untried combination."""
         taken = {key(one.hparams) for one in tried}
         rng = random.Random(f"{self._seed}/{number}")
         for _ in range(_DRAWS):
@@ -82,21 +81,21 @@ class Drawn:
 
 
 class OfGrid:
-    """Takes one combination after another."""
+    """Grid search: tries all combinations in order."""
 
     def __init__(self, space: Space, *, has_default: bool) -> None:
         self._space = space
         self._offset = int(has_default)
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns the combination of this number; the default is none of them."""
+        """Returns the combination with this number; the default is not part of the grid."""
         del tried
         place = number - self._offset
         return next(itertools.islice(self._space.grid(), place, None), None)
 
 
 def key(hparams: Mapping[str, AnyValue]) -> str:
-    """Returns a text that equal hyperparameters have in common, whatever their order."""
+    """Returns a string key of hyperparameters, independent of their order."""
     return json.dumps(_plain(hparams), sort_keys=True)
 
 
@@ -106,22 +105,22 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Suggestions where others were good: a tree-structured Parzen estimator, optuna's.
+# Suggestions by optuna's tree-structured Parzen estimator.
 #
-# Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization".  The sampler is made anew for
-# each trial, seeded by its number, and is told what is known at that moment: with one trial at a
-# time the same search comes to the same trials.
+# Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization".  The sampler is created for
+# each trial, seeded by its number, and receives all results known at that time: without concurrency
+# a search is reproducible.
 
 
 _LEAST_DRAWN = 3
 
 
 class TreeParzen:
-    """Suggests by what the finished trials have reached; the first ones are drawn.
+    """Suggests by the results of finished trials; the first trials are random.
 
     Args:
-      plan: of the search; a fourth of its trials, from 3 to 10, is drawn.
-      space: what is searched.
+      plan: plan of the search; a quarter of its trials, between 3 and 10, are random.
+      space: search space.
     """
 
     def __init__(self, plan: SearchPlan, space: Space) -> None:
@@ -131,7 +130,7 @@ class TreeParzen:
         self._drawn = Drawn(space, plan.seed)
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns what promises most, not tried yet."""
+        """Returns the most promising untried combination."""
         told = [one for one in tried if one.loss is not None]
         known = [one for one in told if one.loss is not None and math.isfinite(one.loss)]
         if len(known) < self._startup or not self._space.searched:
@@ -150,7 +149,7 @@ class TreeParzen:
         for one in told:
             assert one.loss is not None
             inside = axes_of(self._space, one.hparams)
-            # What failed counts as the worst that was seen.
+            # A failed trial counts as the worst known result.
             value = one.loss if math.isfinite(one.loss) else worst
             study.add_trial(optuna.trial.create_trial(**inside, value=value))
         params = study.ask(fixed_distributions=axes).params
@@ -162,7 +161,7 @@ class TreeParzen:
 
 
 def distribution(kind: Kind) -> BaseDistribution:
-    """Returns the distribution of a kind's places; see `Kind.to_axis`."""
+    """Returns optuna's distribution of an axis; see `Kind.to_axis`."""
     known = optuna_module().distributions
     made: Any
     if isinstance(kind, Categorical):
@@ -175,7 +174,7 @@ def distribution(kind: Kind) -> BaseDistribution:
 
 
 def axes_of(space: Space, hparams: Mapping[str, AnyValue]) -> dict[str, Any]:
-    """Returns the `params` and `distributions` of a trial for optuna, of values in their ranges."""
+    """Returns optuna's `params` and `distributions` of a trial, for values within their ranges."""
     inside = {
         name: kind
         for name, kind in space.searched.items()
@@ -187,11 +186,11 @@ def axes_of(space: Space, hparams: Mapping[str, AnyValue]) -> dict[str, Any]:
     }
 
 
-# Which suggester a search has.
+# Selection of the suggester of a search.
 
 
 def suggester_of(plan: SearchPlan, space: Space) -> Suggester:
-    """Returns what makes a plan's suggestions."""
+    """Returns the suggester for a plan."""
     if plan.searcher == "grid":
         return OfGrid(space, has_default=plan.default is not None)
     if plan.searcher == "tpe":
@@ -199,33 +198,33 @@ def suggester_of(plan: SearchPlan, space: Space) -> Suggester:
     return Drawn(space, plan.seed)
 
 
-# What is known of one trial of a search, from its ledger.
+# State of one trial, derived from the trial history.
 
 
 Status = Literal["free", "held", "completed", "stopped", "failed", "invalid"]
-"""free: waits for a tuner to train it on; held: a tuner does; the others are over."""
+"""free: waiting for a tuner; held: claimed by a tuner; others: finished."""
 
 
 @dataclasses.dataclass
 class TrialState:
-    """One trial.
+    """State of a trial.
 
     Attributes:
-      number: from 0.
+      number: number of the trial, from 0.
       hparams: dotted name -> value.
-      is_default: whether it is the unchanged set, which no rung stops.
-      bracket: number of its bracket.
-      rung: to which it is on its way, or at which it ended.
+      is_default: whether it is the unchanged hparams set, which is never stopped at a rung.
+      bracket: index of its bracket.
+      rung: index of the next rung, or of the rung where it ended.
       target: optimizer steps of that rung.
       status: see `Status`.
-      tuner: who holds it, or held it last.
-      place: where its run directory is; see `study.py`.
-      step: optimizer steps that are done and told.
-      curve: (step, value) of each evaluation, None where it is not finite.
-      value: the newest one.
-      seconds: of training.
-      restarts: how often it was begun again after a failure.
-      why: it failed.
+      tuner: current or last tuner.
+      place: place of its run directory; see `study.py`.
+      step: reported optimizer steps.
+      curve: (step, value) of each evaluation; None if the value is not finite.
+      value: latest value.
+      seconds: training time in seconds.
+      restarts: number of restarts after failures.
+      why: reason of the failure.
     """
 
     number: int
@@ -246,36 +245,36 @@ class TrialState:
 
     @property
     def is_over(self) -> bool:
-        """Whether it will not train any more."""
+        """True if the trial will not be trained further."""
         return self.status not in ("free", "held")
 
     def loss(self, *, lower_is_better: bool) -> float:
-        """Returns the newest value turned so that less is better; infinity if there is none."""
+        """Returns the latest value, negated if higher is better; infinity if missing."""
         if self.value is None or not math.isfinite(self.value):
             return math.inf
         return self.value if lower_is_better else -self.value
 
     def add_curve(self, curve: list[tuple[int, float | None]]) -> None:
-        """Adds evaluations; one of the same step replaces what was known."""
+        """Adds evaluations; an evaluation of a known step replaces the earlier one."""
         known = dict(self.curve)
         known.update(curve)
         self.curve = sorted(known.items())
 
 
 Event = Mapping[str, Any]
-"""What has happened: "do" says what, "tuner" who, "time" when, and the rest is its own."""
+"""Entry of the trial history: its type ("do"), "tuner", "time" and type-specific fields."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Next piece of work for a tuner.
+    """Unit of work for a tuner.
 
     Attributes:
-      trial: its number.
-      to: optimizer steps to which it is trained.
+      trial: number of the trial.
+      to: optimizer step to train to.
       hparams: dotted name -> value.
-      is_default: whether it is the unchanged set.
-      is_new: whether it has not begun.
+      is_default: whether it is the unchanged hparams set.
+      is_new: whether the trial has not started yet.
     """
 
     trial: int
@@ -286,15 +285,15 @@ class Task:
 
 
 class Searcher:
-    """The state of a search.
+    """State of a search.
 
     Args:
-      plan: what was asked for.
-      space: what is searched.
+      plan: plan of the search.
+      space: search space.
 
     Attributes:
-      trials: by number.
-      rungs: of each bracket.
+      trials: trials by number.
+      rungs: rungs of each bracket.
     """
 
     def __init__(self, plan: SearchPlan, space: Space) -> None:
@@ -309,27 +308,27 @@ class Searcher:
 
     @property
     def valid(self) -> list[TrialState]:
-        """The trials that count: not those that were replaced."""
+        """The trials that count: without replaced ones."""
         return [trial for trial in self.trials if trial.status != "invalid"]
 
     @property
     def is_over(self) -> bool:
-        """Whether all is done."""
+        """True if the search is complete."""
         return all(trial.is_over for trial in self.trials) and self._new_task() is None
 
     @property
     def gave_up(self) -> bool:
-        """Whether it ended because almost all hyperparameters were refused as invalid."""
+        """True if the search ended because almost all hyperparameters were rejected as invalid."""
         return len(self.trials) - len(self.valid) >= 2 * self.plan.max_trials + 8
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is known yet: what was begun has come to no evaluation and no end."""
+        """True if no trial has been evaluated or has ended yet."""
         return all(trial.status == "free" and not trial.curve for trial in self.trials)
 
     @property
     def will_begin(self) -> bool:
-        """Whether more trials are to begin, if there is anything new to try."""
+        """True if more trials will start, provided that untried combinations remain."""
         return self._may_begin()
 
     @property
@@ -351,17 +350,18 @@ class Searcher:
 
     @property
     def _is_full(self) -> bool:
-        """Whether as many trials train as may at once."""
+        """Returns True if the maximum number of concurrent trials is reached."""
         held = sum(trial.status == "held" for trial in self.trials)
         return 0 < self.plan.max_concurrent <= held
 
     def next_task(self, is_reachable: Callable[[TrialState], bool]) -> Task | None:
-        """Returns what to do next; None: wait for others, or all is done.
+        """Returns the next task; None: wait for other tuners, or the search is complete.
 
-        What has begun goes on before something new begins.
+        Started trials take precedence over new ones.
 
         Args:
-          is_reachable: whether a trial that waits can be gone on with here.
+          is_reachable: function that returns True if a waiting trial can be resumed on this
+            machine.
         """
         if self._is_full:
             return None
@@ -371,7 +371,7 @@ class Searcher:
         return self._new_task()
 
     def apply(self, event: Event) -> bool:
-        """Takes the next event of the ledger; returns whether it was valid."""
+        """Applies the next event of the trial history; returns True if it was valid."""
         self._events += 1
         do = event.get("do")
         if do == "take":
@@ -389,12 +389,12 @@ class Searcher:
         return self._told(str(do), trial, event)
 
     def _told(self, do: str, trial: TrialState, event: Event) -> bool:
-        """Takes what the holder of a trial tells."""
+        """Applies a report of the tuner that holds a trial."""
         if do == "report" and int(event["step"]) < trial.target:
             return False
         if do not in ("report", "fail", "invalid", "restart", "leave"):
             return False
-        once = trial.restarts + 1  # where a storage's answer is lost, an event is written twice
+        once = trial.restarts + 1  # events may be duplicated if a storage response was lost
         if do == "restart" and int(event.get("restart", once)) != once:
             return False
         trial.seconds += float(event.get("seconds", 0.0))
@@ -426,7 +426,7 @@ class Searcher:
             if trial.rung == last:
                 trial.status = "completed"
                 return
-            # The unchanged set is what the best one is compared with, at equal steps.
+            # The default is compared with the best trial at equal steps.
             if not goes_on and not (trial.is_default and loss < WORST):
                 trial.status = "stopped"
                 return
@@ -476,8 +476,8 @@ class Searcher:
         return next_bracket([bracket.trials for bracket in self.brackets], dealt)
 
     def _new_task(self) -> Task | None:
-        """Returns what a new trial would be; None if there is to be no more."""
-        if self._next is None or self._next[0] != self._events:  # a suggestion takes its time
+        """Returns the task of a new trial; None if there will be no more."""
+        if self._next is None or self._next[0] != self._events:  # suggestions are expensive
             self._next = self._events, self._suggested()
         return self._next[1]
 
