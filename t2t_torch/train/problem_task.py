@@ -1,4 +1,4 @@
-"""The task that joins a problem, a model and hparams."""
+"""The training task of a problem, a model and hparams."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ if TYPE_CHECKING:
     HParamsT = TypeVar("HParamsT", bound=HParams)
 
 
-# Which settings of the loss are read, and the refusal of those that are not.
+# Checks of the loss settings.
 
 
-_OFF = {"label_smoothing": 0.0}  # where that is no default: there is nothing to be read
+_OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
 _OF_A_LOSS = ("label_smoothing", "focal_gamma", "focal_alpha", "loss_margin")
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:
-    """Refuses losses that do not fit, and what a user has set that no chosen loss reads.
+    """Checks that losses fit their targets, and that a chosen loss reads each user-set loss setting.
 
-    What a named set says is left alone, and so is a default, by whomever it is said.
+    Values from a named set, and defaults from any source, are ignored.
 
     Args:
-      hparams: that know who set each field.
-      features: whose targets have losses.
+      hparams: hyperparameters with the source of each value.
+      features: features whose targets have losses.
 
     Raises:
-      HParamsError: for each setting, what would read it.
+      HParamsError: a setting is not read; the message names the losses that read it.
     """
     check_objective(hparams, features)
     chosen = objectives(hparams, features)
@@ -105,7 +105,7 @@ def _losses(hparams: HParams) -> str:
     return f"loss={hparams.loss}" if hparams.loss else "here the targets' own losses are chosen"
 
 
-# How much each class counts in training: as hparams say, or by how often training data has it.
+# Class weights in training: from hparams, or from the class frequencies in the training data.
 
 
 _WITH_CLASSES = (ClassLabel, Tags, MultiLabel, SoftLabel)
@@ -113,14 +113,14 @@ _RULES = ("balanced", "sqrt_balanced")
 
 
 def set_class_weights(model: T2TModel, data: ProblemData) -> None:
-    """Gives a model's losses the weights that its hparams ask for; nothing if they ask for none.
+    """Sets the class weights of a model's losses if its hparams request them.
 
     Args:
-      model: any.
-      data: whose training labels are counted, every row once, if need be.
+      model: any model.
+      data: data whose training labels are counted if needed, each row once.
 
     Raises:
-      HParamsError: a target has no classes, not so many, or a loss that takes no weights.
+      HParamsError: a target has no classes, another number of them, or a loss without weights.
       DataError: the data has more classes than the problem.
     """
     hparams: Any = model.hparams
@@ -154,15 +154,15 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
 
 
 def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column]) -> list[float]:
-    """Returns weights with which all classes count the same, by their counts.
+    """Returns weights that balance the classes by their frequencies.
 
-    Of one class among C that is count of all / (C * its count), as in King and Zeng 2001; of each
-    label that is there or not, rows without it / rows with it.  A class that is never there, or
-    always, counts as one that is once, or all but once.
+    For one class among C the weight is total count / (C * class count), as in King and Zeng 2001;
+    for each independent label, rows without it / rows with it.  A count of no rows, or of all rows,
+    is replaced by one row, or all but one.
 
     Args:
-      feature: of the labels.
-      labels: in the order of the ids.
+      feature: feature of the labels.
+      labels: labels in the order of their ids.
       columns: the stored rows.
     """
     counts, rows = np.zeros(len(labels)), 0
@@ -190,34 +190,34 @@ def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]
     return weights
 
 
-# How often training data has each id of a text.
+# Frequencies of text ids in the training data.
 
 
 Counts = npt.NDArray[np.int64]
 
 
 def texts_by_table(model: nn.Module) -> list[tuple[Embedding, list[str]]]:
-    """Returns a model's tables of vectors, each with the names of the texts that share it."""
+    """Returns a model's embedding tables, each with the names of the texts that share it."""
     modalities: Any = model.modalities
     groups: dict[int, tuple[Embedding, list[str]]] = {}
     for name, modality in modalities.items():
         if isinstance(modality, TextModality):
-            # A model may have put something of its own around it.
+            # A model may have wrapped it.
             table = next(part for part in modality.bottom.modules() if isinstance(part, Embedding))
             groups.setdefault(id(table), (table, []))[1].append(name)
     return list(groups.values())
 
 
 def count_ids(data: ProblemData, names: list[str], size: int) -> Counts:
-    """Counts the ids of texts in the training rows, every row once.
+    """Counts the ids of texts in the training rows, each row once.
 
     Args:
-      data: of the run.
-      names: of texts of one vocabulary.
-      size: ids that there can be.
+      data: data of the run.
+      names: names of texts with the same vocabulary.
+      size: number of possible ids.
 
     Returns:
-      [size].
+      Counts, [size].
     """
     counts = np.zeros(size, np.int64)
     for name in names:
@@ -228,8 +228,8 @@ def count_ids(data: ProblemData, names: list[str], size: int) -> Counts:
 
 
 def set_singletons(model: nn.Module, data: ProblemData) -> None:
-    """Tells a model's tables which words training data has once; nothing without
-    `singleton_dropout`.
+    """Marks words with a single training occurrence in a model's embedding tables; does nothing
+    without `singleton_dropout`.
     """
     learner: Any = model
     if not learner.hparams.singleton_dropout:
@@ -241,25 +241,25 @@ def set_singletons(model: nn.Module, data: ProblemData) -> None:
             table.singletons = once.to(table.weight.device)
 
 
-# The vectors of words that a new model begins with: those of a file.
+# Pretrained word vectors for a new model.
 
 
 def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
-    """Gives the tables of a new model the vectors that `pretrained_embeddings` names.
+    """Sets the embedding tables of a new model to the vectors of `pretrained_embeddings`.
 
-    They are given to the inputs that are texts; without inputs, to the targets.  A word's vector is
-    looked up as it is written, else in small letters.  Rows without a vector stay drawn, with the
-    deviation of those that have one (Kim 2014, arXiv:1408.5882, section 3.2).
+    Applies to the inputs that are texts; without inputs, to the targets.  A word's vector is looked
+    up as written, then in lower case.  Rows without a vector keep their random values, with the
+    standard deviation of the vectors (Kim 2014, arXiv:1408.5882, section 3.2).
 
     Args:
-      model: any, with its first weights.
-      data: whose training words are counted.
+      model: any initialized model.
+      data: data whose training words are counted.
 
     Returns:
-      what to tell of it; nothing if the hparams name no file.
+      Lines for the user; none if the hparams name no file.
 
     Raises:
-      HParamsError: a vocabulary is of no words, or the vectors are of another width.
+      HParamsError: a vocabulary is not one of words, or the vectors have another width.
       DataError: the file cannot be read, or has no word of a vocabulary.
     """
     learner: Any = model
@@ -299,7 +299,7 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
 
 
 def _words(name: str, feature: Text) -> tuple[str, ...]:
-    """Returns the words of a vocabulary, from the first id that is no reserved one."""
+    """Returns the words of a vocabulary, without reserved ids."""
     if not isinstance(feature.encoder, TokenEncoder):
         raise HParamsError(
             f"pretrained_embeddings gives words their vectors, and the vocabulary of {name!r} is "
@@ -322,8 +322,8 @@ def _check_width(hparams: Any, name: str, table: Embedding, path: Path, width: i
 
 
 def _rows(words: tuple[str, ...], vectors: WordVectors) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the row of each word's vector, -1 where there is none, and whether it was found in
-    small letters alone.
+    """Returns the row of each word's vector, -1 for none, and True for words that matched only in
+    lower case.
     """
     exact = np.array([vectors.rows.get(word, -1) for word in words], np.int64)
     small = np.array([vectors.rows.get(word.lower(), -1) for word in words], np.int64)
@@ -332,7 +332,7 @@ def _rows(words: tuple[str, ...], vectors: WordVectors) -> tuple[np.ndarray, np.
 
 @torch.no_grad()
 def _fill(table: Embedding, rows: np.ndarray, vectors: WordVectors) -> None:
-    """Sets a table so that what is read of a word is its vector as it stands in the file."""
+    """Sets a table such that the embedding of a word equals its vector in the file."""
     values = torch.from_numpy(vectors.values[rows[rows >= 0]]) / table.scale
     found = torch.zeros(len(table.weight), dtype=torch.bool)
     found[NUM_RESERVED : NUM_RESERVED + len(rows)] = torch.from_numpy(rows >= 0)
@@ -344,7 +344,7 @@ def _fill(table: Embedding, rows: np.ndarray, vectors: WordVectors) -> None:
 
 
 def _told(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: np.ndarray) -> str:
-    """Tells how many words, and occurrences of words in the training data, have a vector."""
+    """Formats how many words, and occurrences of words in the training data, have a vector."""
     there = rows >= 0
     seen = int(counts.sum())
     share = f", {counts[there].sum() / seen:.1%} of the training words" if seen else ""
@@ -355,21 +355,21 @@ def _told(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: np.nd
     )
 
 
-# The language model whose states are a part of a model's inputs: from its own run directory.
+# Contextual embeddings: a pretrained language model as part of a model's inputs.
 
 
 def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HParamsT:
-    """Returns hparams that tell what the model of `contextual_embeddings` is.
+    """Returns hparams that describe the language model of `contextual_embeddings`.
 
-    They are kept with a run, which can then be decoded without the other's directory.
+    They are stored with the run, which can then be decoded without the language model's directory.
 
     Args:
-      hparams: asked for.
-      before: of the run that is gone on with, which knows it.
+      hparams: requested hyperparameters.
+      before: hyperparameters of the run to resume, with the description.
 
     Raises:
-      CheckpointError: there is no run.
-      HParamsError: it is of no language model.
+      CheckpointError: the language model's run does not exist.
+      HParamsError: the run is not of a language model.
     """
     path = hparams.contextual_embeddings
     if not path or hparams.contextual_architecture:
@@ -391,24 +391,24 @@ def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HPara
 
 
 def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list[str]:
-    """Gives a new model the weights of the language model that `contextual_embeddings` names.
+    """Loads the weights of the language model of `contextual_embeddings` into a new model.
 
     Args:
-      model: any.
-      problem: what it learns.
-      vocab_dir: where its vocabularies are.
+      model: any model.
+      problem: the problem that the model is trained on.
+      vocab_dir: directory of its vocabularies.
 
     Returns:
-      what to tell of it; nothing if the hparams name none.
+      Lines for the user; none if the hparams name no language model.
 
     Raises:
-      CheckpointError: there is no run, or no whole checkpoint of that architecture.
-      HParamsError: its vocabulary is another one.
+      CheckpointError: there is no run, or no complete checkpoint of that architecture.
+      HParamsError: the vocabularies differ.
     """
     parts = [part for part in model.modules() if isinstance(part, FrozenLanguageModel)]
     if not parts:
         return []
-    (context,) = parts  # of all inputs
+    (context,) = parts  # shared by all inputs
     path = str(getattr(model, "hparams").contextual_embeddings)  # noqa: B009  of T2TModel
     run = RunDirectory(path)
     task, other = _opened(run)
@@ -430,7 +430,7 @@ def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
 
 
 def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
-    """Returns the file of a problem's vocabulary; None of bytes, which have none."""
+    """Returns the vocabulary file of a problem; None for bytes, which have none."""
     if not isinstance(problem, TextProblem):
         raise HParamsError(
             f"contextual_embeddings: {problem.full_name} is no problem of texts with a vocabulary."
@@ -440,7 +440,7 @@ def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
 
 
 def _load(model: nn.Module, run: Path) -> int:
-    """Loads the best checkpoint, or the newest where none is known to be; returns its step."""
+    """Loads the best checkpoint, or the newest if none is known as best; returns its step."""
     directory = CheckpointDirectory(run)
 
     def read(checkpoint: Checkpoint) -> None:
@@ -459,12 +459,12 @@ def _load(model: nn.Module, run: Path) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """What a run directory needs to be loaded, of a run that no command has begun.
+    """Information that makes a run directory loadable if the run was not started by a command.
 
     Attributes:
-      problem: that is learnt.
-      model: the class that learns it.
-      vocab_dir: where the vocabularies are.
+      problem: the trained problem.
+      model: class of the model.
+      vocab_dir: directory of the vocabularies.
     """
 
     problem: Problem
@@ -472,12 +472,12 @@ class Origin:
     vocab_dir: Path
 
     def claim(self, directory: RunDirectory, hparams: HParams, train_steps: int) -> None:
-        """Claims a run directory that no command has claimed: a run in Python is loaded, too.
+        """Claims a run directory that no command has claimed, so that runs in Python can be loaded.
 
-        Its set of hyperparameters has no name.
+        The hparams set has no name.
 
         Raises:
-          CheckpointError: the run is of numbers of another scale than those of `vocab_dir`.
+          CheckpointError: the run's numbers have another scale than those of `vocab_dir`.
         """
         record = TaskRecord(
             problem=self.problem.full_name,
@@ -491,12 +491,12 @@ class Origin:
 
 
 class LearningTask(Task):
-    """What tasks of one and of several problems have in common.
+    """Base class of tasks with one or several problems.
 
     Attributes:
-      problem: that is learnt.
-      features: of the problem, as they are named in a batch.
-      tasks: the task of each problem, by its full name.
+      problem: the problem to train on.
+      features: features of the problem, by their names in a batch.
+      tasks: task of each problem, by its full name.
     """
 
     tasks: Mapping[str, ProblemTask]
@@ -518,40 +518,40 @@ class LearningTask(Task):
             self.trained_with.append(f"{hparams.distill_weight:.0%} of the loss by {teacher}")
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimizer that hparams name, of the parameters that they do not freeze."""
+        """Returns the optimizer set in hparams for all parameters that are not frozen."""
         make: Callable[..., torch.optim.Optimizer] = registry.optimizer(self.hparams.optimizer)
         return make(parameter_groups(model, self.hparams), self.hparams)
 
     def schedule(self, train_steps: int) -> Callable[[float], float]:
-        """Returns the product of the schedules that hparams name."""
+        """Returns the product of the schedules set in hparams."""
         return learning_rate(self.hparams, train_steps)
 
     @abstractmethod
     def train_batches(
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
-        """Returns training batches from global batch `start` on, for one process of several."""
+        """Returns training batches from global batch `start` on, for one process."""
 
 
 class ProblemTask(LearningTask):
-    """A problem, learnt by a model with hparams.
+    """Training of a model on a problem with hparams.
 
     Attributes:
-      more_metrics: registered names that evaluation reports beside the problem's own, by target.
+      more_metrics: names of additional registered metrics, by target.
 
     Args:
-      problem: what is learnt.
-      model: the class of what learns it.
-      hparams: how; of the class that the model needs.
-      data_dir: where t2t-datagen wrote the shards.
-      vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
-      loader_workers: threads that make batches; 0 makes each when it is asked for.
-      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
+      problem: the problem to train on.
+      model: class of the model.
+      hparams: hyperparameters, of the class that the model needs.
+      data_dir: directory of the generated shards.
+      vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
+      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
+      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
 
     Raises:
       HParamsError: the hparams are of the wrong class for the model.
-      DataError: a vocabulary is missing, or problems that are mixed do not fit together.
-      UsageError: a metric is not of such a target.
+      DataError: a vocabulary is missing, or the problems of a mixture are incompatible.
+      UsageError: a metric does not fit its target.
     """
 
     def __init__(
@@ -583,7 +583,7 @@ class ProblemTask(LearningTask):
             loader_workers=loader_workers,
             pin_memory=pin_memory,
         )
-        self.evaluator()  # a metric that does not fit its target is refused before training
+        self.evaluator()  # rejects unsuitable metrics before training
         check_loss_settings(hparams, self.features)
 
     def model(self) -> nn.Module:
@@ -591,12 +591,12 @@ class ProblemTask(LearningTask):
         return self._model(self.hparams, self.features)
 
     def initialize(self, model: nn.Module) -> list[str]:
-        """Loads the vectors of words, and the language model, that hparams name."""
+        """Loads the word vectors and the language model set in hparams."""
         lines = load_pretrained(model, self._data)
         return lines + load_contextual(model, self.problem, self._vocab_dir)
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """Freezes what hparams name, sets the weights of classes; returns the objective."""
+        """Freezes parameters and sets class weights as hparams require; returns the objective."""
         freeze(model, self.hparams)
         learner: Any = model
         self.weigh_classes(learner)
@@ -609,22 +609,22 @@ class ProblemTask(LearningTask):
         return Objective(learner, teacher)
 
     def weigh_classes(self, model: T2TModel) -> None:
-        """Gives a model the weights of classes that hparams ask for, and what words are rare."""
+        """Sets the class weights and the rare words that hparams require."""
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
 
     def train_batches(
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
-        """Returns batches of the training split, or of those of a mixture."""
+        """Returns batches of the training split; for a mixture, of all its training splits."""
         return self._data.train(seed=seed, start=start, rank=rank, world_size=world_size)
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
-        """Returns batches of a split, each example once; says once if some are cut."""
+        """Returns batches of a split, each example once; reports once if some are truncated."""
         return self._data.evaluate(split, rank=rank, world_size=world_size)
 
     def evaluator(self) -> Evaluator:
-        """Returns an evaluation by the problem's metrics, and `more_metrics`."""
+        """Returns an evaluation with the problem's metrics and `more_metrics`."""
         targets = self.features.targets
         metrics = {}
         for target in targets:
@@ -634,7 +634,7 @@ class ProblemTask(LearningTask):
 
 
 def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
-    """Checks that hparams have the fields that the model reads, and ask for nothing else.
+    """Checks that hparams have the fields that the model reads, and request nothing unsupported.
 
     Raises:
       HParamsError: they are of another class, or pack examples that the model would mix.

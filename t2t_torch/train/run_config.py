@@ -1,4 +1,4 @@
-"""How a run goes: everything about training that is neither problem, model nor hparams."""
+"""Settings of a run: everything about training except problem, model and hparams."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ DEFAULT_SEED = 1
 
 
 class RunSchedule(NamedTuple):
-    """What a value of `--schedule` does; `Experiment` runs it.
+    """Actions of a `--schedule` value; executed by `Experiment`.
 
     Attributes:
-      meaning: for `--help`.
-      trains: whether it trains; the others read what another process trains or has trained.
-      evaluates: whether it evaluates.
-      decodes: whether it decodes.
-      repeats: whether it does so again and again: in turns with training, or with each new
+      meaning: description for `--help`.
+      trains: True if it trains; other schedules read the results of a training process.
+      evaluates: True if it evaluates.
+      decodes: True if it decodes.
+      repeats: True if it repeats these actions, alternating with training or at each new
         checkpoint.
-      data: the split that it evaluates or decodes, "train" or "eval"; empty: `--eval_split`, or
-        what the command names for decoding.
+      data: the split to evaluate or decode, "train" or "eval"; empty: `--eval_split`, or for
+        decoding the command's data.
     """
 
     meaning: str
@@ -107,15 +107,15 @@ DECODING = frozenset(name for name, one in SCHEDULES.items() if one.decodes)
 
 
 def check_patience(patience: int, schedule: str, local_eval_frequency: int) -> None:
-    """Refuses a mean of the weights that waits for evaluations which are not made.
+    """Checks that weight averaging does not wait for evaluations that never happen.
 
     Args:
       patience: the hparam `swa_patience`.
-      schedule: of `SCHEDULES`; `test` trains one step and is let be.
-      local_eval_frequency: steps from one evaluation to the next.
+      schedule: name in `SCHEDULES`; `test` trains one step and is not checked.
+      local_eval_frequency: steps between evaluations.
 
     Raises:
-      HParamsError: it would never begin.
+      HParamsError: averaging would never start.
     """
     if not patience or schedule not in {"train", *IN_TURNS}:
         return
@@ -248,16 +248,16 @@ class RunConfig(Settings):
     profile: bool = hp(False, "Profiles steps of the run; see docs/watch_a_run.md.")
 
     def reports_at(self, step: int) -> bool:
-        """Returns whether training is reported at a step.
+        """Returns True if training statistics are reported at a step.
 
-        Beside every `log_step_count_steps` also at the steps 1, 10 and 50, if the first of those
-        would come at 100 or later: a slow run shows early that it learns, and how long it takes.
+        Besides every `log_step_count_steps`, these are steps 1, 10 and 50 if the first regular
+        report is at step 100 or later: a slow run then shows early progress and speed.
         """
         early = self.log_step_count_steps >= 100 and step in (1, 10, 50)
         return early or step % self.log_step_count_steps == 0
 
 
-# Whether a run may go on as it is asked to.
+# Checks that a run can be resumed with the requested settings.
 
 
 MAY_CHANGE = frozenset(
@@ -345,18 +345,19 @@ the data depend on them.  (`batches_per_step` has a check of its own.)"""
 def changed_fields(
     before: HParams, now: HParams, *, resume_data: str = "exact", trains: bool = True
 ) -> list[str]:
-    """Returns "name: old -> new" for what a resumed run changes.
+    """Returns "name: old -> new" for each hyperparameter that a resumed run changes.
 
     Args:
-      before: of the run.
-      now: asked for.
-      resume_data: unless it is exact, the data's fields may change, too.
-      trains: whether the run goes on, and is not only read.
+      before: hyperparameters of the run.
+      now: requested hyperparameters.
+      resume_data: unless "exact", fields of the data may change, too.
+      trains: True if training continues; False if the run is only read.
 
     Raises:
+      CheckpointError: a field changed that must not change; all are listed.
       CheckpointError: a field that may not change has changed; all are listed.
     """
-    from t2t_torch.hparam import DataHParams  # many fields, which --help does not need
+    from t2t_torch.hparam import DataHParams  # large module, not needed by --help
 
     fields = type(now).model_fields
     changes = {
@@ -380,10 +381,10 @@ def changed_fields(
 
 
 def check_seed(state: TrainerState, checkpoint: Path, seed: int | None) -> None:
-    """Checks a seed that was asked for.
+    """Checks a requested seed.
 
     Raises:
-      CheckpointError: it is not the one that the run began with.
+      CheckpointError: the run was started with another seed.
     """
     if seed is not None and seed != state.seed:
         raise CheckpointError(
@@ -401,17 +402,17 @@ def same_position(
     processes: int,
     accumulate: str = "--hparams=optimizer_multistep_accumulate_steps={}",
 ) -> str:
-    """Returns why the batches to come are not those that would have come; "" if they are.
+    """Returns why the next batches differ from those of an uninterrupted run; "" if they do not.
 
     Args:
-      state: of the checkpoint.
-      checkpoint: its folder, for the message.
-      fingerprint: of the plan now.
-      batches_per_step: micro-batches of all processes now.
-      processes: that train together now.
-      accumulate: the flag that says how many batches of a process make a step.
+      state: state of the checkpoint.
+      checkpoint: folder of the checkpoint, for the message.
+      fingerprint: fingerprint of the present plan.
+      batches_per_step: present micro-batches of all processes per step.
+      processes: present number of training processes.
+      accumulate: the flag that sets the batches of a process per step.
     """
-    from t2t_torch.pipeline.streams import STREAMS_MARK  # which imports torch
+    from t2t_torch.pipeline.streams import STREAMS_MARK  # imports torch
 
     if state.batches_per_step != batches_per_step:
         fitting, rest = divmod(state.batches_per_step, processes)
@@ -450,7 +451,7 @@ def same_position(
 
 
 def _why_another(version: str, streams: bool) -> str:
-    """Returns what the order of a plan depends on, as what may have changed."""
+    """Returns the settings that determine the order of a plan, as possible changes."""
     if version.startswith("trial"):
         return "The trial's data, its training loader or its sampler, or --random_seed changed."
     asked = (
@@ -465,17 +466,17 @@ def _why_another(version: str, streams: bool) -> str:
 def new_position(
     state: TrainerState, checkpoint: Path, fault: str, *, resume_data: str, epoch_batches: int
 ) -> int:
-    """Returns the global batch from which a run goes on whose data is not what it was.
+    """Returns the global batch at which a run with changed data resumes.
 
     Args:
-      state: of the checkpoint.
-      checkpoint: its folder, for the message.
-      fault: why the data cannot go on as it was.
+      state: state of the checkpoint.
+      checkpoint: folder of the checkpoint, for the message.
+      fault: reason why the data cannot continue unchanged.
       resume_data: exact, restart or approx.
-      epoch_batches: global batches of an epoch now; 0 if that is not known.
+      epoch_batches: present number of global batches per epoch; 0 if unknown.
 
     Raises:
-      CheckpointError: `resume_data` is exact; or approx, and no epochs can be compared.
+      CheckpointError: `resume_data` is exact; or approx, and epochs cannot be compared.
     """
     if resume_data == "restart":
         return 0
@@ -495,17 +496,17 @@ def new_position(
 def open_data(
     task: Task, config: RunConfig, world: World, state: TrainerState, newest: Checkpoint | None
 ) -> TrainSource:
-    """Opens the training data where a run stands, or where `config.resume_data` says.
+    """Opens the training data at the run's position, or as `config.resume_data` requires.
 
     Args:
-      task: what is trained.
-      config: of the run.
-      world: the processes that train together.
-      state: where the run stands; its position in the data becomes what is opened.
-      newest: the checkpoint that is resumed; None for a new run.
+      task: the task to train.
+      config: settings of the run.
+      world: the training processes.
+      state: position of the run; its position in the data is set to the opened position.
+      newest: the checkpoint to resume from; None for a new run.
 
     Raises:
-      CheckpointError: the data is not what the checkpoint was trained on.
+      CheckpointError: the checkpoint was trained on other data.
     """
 
     def batches() -> TrainSource:
@@ -542,10 +543,10 @@ def open_data(
 
 
 def steps_of_run(config: RunConfig, state: TrainerState) -> int:
-    """Returns the steps at which a run ends: those of `train_epochs`, or `train_steps`.
+    """Returns the step at which a run ends, from `train_epochs` or `train_steps`.
 
     Raises:
-      UsageError: epochs are asked for of a mixture.
+      UsageError: `train_epochs` is set for a mixture.
     """
     if not config.train_epochs:
         return config.train_steps

@@ -1,8 +1,8 @@
-"""When a run ends early, and when its learning rate falls: rules that remember all in the state.
+"""Early stopping, learning-rate plateaus and stop requests by signals.
 
-Each is a function of the `TrainerState` and a metric alone, so that a resumed run decides as one
-that never stopped.  An evaluation at a step comes after that step's checkpoint: a run that is
-resumed from it makes the evaluation again, and comes to the same.
+Each rule is a function of the `TrainerState` and a metric alone, so a resumed run makes the same
+decisions as an uninterrupted one.  The evaluation at a step follows the checkpoint of that step: a
+run resumed from this checkpoint repeats the evaluation with the same result.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 def short_name(name: str) -> str:
-    """Returns how a metric is told: "accuracy" for "metrics-<problem>/targets/accuracy".
+    """Returns the short name of a metric: "accuracy" for "metrics-<problem>/targets/accuracy".
 
-    Those of a target of another name keep it: "tags/accuracy".
+    Metrics of a target with another name keep it: "tags/accuracy".
     """
     return name.partition("/")[2].removeprefix("targets/") or name
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns how each metric is told; of several problems that have the same, with the problem's
+    """Returns the short name of each metric; if several problems share it, with the problem's
     name: "intent_atis/accuracy".
     """
     short = {name: short_name(name) for name in names}
@@ -48,12 +48,12 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def full_name(asked: str, names: Iterable[str]) -> str:
-    """Returns the metric that is meant by a name, in full or short.
+    """Returns the full name of the metric with a full or short name.
 
-    Where one name is of one metric alone, its problem may stand before it, too, and its target.
+    The problem and the target may precede the name of a unique metric.
 
     Raises:
-      UsageError: there is none, or there are several.
+      UsageError: no metric or several metrics have this name.
     """
     known = list(names)
     if asked in known:
@@ -74,7 +74,7 @@ def full_name(asked: str, names: Iterable[str]) -> str:
 
 
 def _has_in_order(name: str, parts: Sequence[str]) -> bool:
-    """Whether a metric's name begins and ends as some parts do and has all of them in order."""
+    """True if a metric's name starts and ends like the parts and has all of them in order."""
     own = name.removeprefix("metrics-").split("/")
     left = iter(own)
     ends = own[0] == parts[0] and own[-1] == parts[-1]
@@ -82,11 +82,11 @@ def _has_in_order(name: str, parts: Sequence[str]) -> bool:
 
 
 class Watched(NamedTuple):
-    """What the rules look at.
+    """The monitored metric.
 
     Attributes:
-      name: of the metric, in full.
-      less_is_better: its better direction.
+      name: full name of the metric.
+      less_is_better: True if lower values are better.
     """
 
     name: str
@@ -96,16 +96,16 @@ class Watched(NamedTuple):
 def after_evaluation(
     state: TrainerState, watched: Watched, value: float, config: RunConfig
 ) -> TrainerState:
-    """Returns the state of a run that has seen the watched metric at its step.
+    """Returns the state after an evaluation of the monitored metric.
 
-    A value that is not finite is no improvement.  If another metric or direction was watched
-    before, the comparison begins anew.
+    A value that is not finite is no improvement.  If another metric or direction was monitored
+    before, the comparison restarts.
 
     Args:
-      state: before.
+      state: state before the evaluation.
       watched: the metric.
-      value: of it, at `state.step`.
-      config: what counts as an improvement, and what follows from its absence.
+      value: its value at `state.step`.
+      config: criteria for improvement, and the actions if there is none.
     """
     name, less_is_better = watched
     looked_at = f"{'min' if less_is_better else 'max'} {name}"
@@ -120,7 +120,7 @@ def after_evaluation(
         known.best_value, known.best_step, known.bad_evaluations = value, state.step, 0
     else:
         known.bad_evaluations += 1
-        if known.best_step < 0:  # From here on its steps are counted.
+        if known.best_step < 0:  # Steps are counted from here on.
             known.best_step = state.step
     threshold = config.reduce_lr_on_plateau_threshold
     if _improves(value, known.plateau_value, threshold, less_is_better=less_is_better):
@@ -134,16 +134,16 @@ def after_evaluation(
 
 
 def with_mean(state: TrainerState, watched: Watched, value: float, patience: int) -> TrainerState:
-    """Returns the state after an evaluation for which the mean of the weights may have waited.
+    """Returns the state after an evaluation that may start the averaging of weights.
 
-    It begins when a value is worse than the best of all but the last `patience`: the non-monotone
-    trigger of Merity et al. 2017, arXiv:1708.02182, algorithm 1.
+    It starts when a value is worse than the best of all but the last `patience` values: the
+    non-monotone trigger of Merity et al. 2017, arXiv:1708.02182, algorithm 1.
 
     Args:
-      state: before.
+      state: state before the evaluation.
       watched: the metric.
-      value: of it, at `state.step`.
-      patience: the hparam `swa_patience`; 0: nothing waits.
+      value: its value at `state.step`.
+      patience: the hparam `swa_patience`; 0: disabled.
     """
     if not patience or state.mean_begun >= 0:
         return state
@@ -158,7 +158,7 @@ def with_mean(state: TrainerState, watched: Watched, value: float, patience: int
 
 
 def stop_reason(state: TrainerState, config: RunConfig) -> str:
-    """Returns why a run ends early, as a sentence; "" if it goes on."""
+    """Returns the reason why a run ends early, as a sentence; "" if it continues."""
     patience = config.eval_early_stopping_steps
     if not patience or state.evaluated - state.best_step < patience or state.evaluated < 0:
         return ""
@@ -171,7 +171,7 @@ def stop_reason(state: TrainerState, config: RunConfig) -> str:
 
 
 def _improves(value: float, best: float | None, delta: float, *, less_is_better: bool) -> bool:
-    """Whether a value is better than the best one by at least `delta`."""
+    """Returns True if a value is better than the best one by at least `delta`."""
     if not math.isfinite(value):
         return False
     if best is None:
@@ -180,9 +180,9 @@ def _improves(value: float, best: float | None, delta: float, *, less_is_better:
     return gain > 0 and gain >= delta
 
 
-# A polite stop: the first signal asks, the second one ends the process.
-#
-# Before there is anything to save, the first one ends it.
+# Graceful stop: the first signal requests it, the second one ends the process.
+# 
+# The first signal ends the process as long as there is nothing to save.
 
 
 _END = b"\0"  # no signal has this number
@@ -191,14 +191,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Whether SIGTERM, SIGINT or SIGUSR1 has asked this process to save and stop.
+    """Request by SIGTERM, SIGINT or SIGUSR1 to save and stop; true once a signal was received.
 
-    As a context manager it listens; outside, signals do what they did before.  The handler only
-    sets a flag, which the loops poll between batches; a second signal does what the system does by
-    default.
+    As a context manager it installs handlers, and restores the previous ones on exit.  The handler
+    only sets a flag, which the training loops poll between batches; a second signal has the
+    system's default effect.
 
     Attributes:
-      signal: the number of the signal that asked, 0 if none did.
+      signal: number of the signal, 0 if there was none.
     """
 
     def __init__(self) -> None:
@@ -210,11 +210,11 @@ class StopRequest:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        # First this: one that came between would be dropped, as its handler is gone when it is run.
+        # First restore: a signal that arrives in between would be lost with its handler.
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         name = signal.Signals(number).name
-        # Not print: its buffer may be in use by what the signal has interrupted.
+        # Not print: the interrupted code may be using its buffer.
         with contextlib.suppress(OSError):
             os.write(2, f"\n{name}: stopping after this batch; again to stop at once\n".encode())
 
@@ -229,13 +229,13 @@ class StopRequest:
 
 
 class EarlyExit:
-    """Ends the process at a signal while nothing has begun: torch is imported, others are awaited.
+    """Ends the process at a signal during startup, such as the import of torch.
 
-    A thread does it, told by what CPython writes to a pipe: it may be that the main thread sits in
-    C++, where handlers of Python's do not run.
+    A thread does this when CPython writes the signal to a pipe: the main thread may be in C++ code,
+    where Python's handlers do not run.
 
-    A process that is forked meanwhile, such as a worker of a loader, inherits the pipe and may live
-    longer: a byte ends the thread, not the pipe's end, and signals of that process are its own.
+    A forked process, such as a loader's worker, inherits the pipe and may live longer.  Therefore a
+    byte ends the thread, not the pipe's end, and the forked process has its own signals.
 
     Args:
       code: exit code; 0: 128 + the signal's number.
@@ -249,12 +249,12 @@ class EarlyExit:
         self._previous: dict[int, object] = {}
 
     def gives_way_to(self, stop: StopRequest) -> StopRequest:
-        """Ends this, and returns what listens from now on."""
+        """Ends this handling and returns its successor."""
         self.end()
         return stop
 
     def end(self) -> None:
-        """Lets signals do what they did before; does nothing the second time."""
+        """Restores the previous signal handlers; a second call does nothing."""
         if not self._previous:
             return
         for number, handler in self._previous.items():
@@ -269,7 +269,7 @@ class EarlyExit:
 
     @classmethod
     def _forget(cls) -> None:
-        """Gives a forked process signals as they were: its own do not end the one it is from."""
+        """Restores the handlers in a forked process, whose signals must not end its parent."""
         if cls._active is not None:
             signal.set_wakeup_fd(cls._active._wakeup_before)
             for number, handler in cls._active._previous.items():
@@ -296,7 +296,7 @@ class EarlyExit:
         EarlyExit._active = self
         self._thread = threading.Thread(target=self._watch, name="early-exit", daemon=True)
         self._thread.start()
-        for number in SIGNALS:  # any handler of Python's makes CPython write to the pipe
+        for number in SIGNALS:  # any Python handler makes CPython write to the pipe
             self._previous[number] = signal.signal(number, lambda *_: None)
         return self
 

@@ -1,4 +1,4 @@
-"""Contract: a task, which is what can be trained; its batches, its statistics, and hooks."""
+"""The `Task` interface, with its batches and statistics, and the `Hook` interface."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from t2t_torch.train.problem_task import Origin
 
 
-# Batches, and what the loop does with them.
+# Operations of the training loop on batches.
 
 
 Batch = dict[str, Tensor]
@@ -32,11 +32,11 @@ Batch = dict[str, Tensor]
 
 
 class BatchAdapter:
-    """How the batches of a task are moved, split and weighed; here `Batch`es.
+    """Moves, splits and weighs the batches of a task; this class handles `Batch`.
 
     Attributes:
-      paddings: what fills up each text-like sequence, `pipeline.lengths.paddings`: padding is
-        counted by them.  Without any a position is a row.
+      paddings: padding value of each text-like sequence, `pipeline.lengths.paddings`; used to count
+        padding.  If empty, a position is a row.
 
     Args:
       paddings: see above.
@@ -46,15 +46,15 @@ class BatchAdapter:
         self.paddings = dict(paddings or {})
 
     def to_device(self, batch: Any, device: torch.device) -> Any:
-        """Returns the batch where the model computes."""
+        """Returns the batch on a device."""
         return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
     def rows_of(self, batch: Any) -> int:
-        """Returns how many pieces a batch can be split into: its rows."""
+        """Returns the number of rows, which is the maximum number of pieces of a split."""
         return len(next(iter(batch.values())))
 
     def split(self, batch: Any, pieces: int) -> list[Any]:
-        """Splits a batch into at most so many pieces, of about as many rows each."""
+        """Splits a batch into at most `pieces` pieces with similar numbers of rows."""
         if pieces == 1:
             return [batch]
         names = list(batch)
@@ -62,17 +62,17 @@ class BatchAdapter:
         return [dict(zip(names, parts, strict=True)) for parts in zip(*chunks, strict=True)]
 
     def tensors(self, batch: Any) -> dict[str, Tensor]:
-        """Returns the tensors of a batch by name: messages and crash reports list them."""
+        """Returns the tensors of a batch by name, for messages and crash reports."""
         return dict(batch)
 
     def totals(self, loss: Loss, batch: Any) -> Tensor:
-        """Returns [loss, weight, positions that hold data, positions] of a batch, [4] float64.
+        """Returns [loss, weight, positions with data, positions] of a batch, [4] float64.
 
-        Such totals add up over micro-batches and processes.
+        Totals are summed over micro-batches and processes.
 
         Args:
-          loss: of the batch.
-          batch: on the device.
+          loss: loss of the batch.
+          batch: batch on the device.
         """
         device = loss.weight.device
         paddings = {name: self.paddings[name] for name in self.paddings if name in batch}
@@ -88,26 +88,27 @@ class BatchAdapter:
         return torch.stack([total.to(torch.float64) for total in totals])
 
     def divisor(self, totals: Tensor, processes: int) -> Tensor:
-        """Returns what a step's summed gradients are divided by, []: the weight of its loss.
+        """Returns the divisor of a step's summed gradients, []: the weight of its loss.
 
         Args:
-          totals: of the step, over all processes, [4].
-          processes: whose gradients are summed.
+          totals: totals of the step over all processes, [4].
+          processes: number of processes whose gradients are summed.
         """
         return totals[1]
 
 
-# What happened since the last report, kept on the device so that no step waits for a number.
+# Training statistics since the last report, kept on the device to avoid synchronization.
 
 
 class TrainMeter:
-    """Sums over the steps since the last report; steps that were skipped are only counted.
+    """Sums over the steps since the last report; skipped steps are only counted.
 
-    What is counted goes into checkpoints: reports are those of a run that never stopped.
+    Checkpoints store the statistics, so a resumed run reports the same values as an uninterrupted
+    one.
 
     Args:
-      device: where the losses are.
-      state: where the run stands.
+      device: device of the losses.
+      state: position of the run.
     """
 
     def __init__(self, device: torch.device, state: TrainerState | None = None) -> None:
@@ -123,21 +124,21 @@ class TrainMeter:
         self._norm = torch.full([], norm, device=device)
         self._skipped_before = state.skipped - since.skipped  # at the last report
         self._steps = since.steps
-        self._not_timed = since.sums[1], since.steps  # weight and steps of a process before
+        self._not_timed = since.sums[1], since.steps  # weight and steps of an earlier process
         self._seconds = 0.0
         self._since: float | None = None
 
     @property
     def steps(self) -> int:
-        """Steps since the last report."""
+        """The number of steps since the last report."""
         return self._steps
 
     def start_clock(self) -> None:
-        """Training begins, or goes on after something else was done."""
+        """Starts the clock when training starts or continues."""
         self._since = time.monotonic()
 
     def stop_clock(self) -> None:
-        """Something else is done now that does not count for the speed of training."""
+        """Stops the clock while other work is done that does not count for the training speed."""
         if self._since is not None:
             self._seconds += time.monotonic() - self._since
             self._since = None
@@ -146,8 +147,8 @@ class TrainMeter:
         """Adds a step.
 
         Args:
-          totals: of `BatchAdapter.totals`, summed over the step, [4].
-          norm: of the gradient, [].
+          totals: `BatchAdapter.totals`, summed over the step, [4].
+          norm: gradient norm, [].
         """
         finite = (norm + totals[0]).isfinite()
         totals = torch.where(finite, totals, 0.0)
@@ -159,14 +160,14 @@ class TrainMeter:
         self._in_a_row = torch.where(finite, 0, self._in_a_row + 1)
 
     def skipped_in_a_row(self) -> int:
-        """Returns how many steps were skipped, one after another, up to the last.
+        """Returns the number of consecutive skipped steps up to the last step.
 
-        On a GPU up to the one before: that is known without waiting for the device.
+        On a GPU up to the step before the last, which is known without synchronization.
         """
         if not self.is_late:
             return int(self._in_a_row)
         before, event = self._on_the_way, torch.cuda.Event()  # type: ignore[no-untyped-call]
-        # Pinned: else the copy itself would wait for the device.
+        # Pinned: otherwise the copy itself would synchronize.
         copy = torch.empty([], dtype=torch.int64, pin_memory=True)
         self._on_the_way = (copy.copy_(self._in_a_row, non_blocking=True), event)
         event.record()
@@ -177,15 +178,15 @@ class TrainMeter:
 
     @property
     def is_late(self) -> bool:
-        """Whether `skipped_in_a_row` tells of the step before."""
+        """True if `skipped_in_a_row` refers to the step before the last."""
         return self._device.type == "cuda"
 
     def skipped(self) -> int:
-        """Returns the steps skipped since the run began."""
+        """Returns the number of skipped steps since the start of the run."""
         return int(self._skipped)
 
     def note(self, state: TrainerState) -> None:
-        """Writes into a state what is counted; waits for the device."""
+        """Writes the statistics into a state; synchronizes with the device."""
         state.tokens, state.skipped = float(self._tokens), self.skipped()
         state.skipped_in_a_row = int(self._in_a_row)
         norm = float(self._norm)
@@ -197,7 +198,7 @@ class TrainMeter:
         )
 
     def read(self) -> dict[str, float]:
-        """Returns the report of the steps since the last one, and begins anew."""
+        """Returns the report of the steps since the last report, and resets the statistics."""
         loss, weight, filled, positions = self._sums.tolist()
         skipped, running = self.skipped(), self._since is not None
         nothing = math.nan if self._skipped_before < skipped else 0.0
@@ -221,25 +222,25 @@ class TrainMeter:
 
 
 class TrainSource(Protocol):
-    """Endless training batches from a position on; `pipeline.loader.TrainBatches` is one."""
+    """Endless training batches from a position on, for example `pipeline.loader.TrainBatches`."""
 
     @property
     def plan_fingerprint(self) -> str:
-        """A hash of everything that the order depends on."""
+        """A hash of everything that determines the order of the batches."""
 
     @property
     def report(self) -> PlanReport:
-        """What the plan keeps, drops and pads."""
+        """Counts of the examples that the batch plan keeps, drops and pads."""
 
     def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape that batches have; asked for where layers are compiled."""
+        """Yields a batch of each shape that occurs; used to compile layers."""
 
     def __iter__(self) -> Iterator[Batch]:
         """Yields the batches of this process."""
 
 
 class EvalSource(Protocol):
-    """One pass over a split; `pipeline.loader.ChainedBatches` is one."""
+    """One pass over a split, for example `pipeline.loader.ChainedBatches`."""
 
     def __len__(self) -> int:
         """Returns the number of batches of this process."""
@@ -249,7 +250,7 @@ class EvalSource(Protocol):
 
 
 class Metrics(Protocol):
-    """Streaming metrics, exact: sums that add over batches and processes."""
+    """Exact streaming metrics: sums that add up over batches and processes."""
 
     sums: Tensor
     """All that is known; it adds up over processes."""
@@ -258,24 +259,24 @@ class Metrics(Protocol):
         """Adds a batch."""
 
     def result(self) -> dict[str, float]:
-        """Returns each metric's value."""
+        """Returns the value of each metric."""
 
 
 class Evaluator:
-    """One evaluation: passes of the model, and the metrics of all batches.
+    """One evaluation: forward passes of the model, and the metrics of all batches.
 
     Attributes:
-      metrics: of the batches so far.
+      metrics: metrics of the batches so far.
 
     Args:
-      metrics: that have seen no batch yet.
+      metrics: metrics without any batches.
     """
 
     def __init__(self, metrics: Any) -> None:
         self.metrics: Any = metrics
 
     def names(self) -> list[str] | None:
-        """Returns the names of the metrics; None if only an evaluation can tell."""
+        """Returns the names of the metrics; None if they are known only after an evaluation."""
         return list(self.metrics.result())
 
     def output(self, model: nn.Module, batch: Any) -> Any:
@@ -287,72 +288,73 @@ class Evaluator:
         self.metrics.update(output, batch)
 
     def synchronize(self, world: World) -> None:
-        """Sums over all processes, after the last batch of each."""
+        """Sums the metrics over all processes, after the last batch of each."""
         world.sum(self.metrics.sums)
 
     def result(self) -> dict[str, float]:
-        """Returns the metrics that are numbers."""
+        """Returns the scalar metrics."""
         result: dict[str, float] = self.metrics.result()
         return result
 
     def arrays(self) -> dict[str, Tensor]:
-        """Returns the metrics that are arrays."""
+        """Returns the array metrics."""
         return {}
 
 
 class TaskState:
-    """What a task does at each update, and what it remembers in checkpoints: here nothing."""
+    """Callbacks at each update, and checkpoint data, of a task; empty by default."""
 
     def before_update(self, model: nn.Module) -> None:
-        """Changes the finished gradients of a step in place, before the optimizer reads them."""
+        """Changes the final gradients of a step in place, before the optimizer reads them."""
 
     def after_update(
         self, optimizer: torch.optim.Optimizer, state: TrainerState, skipped: Tensor
     ) -> None:
         """Called after each update, before its step is counted.
 
-        Args:
-          optimizer: of the model.
-          state: where the run stands.
-          skipped: [], 1.0 if nothing has moved, because the loss or its gradient was not finite.
+          Args:
+          optimizer: optimizer of the model.
+          state: position of the run.
+          skipped: [], 1.0 if the update was skipped because the loss or its gradient was not
+            finite.
         """
 
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns more numbers and arrays of the steps since the last report; in all processes."""
+        """Returns more numbers and arrays for the steps since the last report, in all processes."""
         return {}, {}
 
     def save(self, world: World) -> dict[str, Any]:
-        """Returns what a checkpoint stores, as JSON values; called in all processes."""
+        """Returns the JSON values to store in a checkpoint; called in all processes."""
         return {}
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Returns the tensors that belong to the last `save`, by name; only the leader's count."""
+        """Returns the tensors of the last `save`, by name; only the leader's are stored."""
         return {}
 
     def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
-        """Loads what `save` and `tensors` returned; called once, when a run is resumed."""
+        """Loads the values of `save` and `tensors`; called once, when a run is resumed."""
 
     def restore_for_evaluation(
         self, model: nn.Module, state: dict[str, Any], tensors: Mapping[str, Tensor]
     ) -> None:
-        """Loads what of `save` and `tensors` an evaluation depends on."""
+        """Loads the values of `save` and `tensors` that affect evaluation."""
 
 
 class Task(ABC):
-    """What an `Estimator` trains.  It decides nothing about files, steps or processes.
+    """A training task for an `Estimator`.  It does not handle files, steps or processes.
 
     Attributes:
-      name: stands in the names of metrics.
-      hparams: of the model, the optimizer and the data.
-      counted: what the loss is a mean over: "tokens" or "examples".
-      accumulate_flag: the flag that makes `{}` batches of each process a step.
-      batches: how its batches are moved, split and weighed.
-      state: what it does at each update, and remembers in checkpoints.
+      name: name used in the names of metrics.
+      hparams: hyperparameters of the model, the optimizer and the data.
+      counted: unit that the loss is averaged over: "tokens" or "examples".
+      accumulate_flag: the flag that sets `{}` batches of each process per step.
+      batches: operations on the batches.
+      state: callbacks at each update and the checkpoint data of the task.
       chosen: hyperparameters to report, by name; None: those of `hparams`.
-      trained_with: what the run banner says of optimizer and losses; empty: the optimizer's class.
-      overlaps_gradients: whether the backward pass itself averages gradients over processes; else
-        they are averaged after it, and the model is not wrapped.
-      origin: what a run directory needs to be loaded; None: a command has written that.
+      trained_with: optimizer and losses in the run banner; empty: the optimizer's class.
+      overlaps_gradients: True if the backward pass averages gradients over processes; otherwise
+        they are averaged afterwards and the model is not wrapped.
+      origin: information for loading the run directory; None: written by a command.
     """
 
     name: str
@@ -368,58 +370,58 @@ class Task(ABC):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """Returns a new model, drawn from torch's generator: `forward(batch) -> Output`."""
+        """Returns a new model, initialized with torch's generator: `forward(batch) -> Output`."""
 
     def initialize(self, model: nn.Module) -> list[str]:
-        """Loads what a new run's model begins with; returns lines for the user."""
+        """Loads the initial weights of a new run's model; returns lines for the user."""
         return []
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """Prepares a model for training; returns the module whose forward pass gives its losses.
+        """Prepares a model for training; returns the module whose forward pass computes the losses.
 
         Args:
-          model: on its device, with its weights.
+          model: the model on its device, with its weights.
 
         Returns:
-          `forward(batch) -> Output`, with the losses of the batch; the model itself if nothing is
-          added around it.
+          `forward(batch) -> Output`, with the losses of the batch; the model itself if it needs no
+          wrapper.
         """
         return model
 
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Returns the optimizer of a model's parameters; its learning rate is set at every step."""
+        """Returns the optimizer of a model; its learning rate is set at every step."""
 
     @abstractmethod
     def schedule(self, train_steps: int) -> Callable[[float], float] | None:
-        """Returns the learning rate as a function of the steps already done.
+        """Returns the learning rate as a function of completed steps.
 
         None leaves it to the optimizer and to `state.after_update`.
         """
 
     @abstractmethod
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> TrainSource:
-        """Returns training batches from global batch `start` on, for one process of several."""
+        """Returns training batches from global batch `start` on, for one process."""
 
     @abstractmethod
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:
-        """Returns one pass over a split, for one process of several."""
+        """Returns one pass over a split, for one process."""
 
     @abstractmethod
     def evaluator(self) -> Evaluator:
-        """Returns an evaluation that has seen no batch yet."""
+        """Returns a new evaluation without any batches."""
 
 
 def reported_hparams(task: Task) -> Mapping[str, Any]:
-    """Returns the hyperparameters that reports list, by name."""
+    """Returns the hyperparameters for reports, by name."""
     return task.hparams.model_dump(mode="json") if task.chosen is None else task.chosen
 
 
 def total_loss(output: Output) -> Loss:
-    """Returns the loss of a batch: of several targets the sum, each with the examples as weight.
+    """Returns the loss of a batch; for several targets the sum, weighted by examples.
 
-    (`T2TModel.forward` gives each of several targets that weight.)  Their weights differ where an
-    example lacks a target; the mean of them still adds up over batches.
+    (`T2TModel.forward` assigns this weight for several targets.)  The weights differ if an example
+    lacks a target; their mean still adds up over batches.
     """
     losses = output.losses.values()
     sums = torch.stack([loss.sum for loss in losses])
@@ -427,13 +429,13 @@ def total_loss(output: Output) -> Loss:
     return Loss(sums.sum(), weights.mean())
 
 
-# Contract: callbacks for training events.
+# Interface: callbacks for training events.
 
 
 class Hook:
     """Callbacks for training events; every method does nothing unless a subclass overrides it.
 
-    A registered hook is made without arguments and chosen by name, also one of your own:
+    A registered hook is created without arguments and chosen by name, including user-defined ones:
 
         @register_hook
         class PrintLoss(Hook):
@@ -441,63 +443,63 @@ class Hook:
 
         t2t-trainer --hooks=print_loss --t2t_usr_dir=...
 
-    All processes call each hook equally often, so that a hook may talk to the others; only
-    `estimator.world.leads` should write.  A hook sees `estimator.model`, `.state`, `.task`,
+    All processes call each hook equally often, so hooks may communicate; only
+    `estimator.world.leads` should write.  A hook reads `estimator.model`, `.state`, `.task`,
     `.config`, `.world`, `.run` (the `TrainState`) and writes with `estimator.summary`.
 
     Attributes:
-      in_banner: whether the run banner lists it.
+      in_banner: True to list the hook in the run banner.
     """
 
     in_banner = True
 
     def begin(self, estimator: Estimator) -> None:
-        """Training is about to begin or to go on; `estimator.run` is there."""
+        """Called before training starts or resumes; `estimator.run` is available."""
 
     def before_update(self, estimator: Estimator) -> None:
-        """The gradients of a step are finished and the weights not moved yet."""
+        """Called when the gradients of a step are final, before the weights are updated."""
 
     def after_step(self, estimator: Estimator) -> None:
-        """`estimator.state.step` steps are done."""
+        """Called after step number `estimator.state.step`."""
 
     def before_evaluation(self, estimator: Estimator, split: Split) -> None:
-        """The model is about to be called for each batch of a split, in its mode EVAL."""
+        """Called before the model evaluates the batches of a split, in mode EVAL."""
 
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
-        """The weights, or their average, were evaluated on a split."""
+        """Called after the weights, or their average, were evaluated on a split."""
 
     def end(self, estimator: Estimator) -> None:
-        """The estimator is closed; not after an error that ended the run."""
+        """Called when the estimator is closed, but not after an error that ended the run."""
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint remembers for it: what JSON can say."""
+        """Returns the JSON values to store for this hook in a checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` returned when the checkpoint was saved."""
+        """Restores the values that `state` returned for the checkpoint."""
 
 
-# Evaluation passes that all processes make together, where each holds a part of the weights.
+# Synchronized evaluation passes of all processes, where each holds a shard of the weights.
 
 
-_NONE, _BATCH, _STOP = range(3)  # what a process has; the greatest of all is what they do
+_NONE, _BATCH, _STOP = range(3)  # state of a process; the maximum over all decides
 
 
 def in_step(
     batches: Iterable[Batch], run: TrainState | None, world: World, stop: object = False
 ) -> Iterator[tuple[Batch, bool]]:
-    """Yields (batch, whether it counts) until they end or a signal comes.
+    """Yields (batch, True if it counts) until the batches end or a signal arrives.
 
-    Where weights are divided a pass needs all processes, so each makes as many as the one with most
-    batches: what it makes again does not count.  A signal that one of them got ends all at once.
+    With sharded weights a pass needs all processes, so each makes as many passes as the process
+    with most batches; its repeated batches do not count.  A signal in one process ends all at once.
 
     Args:
-      batches: of this process.
-      run: the training that goes on, if one does.
+      batches: batches of this process.
+      run: the current training, if any.
       world: the processes.
-      stop: true once a signal has come.
+      stop: true once a signal was received.
     """
     divided = run is not None and run.is_sharded
     waiting, last = iter(batches), None
