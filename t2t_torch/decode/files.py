@@ -1,4 +1,4 @@
-"""Decoding from file to file, and of a data set; texts and labels."""
+"""Decoding of files and data sets, for texts and labels."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from t2t_torch.runtime.prediction import Input, InputError, Prediction
 
 
 class Decoded(NamedTuple):
-    """What was decoded, and how long it took.
+    """Decoded predictions with timing.
 
     Attributes:
-      predictions: one per input, in their order.
-      seconds: of wall time, loading left out.
-      before: so many of them a journal had.
+      predictions: one per input, in order.
+      seconds: wall time, without loading.
+      before: number of predictions read from a journal.
     """
 
     predictions: list[Prediction]
@@ -66,14 +66,13 @@ class Decoded(NamedTuple):
 
 
 def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
-    r"""Reads the inputs of a file, gzip or not.
+    r"""Reads the inputs of a file, optionally compressed with gzip.
 
-    What follows the last delimiter is an input unless it is empty; an empty line is an input like
-    any other.  White space around an input, so also the "\r" of a line from Windows, is left
-    out, as tensor2tensor does.
+    An empty line is an input like any other, but empty text after the last delimiter is not.  White
+    space around an input, including the "\r" of a Windows line, is removed, as in tensor2tensor.
 
     Raises:
-      DataError: there is no such file, or it is not UTF-8.
+      DataError: the file does not exist, or is not UTF-8.
     """
     lines: Iterator[str] | list[str] = read_lines(path)
     if delimiter != "\n":
@@ -84,17 +83,17 @@ def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
 
 
 def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list[str]:
-    """Reads the inputs of a file as `read_inputs` does, or of one called .jsonl, JSON objects.
+    """Reads the inputs of a file like `read_inputs`, or the JSON objects of a .jsonl file.
 
     Args:
-      path: of the file.
-      predictor: whose inputs they are: an object has a text under the name of its input, or of the
-        target of a language model; a JSON string, or an empty line, is that text.  Objects stay
-        whole: some ask something of their output, and what else they have is written with it.
-      hparams: the delimiter of what is no JSON.
+      path: input file.
+      predictor: predictor for the inputs.  An object has a text under the name of the predictor's
+        input, or of a language model's target; a JSON string, or an empty line, is that text.
+        Objects are kept whole for constraints on outputs and for fields to copy to the output.
+      hparams: settings, with the delimiter of files other than JSON.
 
     Raises:
-      DataError: as `read_inputs`, or a line is no such JSON; names it.
+      DataError: see `read_inputs`; or a line is not such JSON; the message names it.
     """
     if not holds_json(path):
         return read_inputs(path, hparams.separator)
@@ -103,7 +102,7 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
     for number, line in enumerate(read_lines(path), start=1):
         given = read_json(line, f"{path}, line {number}")
         if isinstance(predictor, TreePredictor) and isinstance(given, dict):
-            texts.append(given)  # it says itself what is missing
+            texts.append(given)  # has its own message for missing fields
             continue
         text = given.get(field) if isinstance(given, dict) else given
         if not isinstance(text, str):
@@ -122,13 +121,13 @@ def decode(
     hparams: DecodeHParams,
     journal: Journal,
 ) -> Decoded:
-    """Decodes ids, showing how many inputs are done and the time left.
+    """Decodes ids, with a display of the number of completed inputs and the time left.
 
     Args:
-      predictor: that decodes.
-      inputs: ids.
-      hparams: how to decode.
-      journal: has what was found before, and is told of each batch.
+      predictor: predictor to use.
+      inputs: ids of each input.
+      hparams: decoding settings.
+      journal: journal with earlier predictions; records each batch.
     """
     start = time.perf_counter()
     found = {
@@ -147,23 +146,23 @@ def decode(
 def decode_file(
     predictor: Predictor, source: Path, target: Path | None, hparams: DecodeHParams
 ) -> Decoded:
-    """Writes one output for each input of a file, in their order.
+    """Writes one output for each input of a file, in order.
 
-    The target appears whole or not at all; see `open_target`.  What is found is kept in a journal
-    until then, and what a journal of the same has is not decoded again.  Of a `shard_id` the part
-    is decoded to a file of its own; see `Shard.name`.
+    The target is written atomically; see `open_target`.  Until then predictions are kept in a
+    journal, and predictions in a matching journal are not computed again.  With `shard_id` the part
+    is decoded to its own file; see `Shard.name`.
 
     Args:
-      predictor: that decodes.
-      source: the file of inputs.
-      target: the file of outputs; None: as `decodes_name` says.
-      hparams: how to decode.
+      predictor: predictor to use.
+      source: input file.
+      target: output file; None: named by `decodes_name`.
+      hparams: decoding settings.
 
     Raises:
       DataError: the source cannot be read, or an input has no ids in the vocabulary.
       DecodeError: the journal cannot be written.
-      HParamsError: a delimiter is set that nothing reads.
-      UsageError: the target cannot be written, or is the source, or another process decodes to it.
+      HParamsError: a delimiter is set that is not read.
+      UsageError: the target cannot be written, is the source, or is in use by another process.
     """
 
     def name_of(shard: Shard | None) -> Path:
@@ -193,7 +192,7 @@ def _decode_all(
     name_of: Callable[[Shard | None], Path],
     write: Callable[[Path, slice, list[Prediction]], None],
 ) -> Decoded:
-    """Decodes and writes inputs, or the part of them that is asked for; see `Decoding`."""
+    """Decodes and writes inputs, or the requested part of them; see `Decoding`."""
     spent: list[Decoded] = []
 
     def find(rows: slice, journal: Journal) -> list[Prediction]:
@@ -213,7 +212,7 @@ def _decode_all(
 def _encode(
     predictor: Predictor, texts: Sequence[str], source: Path, hparams: DecodeHParams
 ) -> list[list[int]]:
-    """The ids of a file's inputs.  An input without ids is named by its place in the file."""
+    """Returns the ids of a file's inputs.  Errors name the line of an input without ids."""
     try:
         return predictor.encode(texts, hparams)
     except DataError:
@@ -229,20 +228,20 @@ def _encode(
 def decode_dataset(
     predictor: Predictor, data_dir: Path, split: Split, base: Path, hparams: DecodeHParams
 ) -> tuple[Decoded, list[str]]:
-    """Decodes a split; writes `.decodes`, `.targets` and `.inputs` beside each other.
+    """Decodes a split; writes `.decodes`, `.targets` and `.inputs` next to each other.
 
     Args:
-      predictor: of a problem with inputs.
-      data_dir: where t2t-datagen wrote the data.
-      split: which part of it.
-      base: what the files' names begin with; see `decodes_name` and `Shard.name`.
-      hparams: how to decode.
+      predictor: predictor of a problem with inputs.
+      data_dir: directory of the generated data.
+      split: split to decode.
+      base: beginning of the file names; see `decodes_name` and `Shard.name`.
+      hparams: decoding settings.
 
     Returns:
-      What was decoded, and the targets as they were written.
+      The predictions, and the targets as written.
 
     Raises:
-      DataError: there is no such data.
+      DataError: the data does not exist.
       DecodeError: the problem has no inputs.
       UsageError: a file cannot be written.
     """
@@ -306,7 +305,7 @@ def _data_texts(
 
 
 def _kept_of_all(predictor: Predictor, data_dir: Path, split: Split) -> list[str]:
-    """The columns that are only kept, as far as the data of all problems has them."""
+    """Returns the columns without a feature that the data of all problems has."""
     names = [one.dataset_name for one in predictor.problem.components]
     there = [Shards.open(data_dir, name, split).features for name in names]
     return [name for name in predictor.features.kept if all(name in one for one in there)]
@@ -315,7 +314,7 @@ def _kept_of_all(predictor: Predictor, data_dir: Path, split: Split) -> list[str
 def _rows_of_all(
     predictor: Predictor, data_dir: Path, split: Split, side: str, hparams: DecodeHParams
 ) -> list[list[int]]:
-    """The ids of a feature's rows; of a mixture those of its problems, one after another."""
+    """Returns the ids of a feature's rows; for a mixture, those of its problems in turn."""
     rows: list[list[int]] = []
     for problem in predictor.problem.components:
         mixed = problem is not predictor.problem
@@ -327,7 +326,7 @@ def _rows_of_all(
 
 
 def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:
-    """Returns the ids of a column's rows, the first `limit` of them if it is not negative."""
+    """Returns the ids of a column's rows, limited to the first `limit` if it is not negative."""
     rows: list[list[int]] = []
     for values, offsets in shards.column(column):
         for start, end in itertools.pairwise(offsets):
@@ -343,20 +342,20 @@ def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: Decod
         logging.info("output: %s", one_line(prediction, hparams))
 
 
-# What an input may look like, for those who are to write one.
+# Examples of inputs for help messages.
 
 
 def example_of(kinds: Mapping[str, Feature], lists: Collection[str]) -> dict[str, Any]:
-    """Returns an input, of two words where it is a list of them.
+    """Returns an example input; lists contain two words.
 
     Args:
-      kinds: by field, a feature that is made of it.
-      lists: the fields that are given as lists.
+      kinds: for each field, a feature created from it.
+      lists: names of the fields that are lists.
     """
     return {field: kind.example(as_list=field in lists) for field, kind in kinds.items()}
 
 
-# Labels for the lines of a file.
+# Labelling of the lines of a file.
 
 
 def label_file(
@@ -365,25 +364,25 @@ def label_file(
     target: str | None,
     hparams: DecodeHParams | None = None,
 ) -> list[str]:
-    """Writes what is found for each line of a file, a line for each, and says how long it took.
+    """Writes the prediction for each line of a file, one per line, and reports the duration.
 
-    A line is read as `input_of` says, and written as `form_of` says, or as `output_format` does.
+    A line is read by `input_of`, and written by `form_of` or in the format `output_format`.
 
     Args:
-      predictor: of a model that labels.
-      source: one input a line.
-      target: appears whole or not at all; by default the source's name and ".labels".  What is
-        found is kept in a journal until then.
-      hparams: `READ_BY_LABELS`.
+      predictor: predictor of labels.
+      source: file with one input per line.
+      target: output file, written atomically; by default the source's name and ".labels".  Until
+        then predictions are kept in a journal.
+      hparams: settings, only those in `READ_BY_LABELS`.
 
     Returns:
-      the values alone, a line each as `form_of` writes them, whatever the format.
+      The values alone, one line each as written by `form_of`, for any format.
 
     Raises:
-      DataError: a line cannot be read or encoded; names it.
+      DataError: a line cannot be read or encoded; the message names it.
       DecodeError: the journal cannot be written.
       HParamsError: hparams are set that only models of texts read.
-      UsageError: the target cannot be written, or is the source, or another process decodes to it.
+      UsageError: the target cannot be written, is the source, or is in use by another process.
     """
     how = hparams or DecodeHParams()
     how.check_of_labels()
@@ -423,7 +422,7 @@ def label_file(
 def _read(
     predictor: LabelPredictor, source: Path
 ) -> tuple[Sequence[Input], Sequence[EncodedInput]]:
-    """Returns the inputs of a file, and how the model reads them; names a line that cannot be."""
+    """Returns the inputs of a file and their encodings; errors name the line."""
     is_json = holds_json(source)
     inputs = [
         input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
@@ -443,7 +442,7 @@ def _write(
     answers: Sequence[Prediction],
     hparams: DecodeHParams,
 ) -> None:
-    """Writes answers in the form of `output_format`."""
+    """Writes predictions in the format `output_format`."""
     best, written = hparams.num_labels, form_of(predictor)
     with open_target(path) as stream:
         if hparams.output_format == "tsv":
@@ -457,20 +456,20 @@ def _write(
 
 
 def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool = False) -> Input:
-    """Returns the input that a line gives.
+    """Returns the input of a line.
 
-    It is a JSON object of all fields.  Where there is one field alone it may also be its text as it
-    is, or, of a field that is a list, a JSON list.
+    A line is a JSON object of all fields.  If there is only one field, it may also be the field's
+    plain text or, for a list, a JSON list.
 
     Args:
-      predictor: whose input it is.
-      line: without its end.
-      place: of the line, for errors.
-      is_json: whether each line is JSON, as in a file called .jsonl: a text is then a JSON string,
-        or an empty line.
+      predictor: predictor for the input.
+      line: the line without its end.
+      place: location of the line, for errors.
+      is_json: True if each line is JSON, as in a .jsonl file: a text is then a JSON string or an
+        empty line.
 
     Raises:
-      DataError: it is neither.
+      DataError: the line has none of these forms.
     """
     alone = predictor.fields[0] if len(predictor.fields) == 1 else None
     given = read_json(line, place) if is_json else _json(line)
@@ -496,13 +495,13 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
 def record_of(
     predictor: LabelPredictor, given: Input, answer: Prediction, best: int = BEST
 ) -> dict[str, Any]:
-    """Returns what `jsonl` says of an input: `input`, all its fields, and `output` by target.
+    """Returns the `jsonl` record of an input: `input`, all its fields, and `output` by target.
 
     Args:
-      predictor: whose answer it is.
+      predictor: predictor of the answer.
       given: the input.
-      answer: what was found for it.
-      best: labels that are told with their probabilities.
+      answer: prediction for the input.
+      best: number of labels to report with their probabilities.
     """
     sample = predictor.sample_of(given)
     found = answer_record(predictor.features, sample, answer, best)
@@ -515,13 +514,13 @@ def table_of(
     answers: Sequence[Prediction],
     best: int = BEST,
 ) -> tuple[list[str], list[list[Any]]]:
-    """Returns what `tsv` says of inputs: the names of its columns, and the rows.
+    """Returns the `tsv` table of inputs: column names, and rows.
 
     Args:
-      predictor: whose answers they are.
-      inputs: as they were given; fields that the problem does not read are no columns.
-      answers: as many.
-      best: labels that are told with their probabilities.
+      predictor: predictor of the answers.
+      inputs: the given inputs; fields that the problem does not read are omitted.
+      answers: one prediction per input.
+      best: number of labels to report with their probabilities.
     """
     targets = predictor.features.targets
     header = list(predictor.fields)
@@ -542,10 +541,11 @@ def table_of(
 
 
 def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
-    """Returns what writes a value as a line, in the same form for all values of the target.
+    """Returns the function that writes a value as a line, in one format for all values.
 
-    A label and a part of a text are written as they are, a line break in them as a space; tags are
-    joined by spaces, unless some tag has one in it; all else, and several targets, is JSON.
+    A label and a part of a text are written unchanged, except for line breaks, which become spaces.
+    Tags are joined by spaces unless some tag contains one.  Anything else, and several targets, are
+    written as JSON.
     """
     targets = list(predictor.features.targets.values())
 
@@ -557,7 +557,7 @@ def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
 
 
 def _json(line: str) -> Any:
-    """What a line is in JSON; None if it is no object and no list."""
+    """Returns the JSON value of a line; None if it is not an object or a list."""
     if not line.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -567,12 +567,12 @@ def _json(line: str) -> Any:
 
 
 def how_to_write(predictor: LabelPredictor) -> str:
-    """Returns what a line should be, with an example."""
+    """Returns the expected format of a line, with an example."""
     return f"Write a line as a JSON object such as {example_line(predictor)}."
 
 
 def example_line(predictor: LabelPredictor) -> str:
-    """Returns an input as JSON, and what its fields mean where their names do not tell."""
+    """Returns an example input as JSON, and the meanings of fields with unclear names."""
     asked = predictor.problem.asked
     example = example_of(predictor.kinds, predictor.lists)
     known = {field: its for field, its in asked.items() if field in example}

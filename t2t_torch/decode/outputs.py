@@ -35,11 +35,11 @@ from t2t_torch.runtime.prediction import (
     words_record,
 )
 
-# Tables of rows as text: tab-separated, one row a line.
-#
-# A cell is what `cell` makes of a value.  In it a tab, a line break, a carriage return and a
-# backslash are written `\t`, `\n`, `\r` and `\\`, so a row is always one line; a cell with a
-# quotation mark is quoted as in CSV.  pandas reads it with `read_csv(path, sep="\t",
+# Tables of rows as text: tab-separated, one row per line.
+# 
+# A cell is the result of `cell`.  Its tabs, line breaks, carriage returns and backslashes are
+# written as `\t`, `\n`, `\r` and `\\`, so a row is always one line; a cell with a quotation mark is
+# quoted as in CSV.  pandas reads the table with `read_csv(path, sep="\t",
 # keep_default_na=False)`.
 
 
@@ -47,12 +47,12 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
 def write_table(stream: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Writes a header and rows, a line each; returns how many rows there were.
+    """Writes a header and rows, one per line; returns the number of rows.
 
     Args:
-      stream: what is written to.
-      header: the names of the columns.
-      rows: of as many values.
+      stream: stream to write to.
+      header: names of the columns.
+      rows: rows with one value per column.
     """
     stream.write(line(header))
     count = 0
@@ -63,13 +63,13 @@ def write_table(stream: TextIO, header: Sequence[str], rows: Iterable[Sequence[A
 
 
 def line(values: Iterable[Any]) -> str:
-    """Returns the line of a row, with its end."""
+    """Returns a row as a line, including its end."""
     return "\t".join(map(_quoted, values)) + "\n"
 
 
 def cell(value: Any) -> str:
-    """Returns a value as text: nothing for None, 1 and 0 for what is true and false, numbers with
-    six digits, lists and mappings as JSON.
+    """Returns a value as text: "" for None, 1 and 0 for booleans, numbers with six digits, lists
+    and mappings as JSON.
     """
     if value is None:
         return ""
@@ -87,7 +87,7 @@ def _quoted(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"' if '"' in text else text
 
 
-# Answers as records: what JSON and tables say of what was found.
+# Predictions as records for JSON and tables.
 
 
 __all__ = [
@@ -102,12 +102,12 @@ __all__ = [
 def answer_record(
     features: Features, sample: Mapping[str, Any], prediction: Prediction, best: int = BEST
 ) -> dict[str, Any]:
-    """Returns the prediction of one input, by target, as JSON has it; see `target_record`.
+    """Returns the prediction of one input by target, in JSON form; see `target_record`.
 
     Args:
-      features: the problem's.
-      sample: the input's fields.
-      prediction: of the input.
+      features: features of the problem.
+      sample: fields of the input.
+      prediction: prediction for the input.
       best: number of labels whose probabilities are written.
     """
     record = {}
@@ -125,16 +125,16 @@ def target_record(
     words: Sequence[str] | None = None,
     best: int = BEST,
 ) -> dict[str, Any]:
-    """Returns the prediction of a target as JSON has it; see `value_record`.
+    """Returns the prediction of a target in JSON form; see `value_record`.
 
-    Tags have their `words`, and where they mark spans, as B-city does, the `spans`: `kind`, `first`
-    and `last` word, counted from 0, and `text`.
+    Tags have their `words`.  If they mark spans (for example B-city), they also have `spans`:
+    `kind`, `first` and `last` word, counted from 0, and `text`.
 
     Args:
-      name: the target.
-      feature: the target's.
-      prediction: of an input.
-      words: the words that tags are of.
+      name: name of the target.
+      feature: feature of the target.
+      prediction: prediction for an input.
+      words: the tagged words.
       best: number of labels whose probabilities are written.
     """
     record = value_record(prediction, name, best)
@@ -143,35 +143,35 @@ def target_record(
     return record
 
 
-# Inputs that are decoded in parts, by several processes, and what is joined of them.
-#
+# Sharded decoding by several processes, and joining of the shards.
+# 
 # tensor2tensor's `shards` (utils/decoding.py): part n of the outputs is a file whose name ends in
-# its number.  Each part has a journal (`journal.py`), which stays until all are joined.
+# its number.  Each part has a journal (`journal.py`), which is kept until all parts are joined.
 
 
 T = TypeVar("T")
 
 
 class Shard(NamedTuple):
-    """A part of some inputs.
+    """A part of the inputs.
 
     Attributes:
-      number: from 0.
-      count: how many parts there are.
+      number: number of the part, from 0.
+      count: number of parts.
     """
 
     number: int
     count: int
 
     def rows(self, total: int) -> slice:
-        """Returns which of so many inputs are its own: parts of like sizes, in their order."""
+        """Returns the inputs of this part: parts are contiguous and of similar size."""
         first, after = (total * number // self.count for number in (self.number, self.number + 1))
         return slice(first, after)
 
     def name(self, path: Path, hparams: DecodeHParams) -> Path:
-        """Returns the name of its part of a file, as tensor2tensor gives it.
+        """Returns the file name of this part, as in tensor2tensor.
 
-        A dot keeps the number apart from a name that ends in one.
+        A dot separates the number from a name that ends in a digit.
         """
         end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
         if hparams.shard_google_format:
@@ -180,43 +180,43 @@ class Shard(NamedTuple):
 
 
 def shard_of(hparams: DecodeHParams) -> Shard | None:
-    """Returns the part that is asked for; None if all are."""
+    """Returns the requested part; None if all inputs are requested."""
     if hparams.shards == 1 or hparams.shard_id < 0:
         return None
     return Shard(hparams.shard_id + hparams.shards_start_offset, hparams.shards)
 
 
 def rows_of_shard(hparams: DecodeHParams, total: int) -> slice:
-    """Returns which of so many inputs are asked for."""
+    """Returns the requested rows among `total` inputs."""
     shard = shard_of(hparams)
     return slice(0, total) if shard is None else shard.rows(total)
 
 
 def name_of_shard(path: Path, hparams: DecodeHParams, shard: Shard | None) -> Path:
-    """Returns the name of a part of a file; of no part the file's own."""
+    """Returns the file name of a part; the file's own name for no part."""
     return path if shard is None else shard.name(path, hparams)
 
 
 def part_of(path: Path, hparams: DecodeHParams) -> Path:
-    """Returns the file of a part that was cut before, as tensor2tensor expects it; else the path.
+    """Returns the file of an input part that was split before, as in tensor2tensor; else the path.
 
-    So in.txt002 is read for shard_id=2 where there is no in.txt.
+    For example, in.txt002 is read for shard_id=2 if in.txt does not exist.
     """
     part = name_of_shard(path, hparams, shard_of(hparams))
     return part if not path.exists() and part.exists() else path
 
 
 class Decoding(NamedTuple, Generic[T]):
-    """Inputs that are decoded to a file, in parts or at once.
+    """Decoding of inputs to a file, in parts or at once.
 
     Attributes:
-      total: how many inputs there are.
-      hparams: how they are decoded, and which part.
-      name_of: the file of outputs of a part; of all without one.
-      made_of: what all outputs depend on but the inputs; see `made_of` below.
-      digest_of: a checksum of some inputs.
-      find: decodes some inputs, but those that the journal has.
-      write: writes what was found for some inputs.
+      total: number of inputs.
+      hparams: decoding settings, including the part.
+      name_of: returns the output file of a part, or of all without a part.
+      made_of: everything except the inputs that the outputs depend on; see `made_of` below.
+      digest_of: returns a checksum of the given inputs.
+      find: decodes the given inputs, except those in the journal.
+      write: writes the predictions of the given inputs.
     """
 
     total: int
@@ -228,14 +228,14 @@ class Decoding(NamedTuple, Generic[T]):
     write: Callable[[Path, slice, list[T]], None]
 
     def run(self) -> list[T]:
-        """Decodes what is asked for and writes it; returns it.
+        """Decodes and writes the requested inputs; returns their results.
 
-        Of all parts those are decoded that are not there yet, and the whole is written.
+        For all parts, decodes those that are missing and writes the joined outputs.
 
         Raises:
           DecodeError: the journal cannot be written.
-          UsageError: another process decodes to the same file; or a part that is there was decoded
-            otherwise, or is to be written to no file.
+          UsageError: another process decodes to the same file; or an existing part was decoded with
+            other settings, or has no file to be written to.
         """
         target, shard = self.name_of(None), shard_of(self.hparams)
         is_file = is_replaced(target)
@@ -255,13 +255,13 @@ class Decoding(NamedTuple, Generic[T]):
         return found
 
     def _join(self) -> list[T]:
-        """Decodes the parts that are not there yet, and writes the whole."""
+        """Decodes the missing parts, and writes the joined outputs."""
         shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
         files = [self.name_of(shard) for shard in shards]
         each, common = [shard.rows(self.total) for shard in shards], self.made_of()
         parts = [self._made_of(*pair, common) for pair in zip(each, shards, strict=True)]
         for file, made_of in zip(files, parts, strict=True):
-            if journal_path(file).exists():  # Before anything is decoded for nothing.
+            if journal_path(file).exists():  # Check this before decoding.
                 with journal_of(file, made_of, keep=True, same=True):
                     pass
         found = []
@@ -281,11 +281,11 @@ class Decoding(NamedTuple, Generic[T]):
 
 
 def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
-    """Returns what the outputs of a predictor depend on beside the inputs, by name.
+    """Returns everything except the inputs that a predictor's outputs depend on, by name.
 
     Args:
-      predictor: of texts or labels.
-      hparams: how they are decoded.
+      predictor: predictor of texts or labels.
+      hparams: decoding settings.
     """
     left_out = {*OF_WRITING, *OF_SHARDS}
     values = {name: getattr(hparams, name) for name in DecodeHParams.model_fields}
@@ -299,16 +299,16 @@ def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
     }
 
 
-# What many readers of text files take for the end of a line, in an output that is one line.
+# Characters that many readers treat as the end of a line.
 _LINE_BREAKS = str.maketrans({"\n": " ", "\r": " "})
 
 
 def decodes_name(
     base: Path, predictor: Predictor, hparams: DecodeHParams, shard: Shard | None = None
 ) -> Path:
-    """tensor2tensor's name: `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`.
+    """Returns the name `<base>.<model>.<hparams_set>.<problem>.beam4.alpha0.6.decodes`.
 
-    Of a part its number follows the base; see `Shard.name`.
+    The name is tensor2tensor's.  The number of a part follows the base; see `Shard.name`.
     """
     base = name_of_shard(base, hparams, shard)
     how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
@@ -323,10 +323,10 @@ def decodes_name(
 
 
 def one_line(prediction: Prediction, hparams: DecodeHParams) -> str:
-    """Writes what was found for an input as tensor2tensor does, on one line.
+    """Returns the prediction for an input on one line, in tensor2tensor's format.
 
-    A line break in an output becomes a space, and so does the delimiter; with `return_beams`, which
-    puts tabs between hypotheses, a tab too.
+    Line breaks and delimiters in an output become spaces; with `return_beams`, which separates
+    hypotheses by tabs, tabs do, too.
     """
     cells = []
     for hypothesis in prediction.hypotheses:
@@ -347,14 +347,15 @@ def write_predictions(
     predictions: Sequence[Prediction],
     hparams: DecodeHParams,
 ) -> None:
-    """Writes what was found in the form of `output_format`; whole or not at all.
+    """Writes predictions in the format `output_format`, atomically.
 
     Args:
-      path: of the file.
-      predictor: that found it.
-      inputs: texts, or mappings of a text and more, which JSON tells whole and a table by its text.
-      predictions: as many.
-      hparams: how to write.
+      path: output file.
+      predictor: the predictor that produced them.
+      inputs: texts, or mappings of a text and other fields; JSON contains them all, a table only
+        the text.
+      predictions: one per input.
+      hparams: output settings.
     """
     if hparams.output_format == "text":
         write_outputs(path, [one_line(found, hparams) for found in predictions], hparams)
@@ -390,20 +391,20 @@ def write_predictions(
 
 
 def text_of(given: Any, field: str) -> Any:
-    """Returns the text of an input, of words that are a list a line of them.
+    """Returns the text of an input; for a list of words, the words joined by spaces.
 
     Args:
-      given: the text, or a mapping that has it.
-      field: its name there.
+      given: the text, or a mapping that contains it.
+      field: name of the text in the mapping.
     """
     text = given.get(field, given) if isinstance(given, Mapping) else given
     return " ".join(map(str, text)) if isinstance(text, list) else text
 
 
 def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places: int) -> list[Any]:
-    """Returns the cells of hypotheses, empty ones where there are fewer than places.
+    """Returns the cells of hypotheses, empty if there are fewer than `places`.
 
-    An alignment is written as word aligners do, "0-0 1-2".
+    An alignment is written in the format of word aligners, "0-0 1-2".
     """
     cells = [
         " ".join(f"{i}-{j}" for i, j in hypothesis[name])
@@ -416,33 +417,33 @@ def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places:
 
 
 def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
-    """Writes outputs, the delimiter after each; the file appears whole or not at all."""
+    """Writes outputs, each followed by the delimiter, atomically."""
     with open_target(path) as stream:
         stream.writelines(output + hparams.separator for output in outputs)
 
 
 def without_breaks(text: str, hparams: DecodeHParams) -> str:
-    """Returns a text as one line: breaks of a line, and the delimiter, become spaces."""
+    """Returns a text on one line: line breaks and delimiters become spaces."""
     return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
 
 
-# Lines of JSON.
+# JSON lines.
 
 
 def holds_json(path: Path) -> bool:
-    """Whether a file's name says that each line is JSON: .jsonl, also packed, .jsonl.gz."""
+    """Returns True for the names of JSON lines files: .jsonl, also compressed, .jsonl.gz."""
     return ".jsonl" in path.suffixes[-2:]
 
 
 def read_json(line: str, place: str) -> Any:
-    """Returns what a line of such a file is in JSON; of an empty line an empty text.
+    """Returns the JSON value of a line of such a file; an empty text for an empty line.
 
     Args:
-      line: without its end.
-      place: of the line, for errors.
+      line: the line without its end.
+      place: location of the line, for errors.
 
     Raises:
-      DataError: it is no JSON, or has half a character in it.
+      DataError: the line is not valid JSON, or contains an unpaired surrogate.
     """
     if not line.strip():
         return ""
@@ -450,7 +451,7 @@ def read_json(line: str, place: str) -> Any:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         raise DataError(f"{place} is no JSON, at character {error.colno}: {line[:80]}") from None
-    except (ValueError, RecursionError):  # a number of too many digits, too many brackets
+    except (ValueError, RecursionError):  # too many digits or brackets
         raise DataError(f"{place} is no JSON that can be read: {line[:80]}") from None
     try:
         json.dumps(value, ensure_ascii=False).encode()
@@ -462,7 +463,7 @@ def read_json(line: str, place: str) -> Any:
     return value
 
 
-# What a user sees while many inputs are decoded.
+# Progress display for the decoding of many inputs.
 
 
 _SECONDS = 30.0
@@ -470,16 +471,18 @@ _SECONDS = 30.0
 
 
 class DecodeProgress:
-    """A bar on a terminal, else a line every half minute: how many are done, the rate, the rest.
+    """Progress bar on a terminal, else a line every 30 seconds: completed inputs, rate, time left.
 
-    A context manager.  Left by an exception (a signal, too) it says what becomes of what was done:
-    outputs are written when all are there, in the order of the inputs, which is not that in which
-    they are decoded; a journal keeps them till then.
+    A context manager.  On an exception (including a signal) it reports what happens to the
+    completed
+    work: outputs are written when all are complete, in the order of the inputs, which differs from
+      the
+    order of decoding; until then a journal keeps them.
 
     Args:
-      total: inputs.
-      before: so many of them were decoded before.
-      journal: the file that keeps what was found; None if there is none.
+      total: number of inputs.
+      before: number of inputs that were decoded before.
+      journal: the journal file; None if there is none.
       clock: returns seconds.
     """
 
@@ -514,7 +517,7 @@ class DecodeProgress:
         return self
 
     def advance(self, count: int = 1) -> None:
-        """Shows that more are done."""
+        """Advances the display."""
         self._done += count
         if self._bar is not None:
             self._bar.update(count)

@@ -1,8 +1,8 @@
 """Beam search and sampling over a model's `step`, and the constraints that both apply.
 
 The rules are tensor2tensor's (utils/beam_search.py), with one difference: a row whose result is
-certain leaves the batch at once.  So a row's result depends on that row alone, and the work shrinks
-with every row that ends.  docs/from_tensor2tensor.md says where that shows.
+certain leaves the batch at once.  A row's result depends on that row alone, and the work shrinks
+with every finished row.  docs/from_tensor2tensor.md describes the consequences.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from t2t_torch.model import State
 from t2t_torch.pipeline.plan import uniform
 from t2t_torch.text.encoder import EOS, PAD
 
-# What is asked of a search beyond the likeliest: bans, phrases to have, coverage, diversity.
+# Search constraints: bans, required phrases, coverage, diversity.
 
 
 _Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 
 class SearchConstraints:
-    """The rules of one search; used once.
+    """The constraints of one search; an instance serves one search.
 
-    A score stays the model's: what is forbidden is left out, and the others are no likelier for it.
-    Only `coverage` adds to it, where a hypothesis ends.
+    Scores stay the model's own: banned ids are left out, and the others do not gain probability. 
+    Only `coverage` changes the score of a hypothesis, at its end.
 
     Args:
-      bans: what may not be written.
-      constraints: phrases that have to be.
-      coverage: what is taken off for words of the input that were not attended to.
-      diversity: groups that keep away from each other.
+      bans: bans on next ids.
+      constraints: required phrases.
+      coverage: penalty for words of the input without attention.
+      diversity: groups of the beam that are penalized for similarity.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class SearchConstraints:
 
     @property
     def groups(self) -> int:
-        """Groups that a beam is divided into, each of which is a row of the search."""
+        """The number of groups of a beam, each a row of the search."""
         return self._diversity.groups if self._diversity is not None else 1
 
     @property
     def tells_places_apart(self) -> bool:
-        """Whether something but what is written makes the hypotheses of a row differ."""
+        """True if the hypotheses of a row may differ in more than their ids."""
         asked = (self._constraints, self._coverage, self._diversity)
         return any(one is not None for one in asked)
 
     def begin(self, beam: Beam, state: Any, step: _Step) -> tuple[Beam, Any, _Step]:
-        """Returns beam, state and step as the rules need them.
+        """Returns beam, state and step in the form that the constraints need.
 
         Raises:
-          HParamsError: coverage is asked of a model without attention.
+          HParamsError: coverage is requested for a model without attention.
         """
         if self._diversity is not None:
             beam = self._diversity.divided(beam)
@@ -114,14 +114,14 @@ class SearchConstraints:
         return _without_dead(beam), coverage.begin(state), watched
 
     def reorder(self, index: Tensor) -> None:
-        """Keeps the hypotheses of these numbers, [R', K / G], as the state does."""
+        """Selects the hypotheses with these indices, [R', K / G], as for the state."""
         if self._coverage is not None:
             self._coverage.reorder(index.flatten())
         if self._diversity is not None:
             self._diversity.reorder(index)
 
     def done(self, beam: Beam, length: int, alpha: float, *, stop_early: bool) -> Tensor:
-        """Returns which rows are done, [R]: groups of an input are together; see `is_done`."""
+        """Returns the finished rows, [R] bool: groups of an input finish together."""
         if self._diversity is None:
             return is_done(beam, length, alpha, stop_early=stop_early)
         likeliest_first = beam.alive_log_probs.sort(dim=1, descending=True).values
@@ -129,7 +129,7 @@ class SearchConstraints:
         return self._diversity.all_done(is_done(beam, length, alpha, stop_early=stop_early))
 
     def united(self, beam: Beam) -> Beam:
-        """Returns a beam as the search without rules has it: a row of each input."""
+        """Returns a beam as in a search without constraints: one row per input."""
         return beam if self._diversity is None else self._diversity.united(beam)
 
     def grow(
@@ -138,11 +138,11 @@ class SearchConstraints:
         """Returns the beam one id later, and parents [R, K]: the place that each continues.
 
         Args:
-          logits: [R * K, V]; or, if nothing `tells_places_apart`, as `candidates_of` takes them.
-          beam: before.
-          length: ids so far, the first `PAD` left out.
+          logits: [R * K, V]; or as in `candidates_of` if not `tells_places_apart`.
+          beam: previous beam.
+          length: ids so far, without the first `PAD`.
           alpha: exponent of the length penalty.
-          candidates_per_beam: continuations looked at per place.
+          candidates_per_beam: continuations considered per place.
         """
         if not self.tells_places_apart:
             places = len(logits) // len(beam.rows)
@@ -175,16 +175,16 @@ class SearchConstraints:
         return diversity.together(groups), torch.stack(places, 1).flatten(0, 1)
 
     def forbid(self, scores: Tensor, written: Written) -> None:
-        """Puts minus infinity where an id may not follow; where none may, the end may all the same.
+        """Sets banned ids to minus infinity; if all are banned, the end symbol stays allowed.
 
         Args:
-          scores: [N, V], which is changed.
-          written: so far.
+          scores: [N, V], changed in place.
+          written: outputs so far.
         """
         ends = scores[:, EOS].clone()
         for ban in self._bans:
             ban.forbid(scores, written)
-        if not all(isinstance(ban, MinimumLength) for ban in self._bans):  # it leaves all words
+        if not all(isinstance(ban, MinimumLength) for ban in self._bans):  # it allows all words
             _let_end(scores, ends)
 
     def _best(
@@ -195,7 +195,7 @@ class SearchConstraints:
         at: _At,
         less: DiversityPenalty | None = None,
     ) -> Candidates:
-        """Returns the continuations of a group, which may be all there is."""
+        """Returns the continuations of a group, which may be the whole beam."""
         ids, beam_size = beam.alive_ids[:, :, 1:].flatten(0, 1), beam.alive_ids.size(1)
         rows = beam.rows.repeat_interleave(beam_size)
         progress = None
@@ -223,7 +223,7 @@ class SearchConstraints:
         at: _At,
         less: DiversityPenalty | None,
     ) -> Candidates:
-        """Returns the best continuations; what goes on by what they have `less`, if anything."""
+        """Returns the best continuations; applies penalties to those that do not end, if any."""
         found, chosen_from = log_probs, beam
         if less is not None:
             found = (
@@ -245,7 +245,7 @@ class SearchConstraints:
 
 
 class _At(NamedTuple):
-    """Where a search is, and how it scores."""
+    """Position and scoring settings of a search."""
 
     length: int
     alpha: float
@@ -253,13 +253,13 @@ class _At(NamedTuple):
 
 
 def _let_end(scores: Tensor, ends: Tensor) -> None:
-    """Gives the end its score, [N], where nothing else may follow.  `scores` [N, V] is changed."""
+    """Restores the end symbol's score, [N], where all ids are banned.  Changes `scores` [N, V]."""
     nothing = torch.isneginf(scores.amax(1))
     scores[:, EOS] = torch.where(nothing, ends, scores[:, EOS])
 
 
 def _without_dead(beam: Beam) -> Beam:
-    """Makes sure that what fills places only to fill them never comes to life."""
+    """Keeps placeholder hypotheses from becoming active."""
     dead = beam.alive_log_probs <= NO_SCORE / 2
     return beam._replace(alive_log_probs=beam.alive_log_probs.masked_fill(dead, -torch.inf))
 
@@ -271,13 +271,13 @@ def rules_of(
     *,
     go_on: bool = False,
 ) -> SearchConstraints | None:
-    """Returns the rules of the search, or the drawing, for a batch; None if there are none.
+    """Returns the constraints of a batch, for search or sampling; None if there are none.
 
     Args:
-      hparams: what is asked of all outputs.
-      inputs: the ids of each input; a `Request` where something is asked of its output.
-      device: where they are needed.
-      go_on: whether inputs are beginnings, of language models.
+      hparams: settings for all outputs.
+      inputs: the ids of each input; a `Request` if its output has constraints.
+      device: device of the tensors.
+      go_on: True if inputs are prefixes, for language models.
     """
     asked = [ids if isinstance(ids, Request) else Request(ids) for ids in inputs]
     bans: list[LogitsProcessor] = []
@@ -319,7 +319,7 @@ def beam_search(
     eos: int = EOS,
     rules: SearchConstraints | None = None,
 ) -> Hypotheses:
-    """Searches for the likeliest sequences.
+    """Searches for the most probable sequences.
 
     Args:
       step: one step of the model; at the first step every id is PAD.
@@ -327,30 +327,30 @@ def beam_search(
       max_lengths: [B] int64, the most ids of each row, end symbol and prefix included.
       beam_size: K, hypotheses kept per row.
       alpha: exponent of the length penalty; at least 0.
-      stop_early: a row is done when its best hypothesis is certain; otherwise when all K are.
-      candidates_per_beam: continuations looked at per place.  With 2, enough to keep K that go on
-        whatever ends; with 1 and a beam of 1, the search is greedy.
-      prefix: [B, P] int64, ids that each row must begin with, PAD after them.  They count as length
-        and add nothing to the log-probability.
-      eos: the id that ends a hypothesis, except inside a prefix; with rules it is `EOS`.
-      rules: what is asked beyond that, made for this search; None: nothing is.
+      stop_early: True to finish a row when its best hypothesis is certain, instead of all K.
+      candidates_per_beam: continuations considered per place.  2 suffice to keep K unfinished
+        hypotheses in any case; with 1 and a beam of 1 the search is greedy.
+      prefix: [B, P] int64, ids that each row must begin with, padded with PAD.  They count as
+        length and add nothing to the log-probability.
+      eos: the id that ends a hypothesis, except inside a prefix; `EOS` if there are constraints.
+      rules: constraints, created for this search; None for none.
 
     Returns:
-      Hypotheses of the B rows, in their order; DecodeError if the logits are not numbers.
+      Hypotheses of the B rows, in order; DecodeError if the logits are not finite numbers.
     """
     if prefix is None:
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
-    length = int(prefix_lengths.min()) if prefix.numel() else 0  # what all rows are forced to
+    length = int(prefix_lengths.min()) if prefix.numel() else 0  # common length of the prefixes
     forced = prefix[:, :length]
     beam, state, step, places = _begin(step, state, max_lengths, forced, beam_size, rules)
-    beam_size = beam.alive_ids.size(1)  # with groups, of each
+    beam_size = beam.alive_ids.size(1)  # with groups, of each group
     done_of, grow_by_one = _as_ruled(rules, eos)
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
         done = done_of(beam, length, alpha, stop_early=stop_early)
-        going = (~done).nonzero().flatten()  # the one wait for the device in a step
+        going = (~done).nonzero().flatten()  # the only device synchronization in a step
         if leaving := going.numel() < done.numel():
             done_beams.append(beam.select(done.nonzero().flatten()))
             beam = beam.select(going)
@@ -371,7 +371,7 @@ def beam_search(
 def _as_ruled(
     rules: SearchConstraints | None, eos: int
 ) -> tuple[Callable[..., Tensor], Callable[..., tuple[Beam, Tensor]]]:
-    """Returns what tells which rows are done, and what lets a beam grow."""
+    """Returns a function for finished rows and a function that extends a beam by an id."""
     if rules is None:
         return is_done, functools.partial(_grow, eos=eos)
     return rules.done, rules.grow
@@ -385,10 +385,10 @@ def _begin(
     beam_size: int,
     rules: SearchConstraints | None,
 ) -> tuple[Beam, Any, Step, int]:
-    """Returns the beam, the state and the step after what all rows are forced to, [B, P].
+    """Returns the beam, the state and the step after the common prefix, [B, P].
 
-    The last value is the number of places of a row that the state is of: until hypotheses differ
-    one stands for all; rules may tell them apart at once.
+    The last value is the number of places per row in the state: one until the hypotheses differ;
+    constraints may make them differ at once.
     """
     beam = first_beam(max_lengths, prefix, beam_size // (rules.groups if rules else 1))
     together = rules is None or not rules.tells_places_apart
@@ -406,7 +406,7 @@ def _spread(
 ) -> tuple[Tensor, Any, int]:
     """Returns logits, state and places of a step after which the K hypotheses of a row differ.
 
-    The logits stay those of one place, [R, V], where its ids alone are enough continuations.
+    The logits stay those of one place, [R, V], if its ids provide enough continuations.
     """
     if logits.size(-1) < candidates_per_beam * beam_size:
         logits = logits.repeat_interleave(beam_size, 0)
@@ -425,24 +425,24 @@ def _grow(
     return grow(beam, candidates_of(logits, beam, length, alpha, candidates_per_beam), eos)
 
 
-# Outputs drawn at random, id by id, from what a model's `step` finds.
-#
+# Random sampling of outputs, id by id, with a model's `step`.
+# 
 # Temperature and `sampling_keep_top_k` are tensor2tensor's; `top_p` is nucleus sampling, Holtzman
 # et al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2022,
-# arXiv:2202.00666. A draw depends on the seed, its input and its number alone: each has random
-# numbers of its own, made of these by a hash.
+# arXiv:2202.00666.  A sample depends only on the seed, its input and its number: its random numbers
+# are a hash of these.
 
 
 @dataclasses.dataclass(frozen=True)
 class Sampler:
-    """Which ids may be drawn, and how often.
+    """Filters and probabilities for sampling ids.
 
     Attributes:
-      temperature: what logits are divided by; below 1 likely ids become likelier.
-      top_k: only so many of the likeliest; 0 or less: all.
-      top_p: of those the likeliest that together reach this probability; 1: all.
-      typical_p: of those the ones whose surprise (nats) is closest to the mean, as many as together
-        reach this probability; 1: all.  Meister et al. 2022, arXiv:2202.00666.
+      temperature: divisor of the logits; below 1 probable ids become more probable.
+      top_k: number of most probable ids to keep; 0 or less: all.
+      top_p: total probability of the most probable ids to keep, after `top_k`; 1: all.
+      typical_p: total probability of the ids to keep whose surprise (nats) is closest to the mean;
+        1: all.  Meister et al. 2022, arXiv:2202.00666.
     """
 
     temperature: float = 1.0
@@ -451,7 +451,7 @@ class Sampler:
     typical_p: float = 1.0
 
     def kept(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns ids, likeliest first, and their probabilities: 0 of those that are left out.
+        """Returns ids, most probable first, and their probabilities: 0 for dropped ids.
 
         [R, V] -> [R, V] each, the probabilities float64.
         """
@@ -460,7 +460,7 @@ class Sampler:
         sorted_logits, ids = logits.sort(dim=-1, descending=True, stable=True)
         probabilities = sorted_logits.softmax(-1)
         before = probabilities.cumsum(-1) - probabilities
-        left_out = before >= self.top_p  # never the first: nothing is before it
+        left_out = before >= self.top_p  # never the first id: nothing precedes it
         if self.top_k > 0:
             left_out[:, self.top_k :] = True
         probabilities = probabilities.masked_fill(left_out, 0.0)
@@ -471,7 +471,7 @@ class Sampler:
         return ids, probabilities
 
     def _untypical(self, probabilities: Tensor) -> Tensor:
-        """Returns what `typical_p` leaves out, [R, V] bool; never the most typical."""
+        """Returns the ids that `typical_p` drops, [R, V] bool; never the most typical one."""
         surprise = -probabilities.clamp(min=1e-300).log()
         mean = (probabilities * surprise).sum(-1, keepdim=True)
         unlike = (surprise - mean).abs().masked_fill(probabilities == 0, torch.inf)
@@ -481,7 +481,7 @@ class Sampler:
         return torch.empty_like(left_out).scatter_(-1, order, left_out)
 
     def draw(self, logits: Tensor, numbers: Tensor) -> Tensor:
-        """Returns an id for each row: where its number, from 0 on below 1, falls among them.
+        """Samples an id for each row with its random number in [0, 1).
 
         [R, V] and [R] -> [R].
         """
@@ -489,24 +489,24 @@ class Sampler:
         ends = probabilities.cumsum(-1)
         place = (ends <= numbers[:, None]).sum(-1)
         places = torch.arange(ids.size(-1), device=ids.device)
-        last = ((probabilities > 0) * places).amax(-1)  # the sum of all may be a little below 1
+        last = ((probabilities > 0) * places).amax(-1)  # the total may be slightly less than 1
         return ids.gather(1, torch.minimum(place, last)[:, None]).squeeze(1)
 
 
 def numbers_of(
     seed: int, inputs: Sequence[Sequence[int]], draws: int, length: int, device: torch.device
 ) -> Tensor:
-    """Returns the random numbers of each draw of each input, side by side.
+    """Returns the random numbers for all samples, those of an input contiguous.
 
     Args:
-      seed: of all.
-      inputs: ids.
-      draws: of each input.
-      length: ids of an output at most.
-      device: where they are needed.
+      seed: seed for all.
+      inputs: ids of each input.
+      draws: samples per input.
+      length: maximum number of ids of an output.
+      device: device of the result.
 
     Returns:
-      [inputs * draws, length] float64, from 0 on below 1.
+      [inputs * draws, length] float64, in [0, 1).
     """
     rows = []
     for ids in inputs:
@@ -528,24 +528,24 @@ def sample(
     eos: int = EOS,
     rules: SearchConstraints | None = None,
 ) -> Hypotheses:
-    """Draws a continuation of each row.  A row that ends leaves the batch.
+    """Samples a continuation of each row.  Finished rows leave the batch.
 
     Args:
       step: one step of the model; the first id is PAD.
       state: the model's state of R rows.
       max_lengths: [R] int64, the most ids of each row, end symbol and prefix included.
-      numbers: [R, L], what the ids after the prefix are drawn with.
-      sampler: how.
-      prefix: [R, P] int64, ids that each row begins with, PAD after them.
-      eos: the id that ends a row, except inside its prefix; with rules it is `EOS`.
-      rules: what may not be drawn.
+      numbers: [R, L], random numbers for the ids after the prefix.
+      sampler: filters and probabilities.
+      prefix: [R, P] int64, ids that each row begins with, padded with PAD.
+      eos: the id that ends a row, except inside its prefix; `EOS` if there are constraints.
+      rules: bans; None for none.
 
     Returns:
-      One hypothesis of each row, without its prefix; the score is the sum of the model's own
-      log-probabilities (nats) of what was drawn.
+      One hypothesis of each row, without its prefix; the score is the model's own log-probability
+      (nats) of the sampled ids.
 
     Raises:
-      DecodeError: the model's logits are not numbers.
+      DecodeError: the model's logits are not finite numbers.
     """
     if prefix is None or not prefix.numel():
         prefix = max_lengths.new_zeros(len(max_lengths), 1)
@@ -582,7 +582,7 @@ def sample(
 def _allowed(
     logits: Tensor, rules: SearchConstraints | None, written: Tensor, rows: Tensor, position: int
 ) -> Tensor:
-    """The logits of R rows with minus infinity where an id may not follow.  written [B, L]."""
+    """Returns the logits of R rows with banned ids at minus infinity.  written [B, L]."""
     if rules is None:
         return logits
     allowed = logits.double()  # a copy

@@ -62,7 +62,7 @@ _OF_A_LOSS = ("label_smoothing", "focal_gamma", "focal_alpha", "loss_margin")
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:
-    """Checks that losses fit their targets, and that a chosen loss reads each user-set loss setting.
+    """Checks that losses fit their targets, and that a chosen loss reads each loss setting.
 
     Values from a named set, and defaults from any source, are ignored.
 

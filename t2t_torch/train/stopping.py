@@ -181,7 +181,7 @@ def _improves(value: float, best: float | None, delta: float, *, less_is_better:
 
 
 # Graceful stop: the first signal requests it, the second one ends the process.
-# 
+#
 # The first signal ends the process as long as there is nothing to save.
 
 

@@ -312,11 +312,11 @@ class TaskState:
     ) -> None:
         """Called after each update, before its step is counted.
 
-          Args:
-          optimizer: optimizer of the model.
-          state: position of the run.
-          skipped: [], 1.0 if the update was skipped because the loss or its gradient was not
-            finite.
+        Args:
+        optimizer: optimizer of the model.
+        state: position of the run.
+        skipped: [], 1.0 if the update was skipped because the loss or its gradient was not
+          finite.
         """
 
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
