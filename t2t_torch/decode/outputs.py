@@ -36,7 +36,7 @@ from t2t_torch.runtime.prediction import (
 )
 
 # Tables of rows as text: tab-separated, one row per line.
-# 
+#
 # A cell is the result of `cell`.  Its tabs, line breaks, carriage returns and backslashes are
 # written as `\t`, `\n`, `\r` and `\\`, so a row is always one line; a cell with a quotation mark is
 # quoted as in CSV.  pandas reads the table with `read_csv(path, sep="\t",
@@ -144,7 +144,7 @@ def target_record(
 
 
 # Sharded decoding by several processes, and joining of the shards.
-# 
+#
 # tensor2tensor's `shards` (utils/decoding.py): part n of the outputs is a file whose name ends in
 # its number.  Each part has a journal (`journal.py`), which is kept until all parts are joined.
 

@@ -61,7 +61,7 @@ _Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 class SearchConstraints:
     """The constraints of one search; an instance serves one search.
 
-    Scores stay the model's own: banned ids are left out, and the others do not gain probability. 
+    Scores stay the model's own: banned ids are left out, and the others do not gain probability.
     Only `coverage` changes the score of a hypothesis, at its end.
 
     Args:
@@ -426,7 +426,7 @@ def _grow(
 
 
 # Random sampling of outputs, id by id, with a model's `step`.
-# 
+#
 # Temperature and `sampling_keep_top_k` are tensor2tensor's; `top_p` is nucleus sampling, Holtzman
 # et al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2022,
 # arXiv:2202.00666.  A sample depends only on the seed, its input and its number: its random numbers
