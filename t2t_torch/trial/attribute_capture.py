@@ -1,11 +1,11 @@
-"""The state that a trial's own code keeps on `self`, read as a checkpoint stores it.
+"""Capture of the state that a trial's code keeps on `self`, in the form stored in checkpoints.
 
-A GAN keeps a second optimizer on the trial, others a running mean of the weights, a generator of
-random numbers, a counter.  The trial's code makes these at each start.  A checkpoint stores their
-values as JSON and tensors, and a resumed run puts them back into the objects that it has made.
+Examples are the second optimizer of a GAN, a moving average of the weights, a random number
+generator and a counter.  The trial's code creates these objects on each start.  A checkpoint stores
+their values as JSON and tensors, and a resumed run restores them into the new objects.
 
-Objects keep their identity: each that the trial's code made at the start is known by the path where
-it stood then, and a second reference to an object is stored as the path of the first.
+Objects keep their identity: an object that the trial's code created on startup is identified by its
+path at that time, and a second reference to an object is stored as the path of the first.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from torch import Tensor, nn
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.schedule import LRScheduler, from_plain, to_plain
 
-# Immutable values of a trial's attributes as JSON, and the classes that a checkpoint names.
+# Immutable attribute values as JSON, and the class names in checkpoints.
 #
-# A class is named as `module:Class` and is looked up among the modules that are imported already.
-# Nothing is imported or called by a name that stands in a checkpoint.
+# A class is named `module:Class` and is looked up among the modules already imported. No name in a
+# checkpoint is ever imported or called.
 
 
 Node = dict[str, Any]
-"""A stored value: its kind and its content.  Keys that begin with "@" qualify it."""
+"""A stored value: its kind and content.  Keys with the prefix "@" qualify it."""
 
 NUMBERS = "biufcmMSU"
-"""The kinds of numpy's dtypes whose bytes are the whole value."""
+"""The numpy dtype kinds whose bytes are the complete value."""
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -55,7 +55,7 @@ _OF_PYTHON = (
 
 
 def to_node(value: Any) -> Node | None:
-    """Returns the node of an immutable value without parts; None of any other."""
+    """Returns the node of an immutable scalar value; None for other values."""
     kind = type(value)
     if kind in _PLAIN:
         return {"plain": to_plain(value)}
@@ -63,7 +63,7 @@ def to_node(value: Any) -> Node | None:
         name = class_name(kind)
         if name is None:
             return None
-        if isinstance(value, enum.Flag):  # members can be combined, and have no name then
+        if isinstance(value, enum.Flag):  # combinations of members have no name
             return {"flag": [name, value.value]}
         return {"enum": [name, value.name]}
     if isinstance(value, np.generic) and value.dtype.kind in NUMBERS:
@@ -86,14 +86,14 @@ def to_node(value: Any) -> Node | None:
 
 
 def from_node(node: Node, path: str) -> Any:
-    """Returns the value of a node that `to_node` made.
+    """Returns the value of a node created by `to_node`.
 
     Args:
-      node: of an immutable value.
-      path: of the attribute, for errors.
+      node: node of an immutable value.
+      path: path of the attribute, for error messages.
 
     Raises:
-      TrialError: an enumeration is gone, or has no such member any more.
+      TrialError: an enumeration or its member no longer exists.
     """
     kind = kind_of(node)
     if kind in ("enum", "flag"):
@@ -107,7 +107,7 @@ def from_node(node: Node, path: str) -> Any:
 
 
 def kind_of(node: Node) -> str:
-    """Returns a node's kind."""
+    """Returns the kind of a node."""
     return next(key for key in node if not key.startswith("@"))
 
 
@@ -151,29 +151,29 @@ _MADE: dict[str, Callable[[Any], Any]] = {
 
 
 def class_name(kind: type[Any]) -> str | None:
-    """Returns the name by which `class_of` finds a class; None if it does not."""
+    """Returns the name by which `class_of` locates a class; None if it cannot be located."""
     module = sys.modules.get(kind.__module__)
     if _at(module, kind.__qualname__) is kind:
         return f"{kind.__module__}:{kind.__qualname__}"
-    for name, value in vars(module).items() if module else ():  # a namedtuple under another name
+    for name, value in vars(module).items() if module else ():  # a renamed namedtuple
         if value is kind:
             return f"{kind.__module__}:{name}"
     return None
 
 
 def class_of(name: str, base: type[Any], path: str) -> Any:
-    """Returns the class that `class_name` named.
+    """Returns the class with a name returned by `class_name`.
 
     Args:
-      name: of the class.
-      base: which it must be a subclass of.
-      path: of the attribute, for errors.
+      name: name of the class.
+      base: required base class.
+      path: path of the attribute, for error messages.
 
     Raises:
-      TrialError: it is gone, or it is another kind of class now.
+      TrialError: the class no longer exists, or has another base.
     """
     module, _, place = name.partition(":")
-    # A file whose name another module has is imported as trial_<name>.
+    # A file whose module name is already taken is imported as trial_<name>.
     for known in (module, f"trial_{module}", module.removeprefix("trial_")):
         kind = _at(sys.modules.get(known), place)
         if isinstance(kind, type) and issubclass(kind, base):
@@ -191,7 +191,7 @@ def _at(module: Any, place: str) -> Any:
 
 
 def is_of_user(kind: type[Any]) -> bool:
-    """Whether a class is neither Python's nor an installed package's."""
+    """Returns True if a class belongs neither to Python nor to an installed package."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if not file or kind.__module__.split(".")[0] in {*sys.stdlib_module_names, "t2t_torch"}:
         return False
@@ -199,21 +199,21 @@ def is_of_user(kind: type[Any]) -> bool:
 
 
 def has_known_fields(kind: type[Any]) -> bool:
-    """Whether all that an instance holds is in its fields, or it is a container of Python."""
+    """Returns True if an instance's fields hold its whole state, or it is a builtin container."""
     return kind in _OF_PYTHON or is_of_user(kind)
 
 
 def new_instance(kind: type[Any]) -> Any:
-    """Returns an instance without fields; `__init__` is not called.
+    """Returns an instance without fields, without a call of `__init__`.
 
     Raises:
-      TypeError: it is a subclass of a class that is written in C.
+      TypeError: a base class is implemented in C.
     """
     return kind() if kind is types.SimpleNamespace else object.__new__(kind)
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Returns what an instance holds in its `__dict__` and its `__slots__`."""
+    """Returns the contents of an instance's `__dict__` and `__slots__`."""
     slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]  # as pickle finds them
     fields = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     fields.update(getattr(value, "__dict__", {}))
@@ -221,7 +221,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 
 def set_field(owner: Any, name: str, value: Any) -> None:
-    """Sets a field, also of a frozen dataclass and past a `__setattr__`."""
+    """Sets a field, bypassing `__setattr__` and frozen dataclasses."""
     if _is_slot(owner, name):
         object.__setattr__(owner, name, value)
     else:
@@ -229,7 +229,7 @@ def set_field(owner: Any, name: str, value: Any) -> None:
 
 
 def drop_field(owner: Any, name: str) -> None:
-    """Deletes a field, if it is there."""
+    """Deletes a field if it exists."""
     if not _is_slot(owner, name):
         vars(owner).pop(name, None)
     elif hasattr(owner, name):
@@ -241,7 +241,7 @@ def _is_slot(owner: Any, name: str) -> bool:
 
 
 def generator_state(value: Any) -> Any:
-    """Returns the state of a generator of random numbers; None of anything else."""
+    """Returns the state of a random number generator; None for other objects."""
     if isinstance(value, torch.Generator):
         return bytes(value.get_state().tolist()).hex()
     if isinstance(value, np.random.Generator):
@@ -257,10 +257,10 @@ def generator_state(value: Any) -> Any:
 
 
 def set_generator_state(value: Any, state: Any) -> None:
-    """Puts back what `generator_state` returned, as JSON gave it back.
+    """Restores the result of `generator_state` after a round trip through JSON.
 
     Raises:
-      RuntimeError, TypeError, ValueError: it is of another kind of generator.
+      RuntimeError, TypeError, ValueError: the state is of another type of generator.
     """
     if isinstance(value, torch.Generator):
         value.set_state(torch.tensor(list(bytes.fromhex(state)), dtype=torch.uint8))
@@ -270,7 +270,7 @@ def set_generator_state(value: Any, state: Any) -> None:
         seeds: Any = value.bit_generator.seed_seq
         more = spawned - getattr(seeds, "n_children_spawned", spawned)
         if more > 0:
-            seeds.spawn(more)  # only forwards: it cannot be set
+            seeds.spawn(more)  # can only advance: the counter cannot be set
     elif isinstance(value, np.random.BitGenerator):
         value.state = from_plain(value.state, state)
     elif isinstance(value, np.random.RandomState):
@@ -280,35 +280,35 @@ def set_generator_state(value: Any, state: Any) -> None:
 
 
 MODEL = "build_model()"
-"""The path of the model that `build_model` returned."""
+"""Path of the model that `build_model` returned."""
 
 SCHEDULER = "scheduler "
-"""The beginning of the paths of schedulers that the loop stores, which end with their numbers."""
+"""Prefix of the paths of schedulers stored by the loop, followed by a number."""
 
 PARTS_OF_MODULES = ("_parameters", "_buffers", "_modules")
 _NOT_STATE = (
     *(torch.utils.data.DataLoader, torch.utils.data.Dataset, torch.utils.data.Sampler),
     *(type, logging.Logger, BaseException, io.IOBase),
-    *(enum.Enum, bool, int, float, complex, str, bytes),  # of classes that cannot be found again
+    *(enum.Enum, bool, int, float, complex, str, bytes),  # of classes that cannot be located
 )
 CONTAINERS = (list, collections.deque, collections.OrderedDict, dict, set, bytearray)
 FACTORIES = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple)}
-"""Of a `defaultdict`."""
+"""Default factories of `defaultdict` that can be stored."""
 
-_DEEPEST = 40  # levels of nesting
+_DEEPEST = 40  # maximum nesting depth
 
 _REFERENCES = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
 
 
 class Made:
-    """The objects that the trial's code has made at the start, by their paths.
+    """The objects that the trial's code created on startup, by path.
 
-    Tensors and arrays are held weakly: the code may replace large ones.
+    Tensors and arrays are held by weak references: the code may replace large ones.
 
     Attributes:
-      names: of the attributes.
-      roots: the attribute of each path.
-      fields: the names of each object's fields, by its path.
+      names: names of the attributes.
+      roots: root attribute of each path.
+      fields: field names of each object, by path.
     """
 
     def __init__(self) -> None:
@@ -319,22 +319,22 @@ class Made:
         self.fields: dict[str, set[str]] = {}
 
     def add(self, value: Any, path: str, root: str) -> None:
-        """Adds an object, and the attribute that it belongs to."""
+        """Adds an object and its root attribute."""
         self.roots[path] = root
         large = isinstance(value, Tensor | np.ndarray)
         self._held[path] = weakref.ref(value) if large else lambda: value
         self._paths.setdefault(id(value), path)
 
     def at(self, path: str) -> Any:
-        """Returns the object of a path; None if there is none."""
+        """Returns the object at a path; None if there is none."""
         return self._held[path]() if path in self._held else None
 
     def objects(self) -> list[Any]:
-        """Returns all objects that are still there."""
+        """Returns all objects that still exist."""
         return [held() for held in self._held.values()]
 
     def path_of(self, value: Any) -> str | None:
-        """Returns where an object stood; None if it was made later."""
+        """Returns the initial path of an object; None if it was created later."""
         path = self._paths.get(id(value))
         return path if path is not None and self.at(path) is value else None
 
@@ -344,17 +344,17 @@ class Capture:
     """The values of all attributes at one time.
 
     Attributes:
-      nodes: the value of each attribute, by its name.
-      tensors: of each attribute that has some, by their paths.
-      compared: tensors that are not stored but decide whether an attribute has changed.
-      places: all objects, by their paths.
-      aliases: of each attribute, those that hold objects to which it refers.
-      moved: of each attribute, those where its objects stood at the start.
-      trains: the names of attributes that hold an optimizer or a scheduler.
-      late: types of objects that a resumed run would need and not have, by path.
-      refused: types of values that cannot be stored, and not be left out, by path.
-      unstored: types of values that are left out, by path.
-      graphs: paths of tensors that are stored without their graph.
+      nodes: value of each attribute, by name.
+      tensors: tensors of each attribute, by path.
+      compared: tensors that are compared to detect changes but not stored.
+      places: all objects, by path.
+      aliases: for each attribute, the attributes with objects that it references.
+      moved: for each attribute, the attributes where its objects were on startup.
+      trains: names of the attributes that hold an optimizer or a scheduler.
+      late: types of objects that a resumed run needs but does not create, by path.
+      refused: types of values that can be neither stored nor omitted, by path.
+      unstored: types of omitted values, by path.
+      graphs: paths of tensors that are stored without their autograd graph.
     """
 
     nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
@@ -370,7 +370,7 @@ class Capture:
     graphs: set[str] = dataclasses.field(default_factory=set)
 
     def digests(self) -> dict[str, str]:
-        """Returns a hash of each attribute's value; equal objects made anew have the same."""
+        """Returns a hash of each attribute's value; equal new objects have equal hashes."""
         digests = {}
         for name, node in self.nodes.items():
             value = hashlib.sha256(json.dumps(_without_new(node), sort_keys=True).encode())
@@ -391,15 +391,15 @@ def _without_new(node: Any) -> Any:
 class Reader:
     """Reads the attributes of a trial.
 
-    Each `_read` method returns the node of a kind of values, or None of one that cannot be stored.
+    Each `_read` method returns the node of a value, or None if it cannot be stored.
 
     Args:
-      known: objects that the loop saves itself, by their names: the model's tensors, the optimizer.
-      device: where the trial computes.
-      made: what the trial's code made at the start; None at the start itself.
+      known: objects stored by the loop, by name: the model's tensors, the optimizer.
+      device: device of the trial.
+      made: objects created by the trial's code on startup; None during startup.
 
     Attributes:
-      found: what was read.
+      found: the captured values.
     """
 
     def __init__(
@@ -409,9 +409,9 @@ class Reader:
         self._made = made
         self._device = device
         self._root = ""
-        self._depth = 0  # levels below the attribute
-        self._seen: dict[int, tuple[str, str]] = {}  # path and attribute
-        self._claimed: dict[str, str] = {}  # places of `made`, and who is there now
+        self._depth = 0  # depth below the attribute
+        self._seen: dict[int, tuple[str, str]] = {}  # path and attribute, by id
+        self._claimed: dict[str, str] = {}  # places of `made`, and the path now there
         self._storages: dict[int, str] = {}
         self._held: list[Any] = []
         for name, thing in known.items():
@@ -422,8 +422,8 @@ class Reader:
     def read(self, name: str, value: Any) -> None:
         """Adds an attribute.
 
-        One that the trial's code made later than at the start, and that cannot be stored as a
-        whole, is left out: its code makes it again.
+        An attribute that the trial's code created after startup and that cannot be stored
+        completely is omitted: its code creates it again.
         """
         self._root = name
         self.found.places.names.add(name)
@@ -440,13 +440,13 @@ class Reader:
     def _see(self, value: Any, path: str) -> None:
         self._seen.setdefault(id(value), (path, self._root))
         self.found.places.add(value, path, self._root)
-        self._held.append(value)  # or another object takes over its id
+        self._held.append(value)  # keeps its id from being reused
 
     def _target(self, value: Any, path: str, *, by_place: bool) -> dict[str, Any]:
-        """Returns where a resumed run finds an object: "@at", or "@new" if it makes it itself.
+        """Returns the target of an object in a resumed run: "@at" a path, or "@new".
 
-        An object of the same class that stands in the same place takes the state of another, if
-        `by_place`.
+        With `by_place`, an object of the same class at the same path receives the state of another
+        object.
         """
         if self._made is None:
             return {}
@@ -455,7 +455,7 @@ class Reader:
             at = path
         if at is None:
             return {"@new": True}
-        if self._claimed.setdefault(at, path) != path:  # another object took that place
+        if self._claimed.setdefault(at, path) != path:  # path claimed by another object
             self.found.late[path] = type(value).__name__
         if at == path:
             return {}
@@ -463,7 +463,7 @@ class Reader:
         return {"@at": at}
 
     def _needed(self, value: Any, path: str) -> dict[str, Any]:
-        """Returns the place of an object that a checkpoint can only fill, not make."""
+        """Returns the target of an object that a checkpoint can update but not create."""
         target = self._target(value, path, by_place=True)
         if "@new" in target:
             self.found.late[path] = type(value).__name__
@@ -474,9 +474,9 @@ class Reader:
         """Returns the node of a value.
 
         Args:
-          value: of an attribute, or in it.
-          path: of it.
-          strict: whether the value cannot be left out, as an item of a list.
+          value: value of an attribute, or nested in one.
+          path: path of the value.
+          strict: whether the value cannot be omitted, such as a list item.
         """
         node = to_node(value)
         if node is not None:
@@ -501,9 +501,9 @@ class Reader:
         return self._left_out(value, path, strict=strict) if node is None else node
 
     def _left_out(self, value: Any, path: str, *, strict: bool) -> Node:
-        """Returns the node of a value that no checkpoint stores, such as a function.
+        """Returns the node of a value that checkpoints do not store, such as a function.
 
-        One that the trial's code made at the start is there again after a resume.
+        A value that the trial's code created on startup exists again after a resume.
         """
         kind = type(value).__name__
         if self._made is None:
@@ -560,7 +560,7 @@ class Reader:
         return {"tuple": self._items(value, path), "@class": name} if name else None
 
     def _items(self, values: Iterable[Any], path: str) -> list[Node]:
-        """Returns the nodes of items; those of sets are in an order that no hash decides."""
+        """Returns the nodes of items; sets are ordered independently of hashes."""
         ends = "{}" if isinstance(values, set | frozenset) else "[]"
         nodes = [self._node(v, f"{path}{ends[0]}{i}{ends[1]}") for i, v in enumerate(values)]
         if ends == "{}" and all(map(_has_no_identity, values)):
@@ -594,7 +594,7 @@ class Reader:
 
     def _pairs(self, value: Any, path: str, *, strict: bool = True) -> list[list[Node]]:
         pairs = []
-        # Not the items of a class that hands out something else.
+        # Bypasses an `items` overridden by a subclass.
         items = dict.items(value) if isinstance(value, dict) else value.items()
         for place, (key, item) in enumerate(items):
             name = self._node(key, f"{path}{{{place}}}.key")
@@ -623,7 +623,7 @@ class Reader:
         return node | self._fields(fields_of(value), path, target, "object") | target
 
     def _fields(self, fields: Mapping[str, Any], path: str, target: Node, key: str) -> Node:
-        """Returns the fields of an object, and the names of those that were deleted."""
+        """Returns the node of an object's fields, including the names of deleted fields."""
         nodes = {
             name: self._node(value, f"{path}.{name}", strict="@new" in target)
             for name, value in sorted(fields.items())
@@ -648,12 +648,12 @@ class Reader:
                 if isinstance(v, nn.Parameter) and "same" in nodes[name]:
                     nodes[name]["@requires_grad"] = v.requires_grad
         own = module_attributes(value)
-        if self._root == MODEL:  # the loop says which mode its model is in
+        if self._root == MODEL:  # the loop sets the mode of its model
             own.pop("training", None)
         return content | self._fields(own, path, target, "module") | target
 
     def _read_optimizer(self, value: torch.optim.Optimizer, path: str) -> Node:
-        """Settings, slots, gradients that wait for a step, and parameters."""
+        """Returns the node of an optimizer: settings, slots, pending gradients, and parameters."""
         target = self._needed(value, path)
         self.found.trains.add(self._root)
         compared = self.found.compared.setdefault(self._root, {})
@@ -683,19 +683,19 @@ _READ: tuple[tuple[Any, Callable[[Reader, Any, str], Node | None]], ...] = (
     (LRScheduler, lambda reader, value, path: reader._node(value.scheduler, path)),
     (nn.Module, Reader._read_module),
 )
-"""The kinds of values, and how they are read; others are objects."""
+"""Value types and their readers; other values are read as objects."""
 
 
 def path_of_item(path: str, key: Any, place: int) -> str:
-    """Returns the path of a dict's item."""
+    """Returns the path of an item of a dict."""
     return f"{path}[{key!r}]" if type(key) in (bool, int, str) else f"{path}{{{place}}}"
 
 
 def module_attributes(module: nn.Module) -> dict[str, Any]:
-    """Returns what a module keeps beside its parameters, buffers and modules.
+    """Returns a module's attributes other than parameters, buffers and submodules.
 
-    Of a class that is not the trial's own, names with an underscore are that package's business:
-    only numbers and tensors among them are state.
+    In classes of other packages, names with an underscore are private: only numbers and tensors
+    among them count as state.
     """
     own = is_of_user(type(module))
     of_torch = type(module).__module__.startswith("torch.")
@@ -704,7 +704,7 @@ def module_attributes(module: nn.Module) -> dict[str, Any]:
         if name in _OF_EACH_MODULE or name.startswith("_flat_weight"):  # of torch's LSTM
             continue
         if not own and isinstance(value, Tensor) and value.grad_fn is not None:
-            continue  # weight_norm computes it in each pass
+            continue  # recomputed by weight_norm in each forward pass
         if name.startswith("_") and not own:
             number = to_node(value) is not None or isinstance(value, Tensor | np.ndarray)
             if of_torch or not number:
@@ -717,7 +717,7 @@ _OF_EACH_MODULE = {*vars(nn.Module())} - {"training"}
 
 
 def keeps_its_own_state(value: Any) -> bool:
-    """Whether a value has `state_dict` and `load_state_dict`."""
+    """Returns True if a value has `state_dict` and `load_state_dict`."""
     return all(callable(getattr(value, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
@@ -728,18 +728,18 @@ def _has_no_identity(value: Any) -> bool:
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Whether two values are equal as far as they can say it, as bound methods can."""
+    """Returns True if two values compare equal, such as bound methods."""
     try:
         return type(one) is type(other) and bool(one == other)
-    except Exception:  # of the values' own code
+    except Exception:  # raised by the values' own code
         return False
 
 
 def _can_be_made(kind: type[Any]) -> bool:
-    """Whether an instance of a class can be made without a call of its code."""
+    """Returns True if an instance of a class can be created without calling its code."""
     try:
         new_instance(kind)
-    except TypeError:  # it is a subclass of a class that is written in C
+    except TypeError:  # a base class is implemented in C
         return False
     return True
 

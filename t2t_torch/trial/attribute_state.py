@@ -1,7 +1,7 @@
 """State of a trial's attributes: stored in checkpoints, restored when a run resumes.
 
-Only attributes that have changed since the trial's code made them are stored: those that the code
-computes from the configuration follow a configuration that changes.
+Only attributes that changed after their creation are stored: attributes computed from the
+configuration follow changes of the configuration.
 """
 
 from __future__ import annotations
@@ -44,43 +44,43 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
 
 
-# The state of a trial's attributes, put back into the objects that its code makes at the start.
+# Restores the state of a trial's attributes into the objects that its code creates on startup.
 
 
 class _Absent:
-    """The value of a function or the like, which a checkpoint does not hold."""
+    """Placeholder for a function or another value that a checkpoint does not hold."""
 
 
 ABSENT = _Absent()
 
 
 class Writer:
-    """Puts stored values back.
+    """Restores stored values.
 
     Args:
-      tensors: of the checkpoint, by their path.
-      device: where the trial computes.
-      made: the objects that the trial's code has made.
+      tensors: tensors of the checkpoint, by path.
+      device: device of the trial.
+      made: objects created by the trial's code.
 
     Attributes:
-      unstored: types of values that the checkpoint does not hold, by their path.
+      unstored: types of the values missing from the checkpoint, by path.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, made: Made) -> None:
         self._tensors = tensors
         self._device = device
-        self._here = device  # of new tensors
+        self._here = device  # device of new tensors
         self._made = made
-        self._held = made.objects()  # until the last of them has its new place
+        self._held = made.objects()  # keeps the objects alive until all are restored
         self._written: dict[str, Any] = {}
         self.unstored: dict[str, str] = {}
 
     @torch.no_grad()
     def value(self, node: Node, path: str) -> Any:
-        """Returns the value of a node: the object that is there, filled, or a new one.
+        """Returns the value of a node: the existing object, updated, or a new one.
 
         Raises:
-          TrialError: an object, a class or a tensor is not there any more.
+          TrialError: an object, class or tensor no longer exists.
         """
         kind = kind_of(node)
         target = None if "@new" in node else self._made.at(node.get("@at", path))
@@ -116,10 +116,10 @@ class Writer:
         return ABSENT if target is None else target
 
     def _there(self, target: Any, kind: type[Any], path: str, name: str) -> Any:
-        """Returns an object that the trial's code makes, and marks it as written.
+        """Returns an object that the trial's code creates, and marks it as restored.
 
         Raises:
-          TrialError: it does not make it any more.
+          TrialError: the code no longer creates it.
         """
         if target is None or not isinstance(target, kind):
             raise _gone(path, name)
@@ -148,7 +148,7 @@ class Writer:
             target.materialize(stored.shape)
         if isinstance(target, Tensor) and _fits(target, stored):
             made = target
-            if torch._debug_has_internal_overlap(made) != 1:  # an expanded one follows its base
+            if torch._debug_has_internal_overlap(made) != 1:  # an expanded tensor follows its base
                 made.detach().copy_(stored)
         elif isinstance(target, nn.Parameter) and "@parameter" in node:
             raise TrialError(
@@ -311,7 +311,7 @@ class Writer:
 
 def _set_items(made: Any, pairs: list[tuple[Any, Any]]) -> None:
     for key, value in pairs:
-        collections.OrderedDict.__setitem__(made, key, value)  # not that of a subclass
+        collections.OrderedDict.__setitem__(made, key, value)  # not the method of a subclass
 
 
 _CONTAINERS: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
@@ -322,7 +322,7 @@ _CONTAINERS: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
     "dict": (dict, dict.update),
     "OrderedDict": (collections.OrderedDict, _set_items),
 }
-"""Kind of a node -> the container, and how its content is added, whatever a subclass does."""
+"""Kind of a node -> container type, and its insertion method, regardless of overrides."""
 
 
 def _fits(made: Any, stored: Any) -> bool:
@@ -348,7 +348,7 @@ _IN_TIME = "Make it in __init__, build_model or optimizer."
 
 
 class _Value(NamedTuple):
-    """An attribute's value in one process."""
+    """Value of an attribute in one process."""
 
     node: Node
     digest: str
@@ -356,17 +356,17 @@ class _Value(NamedTuple):
 
 
 class AttributeState:
-    """The state of a trial's attributes, and of what its model keeps beside its weights.
+    """State of the attributes of a trial and of its model, apart from the model's weights.
 
     Args:
-      trial: the instance of the user's class; its optimizer was made.
-      model: of it.
-      optimizer: that the loop steps.
-      schedulers: returns those that are stored elsewhere.
-      what: the trial, for errors.
+      trial: instance of the trial class; its optimizer has been created.
+      model: model of the trial.
+      optimizer: optimizer that the loop steps.
+      schedulers: function that returns the schedulers stored elsewhere.
+      what: name of the trial, for error messages.
 
     Attributes:
-      model: of the trial.
+      model: model of the trial.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class AttributeState:
         self._what = what
         self._device = next(model.parameters()).device
         self._warned: set[str] = set()
-        self._owners: dict[str, Any] = {"self": trial}  # and its class and bases, by unique names
+        self._owners: dict[str, Any] = {"self": trial}  # and its classes, by unique names
         names: collections.Counter[str] = collections.Counter()
         for kind in filter(is_of_user, type(trial).__mro__):
             name, taken = kind.__name__, names[kind.__name__]
@@ -395,12 +395,12 @@ class AttributeState:
         self._made, self._digests = made.places, made.digests()
 
     def _owner(self, name: str) -> tuple[Any, str]:
-        """Returns the object that has an attribute, and the attribute's own name."""
+        """Returns the owner of an attribute, and the attribute's name in the owner."""
         owner, _, own = name.rpartition(".")
         return self._owners.get(owner), own
 
     def _attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the trial and of its class, by their paths."""
+        """Returns the attributes of the trial and its classes, by path."""
         own: dict[str, Any] = {}
         for label, owner in self._owners.items():
             values = fields_of(owner) if owner is self._trial else _values_of(owner)
@@ -430,10 +430,10 @@ class AttributeState:
         """Returns the values of all attributes.
 
         Args:
-          anew: takes the objects that are there for those that were made at the start.
+          anew: whether to treat the current objects as those created on startup.
 
         Raises:
-          TrialError: one cannot be stored, and a resumed run would go on differently.
+          TrialError: a value cannot be stored, and a resumed run would differ.
         """
         known: dict[str, Any] = {"self": self._trial, "optimizer()": self._optimizer}
         known |= {f"{SCHEDULER}{n}": one for n, one in enumerate(self._schedulers())}
@@ -456,10 +456,11 @@ class AttributeState:
         return reader.found
 
     def check(self) -> None:
-        """Refuses values that a resumed run would lack.
+        """Checks that a resumed run can restore all values.
 
         Raises:
-          TrialError: training or an evaluation has made an optimizer, a generator or the like.
+          TrialError: training or an evaluation created an optimizer, a generator or a similar
+            object.
         """
         self._check(self._read())
 
@@ -483,12 +484,13 @@ class AttributeState:
             self._warn(path, f"{told} tensor.detach()")
 
     def state(self, world: World) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Returns what has changed, as JSON, and the tensors; in all processes.
+        """Returns the changed values in JSON form, and their tensors; a collective call.
 
-        Values that differ between processes are kept for each; where tensors differ, the leader's.
+        Values that differ between processes are stored per process; for tensors, the leader's are
+        stored.
 
         Raises:
-          TrialError: an optimizer or a scheduler differs between processes; or as `check`.
+          TrialError: an optimizer or a scheduler differs between processes; or see `check`.
         """
         found = self._read()
         self._check(found)
@@ -513,7 +515,7 @@ class AttributeState:
         return kept, tensors
 
     def _changed(self, found: Capture) -> dict[str, _Value]:
-        """Returns the attributes that have changed, and those that refer to their objects."""
+        """Returns the changed attributes, and those that reference the same objects."""
         digests = found.digests()
         names = {name for name, digest in digests.items() if digest != self._digests.get(name)}
         before = -1
@@ -530,10 +532,10 @@ class AttributeState:
         return changed | {name: _Value({_DELETED: True}, _DELETED, False) for name in sorted(gone)}
 
     def restore(self, kept: Mapping[str, Any], tensors: Mapping[str, Tensor], rank: int) -> None:
-        """Puts back what `state` returned.
+        """Restores the result of `state`.
 
         Raises:
-          TrialError: an object is not there any more, or is another one.
+          TrialError: an object no longer exists, or has another type.
         """
         assert self._made is not None
         writer = Writer(tensors, self._device, self._made)
@@ -562,7 +564,7 @@ class AttributeState:
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Gives all attributes, and what they hold, back as they were."""
+        """Restores all attributes and their contents on exit."""
         undo = self.remember()
         try:
             yield
@@ -570,7 +572,7 @@ class AttributeState:
             undo()
 
     def remember(self) -> Callable[[], None]:
-        """Returns a function that restores all attributes as they are now."""
+        """Returns a function that restores the current values of all attributes."""
         before = self._read(anew=True)
         tensors = {p: t.clone() for own in before.tensors.values() for p, t in own.items()}
 
@@ -597,7 +599,7 @@ class AttributeState:
 
 
 def _values_of(kind: type[Any]) -> dict[str, Any]:
-    """Returns the attributes of a class that are neither methods nor the like."""
+    """Returns the attributes of a class that are not methods or descriptors."""
     return {
         name: value
         for name, value in vars(kind).items()
@@ -606,7 +608,7 @@ def _values_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def _order(name: str) -> tuple[bool, bool, str]:
-    """Orders attributes as they are read: what an alias names is there when it is reached."""
+    """Sort key for reading attributes: an alias comes after the object that it references."""
     return name != MODEL, not name.startswith(_SELF), name
 
 

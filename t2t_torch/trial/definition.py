@@ -29,17 +29,17 @@ _OF_DETERMINED = ("build_training_data_loader", "build_validation_data_loader")
 
 @dataclass(frozen=True)
 class Definition:
-    """A trial as its author wrote it.
+    """Definition of a trial: its imported class and functions.
 
     Attributes:
-      spec: by which it was found.
-      path: its directory or file.
-      trial_class: the subclass of `PyTorchTrial`.
-      download_data: the function of its module; None without one.
-      make_data_loaders: the function of its module; None if the class has it as a method.
-      generation: "documented": `losses` and `validation_metrics`; "train_batch": the step is one
-        method.
-      name: of the class, in snake_case.
+      spec: spec of the trial.
+      path: directory or file of the trial.
+      trial_class: subclass of `PyTorchTrial`.
+      download_data: module-level function; None if missing.
+      make_data_loaders: module-level function; None if the class has it as a method.
+      generation: "documented": `losses` and `validation_metrics`; "train_batch": a single method
+        per step.
+      name: name of the class in snake_case.
     """
 
     spec: str
@@ -51,12 +51,12 @@ class Definition:
     name: str
 
     def has(self, method: str) -> bool:
-        """Whether the class has a method."""
+        """Returns True if the class has a method."""
         return callable(getattr(self.trial_class, method, None))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that training and evaluation call."""
+        """The names of the methods called by training and evaluation."""
         optional = ["create_lr_scheduler"]
         if self.generation == TRAIN_BATCH:
             optional += _EVALUATIONS
@@ -66,16 +66,16 @@ class Definition:
 
 
 def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> Definition:
-    """Imports a trial's code and finds in it what belongs to a trial.
+    """Imports a trial's code and locates its class and functions.
 
-    The context has to be entered before: modules may ask for hyperparameters while they load.
+    The context must be entered before, as modules may read hyperparameters on import.
 
     Args:
-      spec: `dir`, `file.py` or `pkg.mod`, each with or without `:Class` at its end.
-      functions: name -> module:function, of those that a configuration places elsewhere.
+      spec: `dir`, `file.py` or `pkg.mod`, optionally followed by `:Class`.
+      functions: name -> module:function, for functions that the configuration locates elsewhere.
 
     Raises:
-      TrialError: there is no such place, it does not import, it has no trial or several, or the
+      TrialError: the location is missing or cannot be imported, it has no trial or several, or the
         trial lacks methods or mixes two interfaces.
     """
     install_shim()
@@ -106,10 +106,10 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
 def _function(
     source: Source, modules: list[ModuleType], name: str, places: Mapping[str, str]
 ) -> Callable[..., Any] | None:
-    """Returns the first of that name that can be called; a directory's may stand in any file.
+    """Returns the first callable with that name; in a directory, any file may define it.
 
     Raises:
-      TrialError: the configuration names a function that is not there.
+      TrialError: the configuration names a function that does not exist.
     """
     if name in places:
         module_name, _, own = places[name].partition(":")
@@ -128,10 +128,10 @@ def _function(
 
 
 def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
-    """Returns the class that the spec means.
+    """Returns the class selected by the spec.
 
     Raises:
-      TrialError: there is none, there are several, or the one that is named is no trial.
+      TrialError: there is none, there are several, or the named class is not a trial.
     """
     entry, name = modules[0], source.class_name
     known = [vars(module).get(name) for module in modules]
@@ -156,7 +156,7 @@ def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
 
 
 def _last_heirs(module: ModuleType) -> list[type[Any]]:
-    """Returns the trials of a module that no other one in it inherits from, each once."""
+    """Returns the trials of a module that have no subclass in it, each once."""
     classes = dict.fromkeys(thing for thing in vars(module).values() if isinstance(thing, type))
     trials = [thing for thing in classes if _is_trial(thing)]
     return [
@@ -167,7 +167,7 @@ def _last_heirs(module: ModuleType) -> list[type[Any]]:
 
 
 def _is_trial(thing: Any) -> bool:
-    """Whether it is a subclass of this package's class, or of an installed PEDL's."""
+    """Returns True for subclasses of this package's class, or of an installed PEDL's."""
     if not isinstance(thing, type):
         return False
     return any(
@@ -177,10 +177,10 @@ def _is_trial(thing: Any) -> bool:
 
 
 def _refuse_determined(source: Source, things: list[Any]) -> None:
-    """Refuses classes of Determined's own package.
+    """Rejects classes of Determined's own package.
 
     Raises:
-      TrialError: one is among them.
+      TrialError: there is such a class.
     """
     for thing in things:
         bases = thing.__mro__[1:] if isinstance(thing, type) else ()
@@ -189,10 +189,10 @@ def _refuse_determined(source: Source, things: list[Any]) -> None:
 
 
 def _refuse_context(source: Source, trial_class: type[Any]) -> None:
-    """Refuses a trial that expects a context to be handed to it.
+    """Rejects a trial that expects a context argument.
 
     Raises:
-      TrialError: it does.
+      TrialError: the trial expects one.
     """
     own = trial_class.__init__
     parameters = list(inspect.signature(own).parameters)[1:]
@@ -202,10 +202,10 @@ def _refuse_context(source: Source, trial_class: type[Any]) -> None:
 
 
 def _generation(trial_class: type[Any]) -> str:
-    """Returns which interface a trial has.
+    """Returns the interface of a trial.
 
     Raises:
-      TrialError: it mixes two.
+      TrialError: it mixes two interfaces.
     """
     has = {name for name in ("losses", "train_batch", *_EVALUATIONS) if hasattr(trial_class, name)}
     if {"losses", "train_batch"} <= has:
@@ -222,10 +222,10 @@ def _generation(trial_class: type[Any]) -> str:
 
 
 def _check(definition: Definition) -> None:
-    """Checks that a trial has all that its interface needs.
+    """Checks that a trial has all methods of its interface.
 
     Raises:
-      TrialError: names all that is missing.
+      TrialError: methods are missing; names all of them.
     """
     missing = [name for name in _NEEDED[definition.generation] if not definition.has(name)]
     evaluates = any(map(definition.has, _EVALUATIONS))
@@ -243,7 +243,7 @@ def _check(definition: Definition) -> None:
         )
 
 
-# Calls of what a user wrote, with as many arguments as it takes.
+# Calls of user code, with the number of arguments that it accepts.
 
 
 ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -265,41 +265,41 @@ ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
     "evaluate_batch": (("batch", "model"), ("batch", "model", "batch_idx")),
     "evaluate_full_dataset": (("data_loader", "model"),),
 }
-"""What each of them may take, `self` left out; the longest is what callers hand over."""
+"""Accepted signatures, without `self`; callers pass the arguments of the longest."""
 
 _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
-    """Calls a user's function with the first of the arguments, as many as it takes.
+    """Calls a user's function with the first arguments, as many as it accepts.
 
-    An argument that it could do without is handed over only where it has the name that it has
-    among the accepted signatures: a `lr=0.1` of the user's own stays what it is.
+    An optional argument is passed only if its name is the one in the accepted signatures: a user's
+    own `lr=0.1` keeps its default.
 
     Args:
-      function: a function, a bound method or a class.
-      arguments: all that there are for the longest of the accepted signatures.
-      what: its name in `ACCEPTED`.
+      function: a function, bound method or class.
+      arguments: arguments of the longest accepted signature.
+      what: name of the function in `ACCEPTED`.
 
     Returns:
-      What it returns.
+      The result of the function.
 
     Raises:
-      TrialError: it takes another number of arguments.  What it raises itself passes through.
+      TrialError: the number of arguments is unsupported.  Exceptions of the function propagate.
     """
     return function(*arguments[: arity(function, what)])
 
 
 def arity(function: Callable[..., Any], what: str) -> int:
-    """Returns how many arguments a user's function is to be given.
+    """Returns the number of arguments to pass to a user's function.
 
     Raises:
-      TrialError: none of the accepted signatures fits.
+      TrialError: its signature is not accepted.
     """
     accepted = {len(names): names for names in ACCEPTED[what]}
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # written in C
+    except (TypeError, ValueError):  # implemented in C
         return max(accepted)
     by_place = [parameter for parameter in parameters if parameter.kind in _BY_PLACE]
     needed = sum(parameter.default is parameter.empty for parameter in by_place)
