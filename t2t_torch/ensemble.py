@@ -1,4 +1,4 @@
-"""Several trained models as one, whose probabilities are the mean of theirs.
+"""Ensembles: several trained models as one, with averaged probabilities.
 
 Dietterich 2000, "Ensemble Methods in Machine Learning".
 """
@@ -23,23 +23,23 @@ __all__ = ["Ensemble"]
 
 
 class Ensemble(nn.Module):
-    """Models that have learnt the same targets, as one that answers.
+    """Ensemble of models with the same targets, for inference.
 
-    Of labels, tags, spans and numbers the probabilities (or numbers) are averaged, of tags by a CRF
-    the scores of its chains; of texts the log-probabilities of each next id.  It has what search,
-    predictors, evaluation and a student ask of a `T2TModel`, and is never trained.
+    It averages the probabilities of labels, tags and spans, the numbers, the chain scores of CRF
+    tags, and the log-probabilities of the next id of texts.  It has the interface of `T2TModel`
+    that search, predictors, evaluation and distillation use, and is never trained.
 
     Attributes:
-      models: its members.
-      features: the first one's.
-      hparams: the first one's.
-      modalities: by target, the modality that reads the mean of logits.
+      models: the members.
+      features: features of the first member.
+      hparams: hyperparameters of the first member.
+      modalities: modalities of the averaged logits by target.
 
     Args:
-      models: at least one, of the same features.
+      models: at least one model; all have the same features.
 
     Raises:
-      HParamsError: there is none, or one has other targets.
+      HParamsError: there is no model, or one has different targets.
     """
 
     def __init__(self, models: Sequence[T2TModel]) -> None:
@@ -55,16 +55,16 @@ class Ensemble(nn.Module):
             name: _averaged([model.modality(name) for model in models])
             for name in self.features.targets
         }
-        # What is averaged has weights of its own, which go where the models go.
+        # Averaged modalities may have weights, which move with the models.
         self._averaged = nn.ModuleList(self.modalities.values())
         self.eval().requires_grad_(False)
 
     def bottom(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the batch: each model embeds it by itself."""
+        """Returns the batch unchanged: each model embeds it itself."""
         return batch
 
     def body(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
-        """Returns for each target the states of all models, one after another on the last axis."""
+        """Returns the states of all models for each target, concatenated on the last axis."""
         found = [model.body(model.bottom(batch)) for model in self._members]
         return {name: _joined([one[name] for one in found]) for name in self.modalities}
 
@@ -72,8 +72,8 @@ class Ensemble(nn.Module):
         """Returns the mean of the logits of all models.
 
         Args:
-          hidden: of `body`, or rows of its states.
-          target: its name.
+          hidden: output of `body`, or rows of its states.
+          target: name of the target.
         """
         if isinstance(hidden, _Joined):
             parts = list(hidden.parts)
@@ -85,15 +85,15 @@ class Ensemble(nn.Module):
         return logits[0] if len(logits) == 1 else self.modalities[target].mean(logits)
 
     def modality(self, name: str) -> Modality:
-        """Returns the modality that reads the mean of a target."""
+        """Returns the modality of the averaged logits of a target."""
         return self.modalities[name]
 
     def overrides(self, method: str) -> bool:
-        """Returns whether a member has its own `bottom`, `top` or `loss`."""
+        """Returns True if a member overrides `bottom`, `top` or `loss`."""
         return any(model.overrides(method) for model in self._members)
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the mean of each target; see `T2TModel.logits`."""
+        """Returns the averaged logits of each target; see `T2TModel.logits`."""
         return {name: self.top(hidden, name) for name, hidden in self.body(batch).items()}
 
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
@@ -101,9 +101,9 @@ class Ensemble(nn.Module):
         return self.body(batch)
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
-        """Returns the mean's logits, as metrics read them, and its losses.
+        """Returns the averaged logits, in the form for metrics, and their losses.
 
-        Of members with a `loss` of their own, the mean of their losses.
+        If members override `loss`, the mean of their losses.
         """
         hidden = self.body(batch)
         losses, readable = {}, {}
@@ -129,7 +129,7 @@ class Ensemble(nn.Module):
     def step(self, ids: Tensor, state: States) -> tuple[Tensor, States]:
         """Returns the mean of the models' log-probabilities of the next id, and their states.
 
-        Of one model its logits as they are.
+        With a single model, its logits.
         """
         steps = [
             model.step(ids, own) for model, own in zip(self._members, state.states, strict=True)
@@ -138,7 +138,7 @@ class Ensemble(nn.Module):
         if len(steps) == 1:
             return steps[0][0], states
         (target,) = self.features.targets.values()
-        # Each may fill its logits up to another width.
+        # Models may pad their logits to different widths.
         logits = [found[:, : target.vocab_size] for found, _ in steps]
         return torch.stack([each.float().log_softmax(-1) for each in logits]).mean(0), states
 
@@ -148,13 +148,13 @@ class Ensemble(nn.Module):
 
 
 class States(NamedTuple):
-    """What a decode with several models remembers; a `State`."""
+    """Decoding state of several models; a `State`."""
 
     states: tuple[State, ...]
 
     @property
     def attended(self) -> Attended | None:
-        """What the members attended to, on average; see `Attending`."""
+        """Mean attention weights of the members; see `Attending`."""
         of_each = [getattr(state, "attended", None) for state in self.states]
         known = [attended for attended in of_each if attended is not None]
         if not known:
@@ -162,27 +162,27 @@ class States(NamedTuple):
         return known[0]._replace(weights=sum(each.weights.float() for each in known) / len(known))
 
     def watched(self) -> States | None:
-        """Returns states whose steps tell what they attend to; None if one attends to nothing."""
+        """Returns states that record attention weights; None if a member has no attention."""
         found = [s.watched() if isinstance(s, Attending) else None for s in self.states]
         return None if None in found else States(tuple(found))
 
     def expand(self, hypotheses: int) -> States:
-        """Returns states in which each row stands `hypotheses` times."""
+        """Returns states in which each row is repeated `hypotheses` times."""
         return States(tuple(state.expand(hypotheses) for state in self.states))
 
     def fixed(self, capacity: int) -> States:
-        """Returns states with room for so many positions; see `Growing`."""
+        """Returns states with a fixed capacity of positions; see `Growing`."""
         each = (s.fixed(capacity) if isinstance(s, Growing) else s for s in self.states)
         return States(tuple(each))
 
     def reorder(self, index: Tensor) -> States:
-        """Returns states whose row i is these ones' row `index[i]`."""
+        """Returns states whose row i is row `index[i]` of these states."""
         return States(tuple(state.reorder(index) for state in self.states))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Joined(Hidden):
-    """The hidden states of several models side by side, and each of them."""
+    """Concatenated hidden states of several models, and those of each model."""
 
     parts: tuple[Hidden, ...] = ()
 
@@ -197,10 +197,10 @@ def _averaged(members: Sequence[Modality]) -> Modality:
 
 
 def check_alike(first: T2TModel, other: T2TModel) -> None:
-    """Checks that two models have the same targets, read in the same way.
+    """Checks that two models have the same targets and compatible modalities.
 
     Raises:
-      HParamsError: they have not.
+      HParamsError: they differ.
     """
 
     def told(model: T2TModel) -> str:
@@ -218,7 +218,7 @@ def check_alike(first: T2TModel, other: T2TModel) -> None:
 
 
 def _kind(modality: Modality) -> str:
-    """Returns what a modality is called in messages: "class label", "tags", "tags by a CRF"."""
+    """Returns the name of a modality for messages: "class label", "tags", "tags by a CRF"."""
     name = type(modality).__name__.removesuffix("Modality")
     crf, name = name.startswith("Crf"), name.removeprefix("Crf")
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
@@ -226,6 +226,6 @@ def _kind(modality: Modality) -> str:
 
 
 def _width(modality: Modality) -> int:
-    """Returns the width of the states that a modality's top takes: that of its weight."""
+    """Returns the width of the hidden states that the top of a modality takes."""
     weight = next(parameter for parameter in modality.top.parameters() if parameter.dim() > 1)
     return int(weight.shape[-1])

@@ -1,4 +1,4 @@
-"""The errors a user can meet and mend.
+"""Errors that users can fix.
 
     T2TError
     ├── UsageError        a flag or an argument is wrong or missing
@@ -6,16 +6,16 @@
     ├── HParamsError      a hyperparameter is unknown, out of bounds, or does not fit
     ├── DataError         raw files, shards or vocabularies are missing, altered or malformed
     ├── CheckpointError   a run directory or checkpoint is broken, or of another run
-    ├── DecodeError       something cannot be decoded as asked
-    ├── ExportError       a model cannot be exported, or its artifact does not answer as it does
+    ├── DecodeError       an input cannot be decoded with the given settings
+    ├── ExportError       a model cannot be exported, or its artifact has other outputs
     ├── ArtifactError     an artifact is broken or altered, or something that it needs is missing
-    ├── NotFiniteError    a training's loss or gradient is not finite, again and again
-    ├── TrialError        a user's trial lacks something, or answers otherwise than a trial does
-    └── ConfigError       an experiment's configuration cannot be read, or says something wrong
+    ├── NotFiniteError    the loss or the gradient is repeatedly not finite in training
+    ├── TrialError        a user's trial lacks a method or returns an invalid value
+    └── ConfigError       the configuration of an experiment cannot be read or is invalid
 
-A message says what is wrong, what was expected, and the command or edit that mends it.  The command
-line prints a `T2TError` without a traceback and exits with its `exit_code`; any other exception is
-a defect of this library and keeps its traceback.
+A message names the problem, the expected value, and the command or edit that fixes it.  Commands
+print a `T2TError` without a traceback and exit with its `exit_code`; any other exception is a
+defect of this library and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ command."""
 
 
 def install_extra(name: str) -> str:
-    """Returns the command that installs an optional part of this package, for messages.
+    """Returns the command that installs an optional dependency group, for messages.
 
-    The package is on no index: its source is installed.
+    The package is not published on an index; it is installed from source.
     """
     return f"pip install '.[{name}]'  (in the folder of t2t_torch's source)"
 
 
 class T2TError(Exception):
-    """Something a user can mend.
+    """Base class of errors that a user can fix.
 
     Attributes:
-      exit_code: of a command that ends with it.
+      exit_code: exit status of a command that fails with this error.
     """
 
     exit_code = EXIT_CODE
@@ -66,26 +66,26 @@ class CheckpointError(T2TError):
 
 
 class DecodeError(T2TError):
-    """Something cannot be decoded as asked."""
+    """An input cannot be decoded with the given settings."""
 
 
 class ExportError(T2TError):
-    """A model cannot be exported, or its artifact does not answer as the model does."""
+    """A model cannot be exported, or the outputs of its artifact differ from those of the model."""
 
 
 class ArtifactError(T2TError):
-    """An artifact is broken, altered or newer than this, or something that it needs is missing."""
+    """An artifact is damaged, altered or too new, or something that it needs is missing."""
 
 
 class NotFiniteError(T2TError):
-    """The loss or the gradient of a training is not finite, again and again."""
+    """The loss or the gradient is repeatedly not finite in training."""
 
     exit_code = NOT_FINITE_CODE
 
 
 class TrialError(T2TError):
-    """A user's trial lacks something, or answers otherwise than a trial does."""
+    """A user's trial lacks a method or returns an invalid value."""
 
 
 class ConfigError(T2TError):
-    """An experiment's configuration cannot be read, or says something wrong."""
+    """The configuration of an experiment cannot be read or is invalid."""

@@ -42,12 +42,13 @@ def load(
 
     Args:
       path: an artifact, a run directory, or several runs as an ensemble.
-      checkpoint: of a run: a step, "best", or a `ckpt-<step>` folder; by default the newest whole.
-      problem: the problem, of a run of several.
+      checkpoint: checkpoint of a run: a step, "best", or a `ckpt-<step>` folder; by default the
+        newest complete one.
+      problem: name of the problem, for a run of several.
       hparams: decoding hyperparameters of a run.
-      device: device of a run; artifacts compute on the CPU.
+      device: device of a run; artifacts run on the CPU.
       threads: threads of an artifact for one batch; 0: one per core.
-      trust_code: whether Python code that comes with a run may be executed; see `trust`.
+      trust_code: True to allow Python code that comes with a run; see `registry.trusting`.
 
     Raises:
       ArtifactError: the artifact is damaged, altered or too new, or onnxruntime is missing.
@@ -93,7 +94,7 @@ def _load_of_run(
     hparams: DecodeHParams | None,
     device: str | torch.device | None,
 ) -> Predictor | LabelPredictor | TrialPredictor:
-    """Loads the model of a run, or of several runs; see `load`."""
+    """Loads the model of a run, or an ensemble of several; see `load`."""
     try:
         from t2t_torch.decode.loading import load as load_of_problem
     except ImportError as error:
@@ -113,16 +114,16 @@ def _load_of_run(
 
 
 def trial_of(path: str | Path) -> str:
-    """Returns the name of the trial that a folder is a run of, or weights; empty if of none."""
+    """Returns the name of the trial of a run or of exported weights; empty if there is none."""
     try:
         told = json.loads((Path(path) / _TASK).read_bytes())
         return str(told.get("trial", ""))
     except (OSError, ValueError, AttributeError):
-        return ""  # whoever reads it says what is wrong
+        return ""  # the reader of the file reports the error
 
 
 def _check_is_of_problem(path: object, given: dict[str, Any]) -> None:
-    """Raises UsageError if something is not None that is for a run of a problem."""
+    """Raises UsageError if an argument that applies only to runs of problems is given."""
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
     if named:
         raise UsageError(
@@ -132,7 +133,7 @@ def _check_is_of_problem(path: object, given: dict[str, Any]) -> None:
 
 
 def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
-    """Raises UsageError if something is not None that is for a run directory."""
+    """Raises UsageError if an argument that applies only to run directories is given."""
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
     if named:
         raise UsageError(
@@ -142,7 +143,7 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
 
 
 def form_of(path: str | Path) -> str | None:
-    """Returns as what a folder was exported, by the name of its `--format`; None of a run."""
+    """Returns the `--format` of an exported folder; None for a run directory."""
     from t2t_torch.runtime.signature import CTRANSLATE2, FILE, MODEL, ONNX, SAFETENSORS, TORCH
 
     file = Path(path) / FILE
@@ -150,7 +151,7 @@ def form_of(path: str | Path) -> str | None:
         return ONNX if (Path(path) / MODEL).exists() else None
     try:
         form = str(json.loads(file.read_bytes()).get("form", ONNX))
-        # Whoever reads it says what is wrong.
+        # The reader of the file reports the error.
         return form if form in (ONNX, TORCH, SAFETENSORS, CTRANSLATE2) else ONNX
     except (OSError, ValueError, AttributeError):
         return ONNX

@@ -1,4 +1,4 @@
-"""Contract: what is trained on, as sums that add up over batches and processes."""
+"""Interface of losses, as sums that add up over batches and processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from t2t_torch.hparam import HParams
 
 
 class Loss(NamedTuple):
-    """A sum and the weight it is over: add both over batches and devices, divide once.
+    """A sum of losses and its total weight: add both over batches and devices, then divide.
 
     Attributes:
-      sum: float32 scalar, in nats for a cross entropy.
-      weight: float32 scalar: tokens, or examples.
+      sum: sum of losses, float32 scalar, in nats for a cross entropy.
+      weight: number of tokens or examples, float32 scalar.
     """
 
     sum: Tensor
@@ -24,23 +24,23 @@ class Loss(NamedTuple):
 
 
 class TargetLoss(nn.Module, abc.ABC):
-    """The loss of one target, value by value; who calls it adds up and leaves padding out.
+    """Elementwise loss of a target; the caller adds up and excludes padding.
 
-    A registered loss is a subclass.  It is chosen by its name, with the hparam `loss` or by the
+    A registered loss is a subclass.  It is chosen by name, with the hparam `loss` or by the
     problem; see `docs/losses.md`.
 
     Attributes:
-      of: the types of targets that it is a loss of.
-      reads: the hparams that it reads, so that setting others is refused; None is any.
-      takes_class_weights: whether `class_weights` may be set, and `values` or `weights` uses them.
+      of: supported types of targets.
+      reads: hparams that it reads; setting others is an error; None is any.
+      takes_class_weights: True if `class_weights` may be set; `values` or `weights` uses them.
       class_weights: [C] float32, TRAIN only; None is 1 each.
 
     Args:
       feature: the target.
-      hparams: its settings.
+      hparams: settings.
 
     Raises:
-      HParamsError: it is no loss of such a target.
+      HParamsError: the type of target is not supported.
     """
 
     of: ClassVar[tuple[type[Feature], ...]]
@@ -54,8 +54,9 @@ class TargetLoss(nn.Module, abc.ABC):
 
     @property
     def label_smoothing_alone(self) -> float | None:
-        """The label smoothing, if `values` is the plain cross entropy with it, which is found
-        without making logits (`layers/cross_entropy.py`); else None.
+        """The label smoothing, if `values` is plain cross entropy with it, else None.
+
+        Plain cross entropy is computed without storing logits (`layers/cross_entropy.py`).
         """
         return None
 
@@ -64,30 +65,30 @@ class TargetLoss(nn.Module, abc.ABC):
         """Returns the loss of each label.
 
         Args:
-          scores: [..., V], a score of each of V classes, of both ends of a span apart, [B, 2, 1 +
-            W], minus infinity where there is no word; or [B, size] numbers.
-          labels: [...] integers, below 0 where there is no known class (what is returned there does
-            not count, but must be finite); or [B, V] of 0 and 1, probabilities or numbers.
+          scores: scores of V classes, [..., V]; of the two ends of a span, [B, 2, 1 + W], minus
+            infinity where there is no word; or numbers, [B, size].
+          labels: [...] integers, below 0 where there is no known class (the result there is
+            ignored, but must be finite); or [B, V] of 0 and 1, probabilities or numbers.
 
         Returns:
-          [...] float32 or [B, V]: what is more than one for an item is averaged.
+          [...] float32 or [B, V]: several values of an item are averaged.
         """
 
     def weights(self, labels: Tensor) -> Tensor | None:
-        """Returns how much each label counts by its class, [...]; None is 1.
+        """Returns the weight of each label by its class, [...]; None is 1.
 
-        TRAIN only; the mean is over these weights, as in torch's cross entropy.
+        TRAIN only; the mean is weighted, as in torch's cross entropy.
         """
         return None
 
 
 class ClassLoss(TargetLoss):
-    """A loss of one of several classes, given as an integer; each counts by its class's weight."""
+    """Base class of losses of integer class labels, which support class weights."""
 
     takes_class_weights = True
 
     def weights(self, labels: Tensor) -> Tensor | None:
-        """Returns the weights of the labels' classes.  [...]."""
+        """Returns the class weight of each label.  [...]."""
         if self.class_weights is None or not self.training:
             return None
         return self.class_weights[labels.clamp(min=0)]

@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from t2t_torch.model import Output, T2TModel
 
 
-# The terms of one target's loss, value by value.
+# The terms of the loss of a target.
 
 
 class TargetObjective(nn.Module):
-    """The loss of a target and its additions.  All but the loss itself is for TRAIN alone.
+    """Loss of a target and additional terms, which apply only in TRAIN.
 
     Attributes:
-      loss: of the target.
-      passes: how often the body is run for it: R-Drop compares two passes.
+      loss: loss of the target.
+      passes: number of passes of the body; 2 for R-Drop.
 
     Args:
-      loss: of the target.
+      loss: loss of the target.
       hparams: confidence_penalty, r_drop_alpha, distill_weight, distill_temperature.
     """
 
@@ -57,24 +57,24 @@ class TargetObjective(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is added to the loss, but for a teacher."""
+        """True if no term is added to the loss, except for distillation."""
         return not self.confidence_penalty and not self.r_drop_alpha
 
     def values(self, scores: Sequence[Tensor], labels: Tensor, axes: int) -> Tensor:
-        """Returns the loss of each item, the mean over passes.
+        """Returns the loss of each item, averaged over passes.
 
         Args:
-          scores: of each pass; see `TargetLoss.values`.
-          labels: of both.
-          axes: how many axes say which item it is; what is beyond is averaged.
+          scores: scores of each pass; see `TargetLoss.values`.
+          labels: labels, the same for all passes.
+          axes: number of leading axes that index items; the others are averaged.
         """
         return _mean([_by_item(self.loss.values(one, labels), axes) for one in scores])
 
     def additions(self, alternatives: Sequence[Tensor], axes: int) -> Tensor | float:
-        """Returns what hyperparameters add to each item.
+        """Returns the additional terms of each item.
 
         Args:
-          alternatives: of each pass, [..., V] scores of which one is right.
+          alternatives: scores of mutually exclusive values in each pass, [..., V].
           axes: as in `values`.
         """
         added: Tensor | float = 0.0
@@ -82,8 +82,8 @@ class TargetObjective(nn.Module):
             unsure = _mean([_by_item(entropy(one), axes) for one in alternatives])
             added = added - self.confidence_penalty * unsure
         if self.r_drop_alpha and len(alternatives) > 1:
-            # Liang et al. 2021, arXiv:2106.14448, equations 2 to 4, halved as the loss is, which
-            # is a mean over the two passes here and a sum there.
+            # Liang et al. 2021, arXiv:2106.14448, equations 2 to 4, halved like the loss, which is
+            # a mean over the two passes here and a sum in the paper.
             first, second = alternatives
             both = kl_divergence(first, second) + kl_divergence(second, first)
             added = added + self.r_drop_alpha / 4 * _by_item(both, axes)
@@ -92,15 +92,15 @@ class TargetObjective(nn.Module):
     def taught(
         self, values: Tensor, alternatives: Sequence[Tensor], teacher: Tensor, axes: int
     ) -> Tensor:
-        """Returns the loss of each item with the teacher's share in it.
+        """Returns the loss of each item, combined with the distillation loss.
 
         Hinton et al. 2015, arXiv:1503.02531: the divergence from the teacher, both at a
-        temperature, times its square, which keeps the gradients' size.
+        temperature, times the squared temperature to keep the scale of the gradients.
 
         Args:
-          values: the data's loss.
+          values: loss of the data.
           alternatives: as in `additions`.
-          teacher: the teacher's.
+          teacher: scores of the teacher.
           axes: as in `values`.
         """
         heat = self.distill_temperature
@@ -115,19 +115,19 @@ def _mean(values: Sequence[Tensor]) -> Tensor:
 
 
 def _by_item(values: Tensor, axes: int) -> Tensor:
-    """Averages what is more than one for an item: the ends of a span, classes, numbers."""
+    """Averages over the further axes of an item: the ends of a span, classes, numbers."""
     return values if values.dim() <= axes else values.flatten(axes).mean(-1)
 
 
 def objective_of(
     target: str, features: Features, hparams: HParams, modality: type[Modality]
 ) -> TargetObjective | None:
-    """Makes what is trained on for a target; None if its modality has a loss of its own.
+    """Returns the objective of a target; None if its modality has its own loss.
 
-    The hparam `loss` decides; if it is silent, the problem; if that is too, the modality.
+    The loss is chosen by the hparam `loss`, else by the problem, else by the modality.
 
     Raises:
-      HParamsError: the loss does not fit the target, or something that is to be added to it.
+      HParamsError: the loss does not fit the target, or an additional term does not fit the loss.
     """
     feature = features.targets[target]
     asked = by_target("loss", hparams.loss, features)
@@ -157,18 +157,18 @@ def objective_of(
 
 
 def by_target(field: str, text: str, features: Features) -> Mapping[str, list[str]]:
-    """Reads "[a,b]", or "[intent:a,slots:b,c]": for each target what stands after its name.
+    """Parses "[a,b]", or "[intent:a,slots:b,c]": the values of each target.
 
     Args:
-      field: the hparam, for messages.
-      text: its value; the brackets, which --hparams needs round a comma, may be left out.
-      features: whose targets may be named.
+      field: name of the hparam, for messages.
+      text: value of the hparam; the brackets, which --hparams needs around a comma, are optional.
+      features: features of the problem.
 
     Returns:
-      Values by target; by "" those before any name, which are of all other targets.
+      Values by target; the key "" holds those before any name, for all other targets.
 
     Raises:
-      HParamsError: there is no such target, or it is named twice.
+      HParamsError: there is no such target, or it is repeated.
     """
     found: dict[str, list[str]] = {}
     target = ""
@@ -187,14 +187,14 @@ def by_target(field: str, text: str, features: Features) -> Mapping[str, list[st
 
 
 def target_weights(text: str, features: Features) -> dict[str, float]:
-    """Returns what the losses of targets are multiplied by, of those that `target_weights` names.
+    """Returns the weights of the losses of targets, as given by the hparam `target_weights`.
 
     Args:
-      text: "[intent:0.2,slots:0.5]"; a number before any name is of all other targets.
-      features: whose targets they are.
+      text: "[intent:0.2,slots:0.5]"; a number before any name applies to all other targets.
+      features: features of the problem.
 
     Raises:
-      HParamsError: as `by_target`; or a weight is no number from 0 on, or all are 0.
+      HParamsError: as `by_target`; or a weight is not a number >= 0, or all are 0.
     """
     if not text:
         return {}
@@ -217,7 +217,7 @@ def target_weights(text: str, features: Features) -> dict[str, float]:
 def _check_additions(
     target: str, feature: Feature, hparams: HParams, modality: type[Modality]
 ) -> None:
-    """Refuses what needs a distribution where the target has none, and R-Drop without dropout."""
+    """Checks that terms that need a distribution have one, and that R-Drop has dropout."""
     asked = {
         "confidence_penalty": hparams.confidence_penalty,
         "r_drop_alpha": hparams.r_drop_alpha,
@@ -239,22 +239,22 @@ def _check_additions(
         )
 
 
-# Scheduled sampling: in training, some targets that a model reads are its own samples.
+# Scheduled sampling: in training, some targets that a model reads are replaced by its samples.
 #
 # Bengio et al. 2015, arXiv:1506.03099, in the parallel form of Duckworth et al. 2019,
 # arXiv:1906.04331, with tensor2tensor's hyperparameters: a teacher-forced pass predicts every
-# target from those before it, and the next pass reads samples in place of some of them.
+# target from the previous ones, and the next pass reads samples in place of some of them.
 
 
-_LEAST = 0.001  # of the warm-up, tensor2tensor, utils/scheduled_sampling.py
+_LEAST = 0.001  # start of the warm-up; tensor2tensor, utils/scheduled_sampling.py
 
 
 class ScheduledSampling(nn.Module):
-    """Replaces targets by samples, more of them as training goes on.
+    """Replaces targets by samples, with a probability that increases during training.
 
     Attributes:
       share: probability of replacing a target, [] float32.  A tensor, because a number would be
-        compiled into the model.
+        compiled into the model as a constant.
 
     Args:
       hparams: scheduled_sampling_*.
@@ -274,18 +274,18 @@ class ScheduledSampling(nn.Module):
         self.at_step(0)
 
     def at_step(self, step: int) -> None:
-        """Sets the share for the step that follows `step` steps."""
+        """Sets the probability of a replacement, after `step` training steps."""
         self.share.fill_(self._most * warm_up(self._schedule, step, self._steps))
 
     def mix(self, gold: Tensor, read: Tensor, samples: Tensor, number: int) -> Tensor:
-        """Returns the targets that the next pass reads.  Padding stays.
+        """Returns the targets that the next pass reads.  Padding is kept.
 
         Args:
-          gold: the targets, [B, T].
-          read: the targets that the last pass has read, [B, T].
-          samples: drawn from the last pass, [B, T].
-          number: of the pass, from 0.  As many first targets are kept as they were read: in each
-            pass they were predicted from the same ids before them.
+          gold: targets, [B, T].
+          read: targets that the last pass has read, [B, T].
+          samples: samples from the last pass, [B, T].
+          number: index of the pass, from 0.  This number of leading targets is kept as read: each
+            pass has predicted them from the same prefix.
         """
         drawn = torch.rand(gold.shape, device=gold.device) < self.share
         mixed = torch.where(drawn & (gold != PAD), samples, gold)
@@ -294,15 +294,15 @@ class ScheduledSampling(nn.Module):
 
 
 def warm_up(schedule: str, step: int, steps: int) -> float:
-    """Returns the state of the warm-up, from 0.001 at step 0 to 1 from `steps` on.
+    """Returns the factor of the warm-up, from 0.001 at step 0 to 1 from `steps` on.
 
     tensor2tensor, layers/common_layers.py, inverse_exp_decay, inverse_lin_decay,
     inverse_sigmoid_decay.
 
     Args:
       schedule: "exp", "linear" or "sigmoid".
-      step: steps done.
-      steps: of the warm-up; 0 is none.
+      step: number of steps done.
+      steps: number of steps of the warm-up; 0 is none.
     """
     if step >= steps:
         return 1.0
@@ -320,11 +320,11 @@ def warm_up(schedule: str, step: int, steps: int) -> float:
 
 
 class Taught(NamedTuple):
-    """The output of a teacher for a target.
+    """Output of a teacher for a target.
 
     Attributes:
-      hidden: of the teacher's body.
-      logits: returns what a student imitates of such hidden states, [..., H] -> [..., V].
+      hidden: output of the teacher's body.
+      logits: computes distillation targets from such hidden states, [..., H] -> [..., V].
     """
 
     hidden: Hidden
@@ -332,14 +332,14 @@ class Taught(NamedTuple):
 
 
 class ExtraLossInputs(NamedTuple):
-    """What a training loss depends on besides the hidden states of one pass.
+    """Inputs of a training loss in addition to the hidden states of one pass.
 
     Attributes:
-      passes: states of further passes, with other dropout.
-      mask: of `Hidden`, in all passes.
-      taught: the output of a teacher.
-      top: makes the logits, of a model with its own `top`; None is the modality's.
-      data: whether the loss of the data is part of it; False is the additions alone.
+      passes: states of further passes, with different dropout.
+      mask: mask of `Hidden`, the same in all passes.
+      taught: output of a teacher.
+      top: computes the logits, for a model that overrides `top`; None: that of the modality.
+      data: True to include the loss of the data, False for the additional terms only.
     """
 
     passes: tuple[Tensor, ...] = ()
@@ -358,10 +358,10 @@ def training_losses(
     """Returns the training loss of each target, with the penalties of the body.
 
     Args:
-      model: whose losses.
+      model: model that is trained.
       passes: outputs of its body; two for R-Drop.
-      batch: the targets, and the weights of examples.
-      taught: by target, the output of a teacher.
+      batch: targets, and weights of examples.
+      taught: outputs of a teacher by target.
     """
     losses = {}
     for name in model.features.targets:
@@ -392,27 +392,27 @@ def target_loss(
     *,
     data: bool = True,
 ) -> Loss:
-    """Returns the training loss of a target, that of its prepended positions included.
+    """Returns the training loss of a target, including that of its prepended positions.
 
     Args:
-      model: whose loss.
-      target: its name.
+      model: model that is trained.
+      target: name of the target.
       passes: hidden states of each pass.
-      batch: the targets, and the weights of examples.
-      taught: the output of a teacher.
-      data: whether the loss of the data is part of it.
+      batch: targets, and weights of examples.
+      taught: output of a teacher.
+      data: True to include the loss of the data.
     """
     modality = model.modality(target)
     first, *others = passes
     weights = model.example_weights(target, _with_prepended(target, batch, first))
     if taught is not None and taught.hidden.mask is None:
-        # What may not be here has no probability to imitate.
+        # Masked values have no probability to imitate.
         taught = taught._replace(hidden=dataclasses.replace(taught.hidden, mask=first.mask))
     top = functools.partial(model.top, target=target) if model.overrides("top") else None
     extra = ExtraLossInputs(tuple(one.states for one in others), first.mask, taught, top, data)
     loss = modality.training_loss(first.states, batch[target], weights, extra)
     before = [its for one in passes if (its := one.prepended) is not None]
-    if before:  # no teacher has a part in it
+    if before:  # without distillation
         extra = ExtraLossInputs(tuple(one.states for one in before[1:]), top=top, data=data)
         more = modality.training_loss(before[0].states, before[0].ids, weights, extra)
         loss = Loss(loss.sum + more.sum, loss.weight + more.weight)
@@ -426,7 +426,7 @@ def _loss_of_its_own(
     batch: dict[str, Tensor],
     taught: Taught | None,
 ) -> Loss:
-    """Returns the mean of the model's own `loss` over passes, with what is added to it."""
+    """Returns the mean over passes of a model's own `loss`, with the additional terms."""
     own = [model.loss(hidden, target, batch) for hidden in passes]
     total = Loss(torch.stack([one.sum for one in own]).mean(0), own[0].weight)
     terms = model.modality(target).objective
@@ -438,24 +438,24 @@ def _loss_of_its_own(
 
 
 def _with_prepended(target: str, batch: dict[str, Tensor], hidden: Hidden) -> dict[str, Tensor]:
-    """Returns the batch with all ids of a target that are trained, the prepended ones first."""
+    """Returns the batch with all trained ids of a target, the prepended ones first."""
     before = hidden.prepended
     return batch if before is None else batch | {target: torch.cat([before.ids, batch[target]], 1)}
 
 
 class Objective(nn.Module):
-    """The training losses of a model, one of each target.
+    """Training losses of a model, one per target.
 
-    In EVAL it is the model itself.  Its own state is neither trained nor saved.
+    In EVAL it behaves like the model.  Its own state is neither trained nor saved.
 
     Attributes:
-      model: that is trained.
-      scheduled_sampling: replaces targets that the model reads; None leaves them.
+      model: model that is trained.
+      scheduled_sampling: replaces targets that the model reads; None for no replacement.
 
     Args:
-      model: that is trained.
-      teacher: a model, or an ensemble, of the same targets, whose probabilities are imitated.  It
-        is frozen, in EVAL mode, and stays on its device.
+      model: model that is trained.
+      teacher: model or ensemble of the same targets, for distillation.  It is frozen, in EVAL
+        mode, and stays on its device.
 
     Raises:
       HParamsError: hyperparameters do not fit the targets.
@@ -472,7 +472,7 @@ class Objective(nn.Module):
         self._weights = target_weights(hparams.target_weights, model.features)
         terms = [model.modality(name).objective for name in model.features.targets]
         self._passes = max((its.passes for its in terms if its is not None), default=1)
-        self._teacher: tuple[Any, ...] = ()  # a tuple, because it is no submodule
+        self._teacher: tuple[Any, ...] = ()  # a tuple hides it from nn.Module
         if teacher is not None:
             self._teacher = (teacher.eval().requires_grad_(False),)
 
@@ -480,7 +480,7 @@ class Objective(nn.Module):
         """Returns the training losses; in EVAL the output of the model.
 
         Args:
-          batch: each feature as the pipeline gives it.
+          batch: features as the pipeline produces them.
         """
         output: Output = self.model(batch, self.losses if self.training else None)
         return output
@@ -496,13 +496,13 @@ class Objective(nn.Module):
         return losses
 
     def at_step(self, step: int) -> None:
-        """Sets the number of steps done; called before each step of training."""
+        """Sets the number of steps done; called before each training step."""
         if self.scheduled_sampling is not None:
             self.scheduled_sampling.at_step(step)
 
     @torch.no_grad()
     def _taught(self, batch: dict[str, Tensor]) -> dict[str, Taught] | None:
-        """Returns the output of the teacher's body; None if there is no teacher."""
+        """Returns the outputs of the teacher by target; None if there is no teacher."""
         if not self._teacher:
             return None
         (teacher,) = self._teacher
@@ -511,7 +511,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def _with_samples(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the batch to read, in which scheduled sampling has replaced some targets."""
+        """Returns the batch in which scheduled sampling has replaced some targets."""
         if self.scheduled_sampling is None:
             return batch
         model, read = self.model, dict(batch)
@@ -522,13 +522,13 @@ class Objective(nn.Module):
                 samples = model.modality(name).sample(hidden[name], top)
                 mixed = self.scheduled_sampling.mix(batch[name], read[name], samples, number)
                 read[name] = mixed
-        # Autocast keeps the rounded weights of these passes, which know nothing of gradients.
+        # Autocast caches the rounded weights of these passes, which have no gradients.
         torch.clear_autocast_cache()
         return read
 
 
 def _taught(teacher: T2TModel | Ensemble, target: str, hidden: Hidden) -> Taught:
-    """Returns the output of a teacher; of one with its own `top` the logits of whole examples."""
+    """Returns the output of a teacher; if it overrides `top`, the logits of whole examples."""
     teaching = teacher.modality(target).teaching
     if teacher.overrides("top"):
         logits = teaching(teacher.top(hidden, target))
@@ -556,12 +556,12 @@ def weigh_classes(model: T2TModel, target: str, weights: Sequence[float]) -> Non
     """Sets the weight of each class of a target in TRAIN.
 
     Args:
-      model: that is trained.
-      target: its name.
-      weights: one for each class, in the order of the ids.
+      model: model that is trained.
+      target: name of the target.
+      weights: weight of each class, in the order of the ids.
 
     Raises:
-      HParamsError: the target's loss takes no weights.
+      HParamsError: the loss of the target does not support weights.
     """
     terms = model.modality(target).objective
     if terms is None or not terms.loss.takes_class_weights:

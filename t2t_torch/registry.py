@@ -1,6 +1,6 @@
-"""Names -> things: problems, models, hparams sets and ranges, optimizers, schedules, metrics ...
+"""Registry of problems, models, hparams sets and ranges, optimizers, schedules, metrics ...
 
-A name is declared by a decorator, which grep finds and tensor2tensor spells the same way:
+A name is declared by a decorator, with the same spelling as in tensor2tensor:
 
     @register_problem                      # snake_case of the class: translate_multi30k_ende
     class TranslateMulti30kEnde(...)
@@ -8,10 +8,10 @@ A name is declared by a decorator, which grep finds and tensor2tensor spells the
     @register_hparams("transformer_base")  # or a literal
     def transformer_base(): ...
 
-A *shelf* is a directory (or one file) of such declarations.  Shelves (`registry.py`) are read, not
-imported: listing costs milliseconds, and looking a name up imports only the file that declares it.
-`--t2t_usr_dir` is one more shelf.  A problem may also be declared in a `.json` file on a shelf:
-`declaration/` makes a class of it when it is asked for.
+A registry folder (`shelf` in the code) is a directory, or a single file, of such declarations.
+It is parsed, not imported: listing takes milliseconds, and looking up a name imports only the file
+that declares it.  `--t2t_usr_dir` adds a registry folder.  A problem may also be declared in a
+`.json` file, which `declaration/` converts to a class on first use.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# Shelves: directories whose files declare named things, read without importing them.
+# Registry folders: directories whose files declare names, parsed without importing them.
 #
-# A shelf's sources are parsed with `ast` to learn which names they declare; importing is for the
-# one file that is asked for.  A `.json` file that is an object with "problem" and "kind" declares
-# that problem; all other JSON files, data for instance, are passed over.  `registry.py` puts names
-# and shelves together.
+# Source files are parsed with `ast` for the names that they declare; only the file of a requested
+# name is imported.  A `.json` file that is an object with "problem" and "kind" declares that
+# problem; all other JSON files, for example data, are ignored.
 
 
 KINDS = (
@@ -62,13 +61,13 @@ PACKAGE = Path(__file__).resolve().parent
 _UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
 
 _DECLARATION_BYTES = 1 << 20  # A longer JSON file is data.
-_BESIDE_PROBLEM = ("kind", "files")  # One of them beside "problem", and the file is a declaration.
-_DECLARED_ONLY = ("files", "problems")  # What data with a "problem" and a "kind" has not.
+_BESIDE_PROBLEM = ("kind", "files")  # A file with "problem" and one of these is a declaration.
+_DECLARED_ONLY = ("files", "problems")  # Keys that data files lack.
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a name is declared: `path:line`."""
+    """Location of the declaration of a name: `path:line`."""
 
     kind: str
     name: str
@@ -77,18 +76,18 @@ class Entry:
 
 
 def camelcase_to_snakecase(name: str) -> str:
-    """Turns `SentimentIMDB` into `sentiment_imdb`.  tensor2tensor, utils/misc_utils.py."""
+    """Converts `SentimentIMDB` to `sentiment_imdb`.  tensor2tensor, utils/misc_utils.py."""
     words = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words).lower()
 
 
 def default_name(name: str, is_class: bool) -> str:
-    """Returns what a bare decorator names: a class in snake_case, a function as it is."""
+    """Returns the name of a bare decorator: snake_case of a class, the name of a function."""
     return camelcase_to_snakecase(name) if is_class else name
 
 
 def sources(shelf: Path) -> Iterator[Path]:
-    """Yields a shelf's Python and JSON files: its own and those of the packages inside it."""
+    """Yields the Python and JSON files of a registry folder, including those of its packages."""
     if shelf.is_file():
         yield shelf
     elif shelf.is_dir():
@@ -100,7 +99,7 @@ def sources(shelf: Path) -> Iterator[Path]:
 
 
 def declarations(source: Path) -> Iterator[Entry]:
-    """Yields what a file declares, by reading it."""
+    """Yields the declarations of a file, without importing it."""
     if source.suffix == ".json":
         declared = json_declaration(source)
         if declared is not None:
@@ -108,7 +107,7 @@ def declarations(source: Path) -> Iterator[Entry]:
             yield Entry("problem", name, str(source), _line_of_problem(source, name))
         return
     text = source.read_bytes()
-    if b"register_" not in text:  # Most files declare nothing, and parsing is what costs time.
+    if b"register_" not in text:  # Most files declare nothing, and parsing is slow.
         return
     try:
         body = ast.parse(text, filename=str(source)).body
@@ -126,8 +125,8 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
     """Returns the object of a JSON file that declares a problem; None if it declares none.
 
     Raises:
-      RegistryError: it was meant to, but is not valid JSON (names line and column), is not UTF-8,
-        says a key twice, or its "problem" is no name.
+      RegistryError: the file looks like a declaration but is not valid JSON (the message has line
+        and column), is not UTF-8, repeats a key, or its "problem" is not a name.
     """
     if source.stat().st_size > _DECLARATION_BYTES:
         return None
@@ -173,7 +172,7 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
 
 
 class _SaidTwiceError(Exception):
-    """A key is twice in one object."""
+    """A key is repeated in an object."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _line_of_problem(source: Path, name: str) -> int:
-    """The line on which a JSON file says its problem's name."""
+    """Returns the line of a JSON file with the name of its problem."""
     text = source.read_bytes().decode("utf-8-sig")
     for found in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
         if json.loads(found[1]) == name:
@@ -194,12 +193,12 @@ def _line_of_problem(source: Path, name: str) -> int:
 
 
 def has_python(shelf: Path) -> bool:
-    """Whether there is something on a shelf to import."""
+    """Returns True if a registry folder has Python files."""
     return shelf.is_file() or any(shelf.glob("*.py")) or any(shelf.glob("*/__init__.py"))
 
 
 def not_readable(source: Path) -> str | None:
-    """Says where and why a file is not valid Python, or no valid declaration; None if it is."""
+    """Returns where and why a file is not valid Python or a valid declaration; None if it is."""
     if source.suffix == ".json":
         try:
             json_declaration(source)
@@ -229,7 +228,7 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.Function
 def _declared_name(
     decorator: ast.expr, node: ast.ClassDef | ast.FunctionDef
 ) -> tuple[str | None, str | None]:
-    """Reads (kind, name) off `@register_x`, `@registry.register_x` or `@register_x("name")`."""
+    """Returns (kind, name) of `@register_x`, `@registry.register_x` or `@register_x("name")`."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     spelt = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     kind = spelt.removeprefix("register_")
@@ -237,7 +236,7 @@ def _declared_name(
         return None, None
     if isinstance(decorator, ast.Call) and decorator.args:
         literal = decorator.args[0]
-        # A name that is computed cannot be read; it is found when the file is imported.
+        # A computed name cannot be parsed; it is known only after the file is imported.
         value = literal.value if isinstance(literal, ast.Constant) else None
         return kind, value if isinstance(value, str) else None
     return kind, default_name(node.name, isinstance(node, ast.ClassDef))
@@ -246,8 +245,8 @@ def _declared_name(
 def make_importable(shelf: Path) -> None:
     """Makes a user's directory importable under its own name.
 
-    Its parent goes to the end of `sys.path`, where it shadows nothing, and where the processes that
-    `multiprocessing` spawns find it too.
+    Its parent is appended to `sys.path`, where it shadows no other package and is also visible to
+    processes that `multiprocessing` spawns.
 
     Raises:
       RegistryError: the name is taken by another package, or cannot be imported.
@@ -269,12 +268,12 @@ def make_importable(shelf: Path) -> None:
 
 
 def import_source(source: Path, shelf: Path, wanted: str) -> None:
-    """Imports one file of a shelf.
+    """Imports a file of a registry folder.
 
     Args:
-      source: the file.
-      shelf: the shelf on which it stands.
-      wanted: what it is imported for, as in "problem 'poetry'".
+      source: file to import.
+      shelf: registry folder of the file.
+      wanted: reason of the import, as in "problem 'poetry'", for messages.
 
     Raises:
       RegistryError: a user's file raised; the message ends with the user's part of the traceback.
@@ -300,11 +299,11 @@ def import_source(source: Path, shelf: Path, wanted: str) -> None:
         )
 
 
-# A problem's name, with what its endings ask for: `_rev` and `_copy`.
+# Names of problems, with the suffixes `_rev` and `_copy`.
 
 
 class ProblemSpec(NamedTuple):
-    """A problem's name taken apart."""
+    """Parts of the name of a problem."""
 
     base_name: str
     was_reversed: bool
@@ -312,10 +311,10 @@ class ProblemSpec(NamedTuple):
 
 
 def parse_problem_name(name: str) -> ProblemSpec:
-    """Takes `_rev` and `_copy` off the end of a problem's name, in any order.
+    """Splits the suffixes `_rev` and `_copy`, in any order, off the name of a problem.
 
     Raises:
-      RegistryError: one of them stands there twice.
+      RegistryError: a suffix is repeated.
     """
     base, was_reversed, was_copy = name, False, False
     while base.endswith(("_rev", "_copy")):
@@ -329,7 +328,7 @@ def parse_problem_name(name: str) -> ProblemSpec:
 
 
 def get_problem_name(base_name: str, was_reversed: bool = False, was_copy: bool = False) -> str:
-    """Puts a problem's name together; the inverse of `parse_problem_name`.
+    """Builds the name of a problem; the inverse of `parse_problem_name`.
 
     Raises:
       RegistryError: `base_name` already ends in `_rev` or `_copy`.
@@ -368,10 +367,10 @@ _Declared = TypeVar("_Declared", bound=Callable[..., Any])
 
 
 class Register:
-    """A decorator that gives a class or a function its name, bare or with a literal.
+    """Decorator that registers a class or a function, bare or with a literal name.
 
-    It returns what it decorates; problems and models get the class attribute `name`.  A function
-    that makes an hparams set is wrapped so that the set remembers which function changed what.
+    It returns the decorated object; problems and models get the class attribute `name`.  A function
+    that makes an hparams set is wrapped to record its name as the source of the fields it changes.
     """
 
     def __init__(self, kind: str) -> None:
@@ -391,7 +390,7 @@ class Register:
 
 
 class RegisterReader:
-    """A decorator that names a reader, and says how the names of its files end."""
+    """Decorator that registers a reader, with the suffixes of its files."""
 
     @overload
     def __call__(self, target: _Declared) -> _Declared: ...
@@ -405,8 +404,8 @@ class RegisterReader:
         """Registers a function (path, bad, *, options) that yields `Record`s.
 
         Args:
-          target: the function; or the format's name, by default that of the function.
-          endings: of file names, such as ".tagged"; such files need no "format".
+          target: the function; or the name of the format, by default that of the function.
+          endings: suffixes of file names, such as ".tagged"; such files need no "format".
         """
         name = None if callable(target) else target
 
@@ -440,7 +439,7 @@ register_reader = RegisterReader()
 
 
 def problem(name: str) -> Problem:
-    """Makes the problem of this name; `_rev` and `_copy` at its end are understood."""
+    """Creates the problem of this name, which may have the suffixes `_rev` and `_copy`."""
     spec = parse_problem_name(name)
     made = _find("problem", spec.base_name)(reverse=spec.was_reversed, copy=spec.was_copy)
     return cast("Problem", made)
@@ -452,24 +451,24 @@ def model(name: str) -> type[T2TModel]:
 
 
 def hparams(name: str) -> HParams:
-    """Makes the hparams set of this name; each field knows which set gave it its value."""
+    """Creates the hparams set of this name; each field records the set that it comes from."""
     return cast("HParams", _find("hparams", name)())
 
 
 def ranged_hparams(name: str) -> RangedHParams:
-    """Returns the ranges of this name, new with every call."""
+    """Creates the hyperparameter ranges of this name."""
     ranges = RangedHParams()
     _find("ranged_hparams", name)(ranges)
     return ranges
 
 
 def optimizer(name: str) -> Callable[..., Any]:
-    """Returns the function that makes the optimizer of this name."""
+    """Returns the function that creates the optimizer of this name."""
     return cast("Callable[..., Any]", _find("optimizer", name))
 
 
 def schedule(name: str) -> Callable[..., Any]:
-    """Returns the function that makes the learning-rate schedule of this name."""
+    """Returns the function that creates the learning-rate schedule of this name."""
     return cast("Callable[..., Any]", _find("schedule", name))
 
 
@@ -484,7 +483,7 @@ def loss(name: str) -> Callable[..., Any]:
 
 
 def hook(name: str) -> Callable[..., Any]:
-    """Returns the class of the hook of this name."""
+    """Returns the hook class of this name."""
     return cast("Callable[..., Any]", _find("hook", name))
 
 
@@ -499,7 +498,7 @@ def list_names(kind: str) -> list[str]:
 
 
 def entries(kind: str) -> list[Entry]:
-    """Lists where the names of one of `KINDS` are declared, sorted by name; imports nothing."""
+    """Lists the declarations of one of `KINDS`, sorted by name; imports nothing."""
     if kind not in KINDS:
         raise RegistryError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}.")
     known = {name: place for name, (_, place) in _STATE.things[kind].items()}
@@ -508,14 +507,14 @@ def entries(kind: str) -> list[Entry]:
 
 
 def add_shelf(path: str | Path) -> None:
-    """Adds a directory, or one file, whose declarations become known by name.
+    """Adds a registry folder: a directory, or a single file.
 
-    A directory outside this package is imported as a package under its own name, so that its files
-    may import each other.
+    A directory outside this package is imported as a package under its own name; its files may
+    import each other.
 
     Raises:
       RegistryError: there is no such path, its name is taken by another package, a file in it is
-        no Python, or it declares a name that is already taken.
+        not valid Python, or it declares a name that is already taken.
     """
     shelf = Path(path).expanduser().resolve()
     if not shelf.exists():
@@ -524,7 +523,7 @@ def add_shelf(path: str | Path) -> None:
         )
     if shelf in _STATE.shelves:
         return
-    # A folder with nothing but declarations in JSON may have any name.
+    # A folder with only JSON declarations may have any name.
     only_json = not has_python(shelf) and any(source.suffix == ".json" for source in sources(shelf))
     if not shelf.is_relative_to(PACKAGE) and not only_json:
         make_importable(shelf)
@@ -539,7 +538,7 @@ def add_shelf(path: str | Path) -> None:
 
 
 def import_usr_dir(directory: str | Path) -> None:
-    """Adds a user's directory (`--t2t_usr_dir`) as one more shelf; it needs no `__init__.py`.
+    """Adds a user's directory (`--t2t_usr_dir`) as a registry folder; no `__init__.py` needed.
 
     Raises:
       RegistryError: as `add_shelf`; or `directory` is a file.
@@ -553,14 +552,14 @@ def import_usr_dir(directory: str | Path) -> None:
 
 
 def usr_dirs() -> list[str]:
-    """Lists the users' directories, absolute, in the order in which they were added."""
+    """Lists the absolute paths of the users' directories, in the order of addition."""
     return [str(shelf) for shelf in _STATE.shelves if not shelf.is_relative_to(PACKAGE)]
 
 
 def help_string() -> str:
-    """Lists every name by kind, those that share their first word together.
+    """Lists all names by kind, grouped by their first word.
 
-    Users' files that are not valid Python or JSON, whose names are not known, are named at the end.
+    Users' files that are not valid Python or JSON are listed at the end.
     """
     lines = ["Registry contents:", "------------------"]
     for kind in KINDS:
@@ -588,16 +587,16 @@ def _plural(kind: str) -> str:
 
 
 class _State:
-    """What is known: the shelves, what they declare, and what has been imported."""
+    """State of the registry: the folders, their declarations, and the imported objects."""
 
     def __init__(self) -> None:
-        # Sets and ranges of hyperparameters stand on one shelf.
+        # Sets and ranges of hyperparameters share a registry folder.
         self.shelves = [PACKAGE / shelf for shelf in dict.fromkeys(_BUILT_IN_SHELVES.values())]
         self.things: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self._index: dict[str, dict[str, Entry]] | None = None
 
     def index(self) -> dict[str, dict[str, Entry]]:
-        """Kind -> name -> where the shelves declare it."""
+        """Returns the declarations by kind and name."""
         if self._index is None:
             found: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
             for shelf in self.shelves:
@@ -610,7 +609,7 @@ class _State:
         return self._index
 
     def forget_index(self) -> None:
-        """Makes the next look-up read the shelves again."""
+        """Invalidates the index; the next look-up reads the registry folders again."""
         self._index = None
 
 
@@ -618,7 +617,7 @@ _STATE = _State()
 
 
 def _register(kind: str, name: str | None, thing: Any) -> Any:
-    """Notes what is declared, by whom and where; returns it."""
+    """Registers an object with its location; returns it."""
     if not callable(thing):
         raise RegistryError(f"@register_{kind} decorates a class or a function, not {thing!r}.")
     name = name or default_name(thing.__name__, inspect.isclass(thing))
@@ -633,7 +632,7 @@ def _register(kind: str, name: str | None, thing: Any) -> Any:
         cast("Any", thing).name = name
     if name in _STATE.things[kind]:
         old, old_place = _STATE.things[kind][name]
-        # The same file read again (a notebook, a reload, a spawned process) may say the same again.
+        # The same file, executed again (notebook, reload, spawned process), may register again.
         if old.__qualname__ != thing.__qualname__ or old_place.path != place.path:
             raise _taken(old_place, place)
     _STATE.things[kind][name] = thing, place
@@ -641,7 +640,7 @@ def _register(kind: str, name: str | None, thing: Any) -> Any:
 
 
 def _place(thing: Any) -> tuple[str, int]:
-    """Returns the file and line where a class or function stands."""
+    """Returns the file and line of a class or function."""
     code = getattr(thing, "__code__", None)
     if code is not None:
         return str(Path(code.co_filename).resolve()), code.co_firstlineno
@@ -654,7 +653,7 @@ def _place(thing: Any) -> tuple[str, int]:
 
 
 def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
-    """Wraps a set's function: the fields that it changed say so."""
+    """Wraps the function of a set to sign the fields that it changes."""
     needed = [p.name for p in inspect.signature(make).parameters.values() if p.default is p.empty]
     if needed:
         raise RegistryError(
@@ -674,7 +673,7 @@ def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
 
 
 def _check_arguments(name: str, fill: Callable[..., Any]) -> None:
-    """Refuses a function of ranges that does not take exactly what it is to fill."""
+    """Checks that a function of ranges takes exactly one argument, the ranges to fill."""
     taken = inspect.signature(fill)
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if [parameter.kind in by_place for parameter in taken.parameters.values()] != [True]:
@@ -685,19 +684,19 @@ def _check_arguments(name: str, fill: Callable[..., Any]) -> None:
 
 
 def _find(kind: str, name: str) -> Any:
-    """Returns what is declared under a name, importing its file if need be."""
+    """Returns the object of a name; imports its file if necessary."""
     if name not in _STATE.index()[kind] and name not in _STATE.things[kind]:
-        _STATE.forget_index()  # A file may have come since the shelves were read.
+        _STATE.forget_index()  # A file may have been added since the last look-up.
     declared = _STATE.index()[kind].get(name)
     if declared is not None and declared.path.endswith(".json"):
         if name in _STATE.things[kind]:
             raise _taken(declared, _STATE.things[kind][name][1])
-        # Not remembered: a file that is edited while a notebook runs is read again.
+        # Not cached: a file that is edited while a notebook runs is read again.
         maker = importlib.import_module("t2t_torch.declaration.problem")
         return maker.problem_class(Path(declared.path))
     if name not in _STATE.things[kind]:
         for shelf in _STATE.shelves:
-            # A name made in a loop cannot be read; importing a user's files may show it.
+            # A computed name cannot be parsed; importing the user's files may register it.
             unread = () if declared or shelf.is_relative_to(PACKAGE) else sources(shelf)
             for source in [Path(declared.path)] if declared else unread:
                 if source.is_relative_to(shelf) and source.suffix == ".py":
@@ -711,10 +710,10 @@ def _find(kind: str, name: str) -> Any:
 
 
 def _missing(kind: str, name: str) -> str:
-    """Says that a name is unknown: the nearest names, where it was looked for, how to list."""
+    """Returns the error message for an unknown name, with the nearest names."""
     names = list_names(kind)
     near = difflib.get_close_matches(name, names, n=3)
-    snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 said `--optimizer=Adam`.
+    snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 has `--optimizer=Adam`.
     near = [snake] if snake in names else near or [n for n in names if name and name in n][:3]
     other = [_plural(k) for k in KINDS if k != kind and name in list_names(k)]
     own = PACKAGE / _BUILT_IN_SHELVES[kind]
@@ -744,7 +743,7 @@ _trusted: contextvars.ContextVar[bool] = contextvars.ContextVar("trust_code", de
 
 @contextlib.contextmanager
 def trusting(trust_code: bool) -> Iterator[None]:
-    """Allows code that comes with a run inside the block, if `trust_code` is true."""
+    """Context manager that allows code that comes with a run, if `trust_code` is True."""
     token = _trusted.set(_trusted.get() or trust_code)
     try:
         yield
@@ -753,15 +752,15 @@ def trusting(trust_code: bool) -> Iterator[None]:
 
 
 def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
-    """Checks that code which a run names may be executed.
+    """Checks that code referenced by a run may be executed.
 
-    Code elsewhere on this machine, where its user put it, may be executed.  Code inside the run
-    directory, or at a relative path, may be by the author of the run: it needs `trusting`.
+    Code elsewhere on this machine may be executed, since the user has put it there.  Code inside
+    the run directory, or at a relative path, may be by the author of the run: it needs `trusting`.
 
     Args:
-      run: the run directory, or a folder that was exported from it.
-      code: a file or folder with Python code.
-      alternative: another way to allow the code, the end of the error message.
+      run: run directory, or a folder that was exported from it.
+      code: file or folder with Python code.
+      alternative: another way to allow the code, for the end of the error message.
 
     Raises:
       UsageError: the code comes with the run, and the run is not trusted.
@@ -781,10 +780,10 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
 
 
 def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
-    """Imports the `--t2t_usr_dir` folders of a run; returns those that do not exist any more.
+    """Imports the `--t2t_usr_dir` folders of a run; returns those that no longer exist.
 
     Raises:
-      UsageError: one comes with the run, and the run is not trusted.
+      UsageError: a folder comes with the run, and the run is not trusted.
     """
     gone = []
     for folder in folders:
